@@ -3,17 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 TENSORFLOW := .venv-tensorflow
 BIN := $(VENV)/bin
-# Files of tests beside each other, in the order in which they lie: the short ones come last, and even the ends.
+# Files of tests beside each other, the longest first (tests/seconds.json), so that the short ones even the ends.
 # Two more than there are processors, since tests wait for each other's processes.
 WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 2 )); echo $$(( n < 4 ? n : 4 )))
 BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
+PATHS ?= src tests
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 COSTS := startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h \
   serving_generator conclude_fleet collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu
 SIMULATIONS := rank_errors unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits matrix_best throttle_counters hostile_inputs spinning_false_alarms soak_trends
 
-.PHONY: test-matrix parallel help run environments test check golden bench pyz clean
+.PHONY: test-matrix parallel help run test test-changed test-long check golden bench pyz clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -54,10 +55,14 @@ test-matrix: $(VENV)/run-ready ## every case of MATRIX, each with its monitor
 parallel: $(VENV)/run-ready ## the same with PARALLEL cases at a time
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
 
-environments: $(VENV)/dev-ready $(TENSORFLOW)/ready
+test: $(VENV)/dev-ready ## all tests but the long ones, or those of PATHS="tests/unit tests/golden"
+	$(BIN)/python -m pytest $(BESIDE) --doctest-modules $(PATHS)
 
-test: environments ## all tests
-	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests
+test-changed: $(VENV)/dev-ready ## the tests that import, directly or not, a file that was changed since main
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/changed_tests.py | xargs $(BIN)/python -m pytest $(BESIDE)
+
+test-long: $(VENV)/dev-ready $(TENSORFLOW)/ready ## what takes long by its nature (CONTRIBUTING.md says when)
+	$(BIN)/python -m pytest $(BESIDE) -m long tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check src simulator tests benchmarks examples notebooks gpu_loadtest.py

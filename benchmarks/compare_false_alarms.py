@@ -1,12 +1,19 @@
-"""How often does `monitor compare` call equal recordings different, and do its intervals hold the truth?
+"""How often are equal recordings, and equal runs of two days, called different, and what is still found?
 
-Simulates pairs of recordings of equal work: eleven metrics that are autocorrelated (AR(1), φ up to 0.97),
-white noise with a slow part in it, rounded to whole units, or periodic; read every 0.2 s by a sampler that is
-dithered or not, with an energy counter or without. Prints a line a shape: the share of comparisons in which
-any metric is "higher" or "lower" (promised: at most 5 %), the share of metrics for which it could tell, the
-share of those whose interval held the true difference, 0, and how far off 0 a difference would have been
-shown, in standard deviations. Then the power of a sawtooth against itself. Asserts nothing.
-Usage: python benchmarks/compare_false_alarms.py [PAIRS]; 200 take about a quarter of an hour.
+First of `gpuproof compare A B`: finished runs of two days that differ by 1 %, launches of a day by 0.1 to 3 %.
+Prints with no time between sessions in the interval, and with the default of 1 %, how often the gate at 0 %
+calls a regression where there is none (exit 3; promised: at most 5 %), how many intervals of 95 % hold the
+truth, and how often it finds a true regression of 2, 5 and 10 %.
+
+Then of `gpuproof monitor compare`: pairs of recordings of equal work, eleven metrics that are autocorrelated
+(AR(1), φ up to 0.97), white noise with a slow part in it, rounded to whole units, or periodic; read every
+0.2 s by a sampler that is dithered or not, with an energy counter or without. Prints a line a shape: the share
+of comparisons in which any metric is "higher" or "lower" (promised: at most 5 %), the share of metrics for
+which it could tell, of those whose interval held the true difference, 0, and how far off 0 a difference would
+have been shown, in standard deviations; and beside it the power: the share of metrics that are called when B is
+really half, one and two standard deviations higher. Then the power in watts of a sawtooth against itself.
+Asserts nothing.
+Usage: python benchmarks/compare_false_alarms.py [PAIRS]; 200 take a few minutes.
 """
 
 from __future__ import annotations
@@ -14,14 +21,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
+from gpuproof.comparison import BETWEEN_SESSIONS
 from gpuproof.readings.compare import COMPARED_METRICS, RecordingComparison, compare
 from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
 from gpuproof.records.readings import DeviceIdentity, Recording
+from gpuproof.statistics.comparison import Comparison, compare_launches, is_beyond
 
 PAIRS = 200
+DAY, SPREADS, LAUNCHES, LOSSES = 0.01, (0.001, 0.005, 0.01, 0.03), (3, 5, 10), (0.02, 0.05, 0.1)
+SHIFTS = (0.5, 1.0, 2.0)
 INTERVAL_S = 0.2
 MIDDLE, SD = 1000.0, 10.0
 Signal = Callable[[np.random.Generator, Floats], Floats]
@@ -142,21 +154,73 @@ def shapes() -> Iterator[Shape]:
     for phi in (0.0, 0.5, 0.9, 0.97):
         for readings in (100, 300, 1000, 3000):
             yield Shape(name=f"AR(1) {phi:g}", signal=autoregressive(phi), readings=readings)
-    for readings in (300, 1000, 3000):
+    for readings in (100, 150, 300, 1000, 3000):
         yield Shape(name="slow under noise", signal=slow_under_noise, readings=readings)
+    for readings in (300, 1000, 3000):
         yield Shape(name="AR(1) 0.9, rounded", signal=rounded, readings=readings)
     for period_s in (0.2, 1.0, 7.3):
         yield Shape(name=f"sawtooth of {period_s:g} s", signal=sawtooth(period_s), readings=1000)
     yield Shape(name="sawtooth of 1 s, no dither", signal=sawtooth(1.0), readings=1000, dithered=False)
 
 
+def compare_days(
+    rng: np.random.Generator, num: int, spread: float, change: float, between_sessions: float
+) -> Comparison:
+    """Compare so many launches of two days that are 1 % apart; B's rate is changed by a share."""
+    a, b = (np.exp(DAY * rng.standard_normal() + spread * rng.standard_normal(num)) for _ in range(2))
+    return compare_launches(
+        a, b * (1 + change), better="higher", is_cautious=True, between_sessions=between_sessions
+    )
+
+
+def print_days(num_comparisons: int) -> None:
+    """Print how finished runs of two days fare."""
+    print(f"finished runs of two days that differ by {DAY:.0%}, {num_comparisons:,} comparisons each:")
+    for spread, num in product(SPREADS, LAUNCHES):
+        told = []
+        for between_sessions in (0.0, BETWEEN_SESSIONS):
+            rng = np.random.default_rng(num)
+            drawn = [compare_days(rng, num, spread, 0.0, between_sessions) for _ in range(num_comparisons)]
+            alarms = sum(is_beyond(x, 0.0, better="higher") for x in drawn) / num_comparisons
+            held = sum(x.verdict == "no difference shown" for x in drawn) / num_comparisons
+            told.append(f"exit 3 in {alarms:5.1%}, interval held {held:5.1%}")
+        found = []
+        for change in LOSSES:
+            rng = np.random.default_rng(num)
+            drawn = [
+                compare_days(rng, num, spread, -change, BETWEEN_SESSIONS) for _ in range(num_comparisons)
+            ]
+            found.append(f"{sum(is_beyond(x, 0.0, better='higher') for x in drawn) / num_comparisons:.0%}")
+        print(
+            f"  launches {spread:.1%} apart, {num:2} a side: without {told[0]}; with {told[1]}; "
+            f"-{', -'.join(f'{change:.0%}' for change in LOSSES)} found in {', '.join(found)}",
+            flush=True,
+        )
+
+
+def power(shape: Shape, pairs: int) -> str:
+    """Say which share of metrics is called higher where B truly is, by some standard deviations."""
+    shares = []
+    for shift in SHIFTS:
+        rng = np.random.default_rng(1)
+        called = []
+        for _ in range(max(5, pairs // 10)):
+            a, b = recording(shape, rng), recording(shape, rng)
+            for values in b.devices[0].metrics.values():
+                np.add(values, shift * SD, out=values)
+            called += [metric.verdict == "higher" for metric in compare(a, b).metrics]
+        shares.append(f"{shift:g} sd {np.mean(called):.0%}")
+    return ", ".join(shares)
+
+
 def main() -> None:
     """Simulate and print."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
+    print_days(10 * pairs)
     for seed, shape in enumerate(shapes()):
         rng = np.random.default_rng(seed)
         found = [compare(recording(shape, rng), recording(shape, rng)) for _ in range(pairs)]
-        print(_told(shape, found), flush=True)
+        print(f"{_told(shape, found)}; found: {power(shape, pairs)}", flush=True)
     print("power of a sawtooth of 1 s against itself, its mean 300 W:")
     for counter in (False, True):
         for dithered in (False, True):

@@ -1,16 +1,16 @@
-"""How often do rules accuse a healthy fleet, is a slow GPU found, and what does judging 4,096 GPUs cost?
+"""How often do the shipped rules accuse a healthy fleet, find a slow GPU or host, and judge finely enough?
 
-Each fleet is judged by `judge_rules`, as a validation does: eight GPUs, six tests, each held against the
-fleet's own baseline (required) and against its peers (advisory). GPUs differ by chance with a spread of
-0.5 %, runs of one by 0.1 %; the baseline is of other GPUs of the same kind, three runs of each. Shapes:
-normal, heavier tails (Student's t with 4 degrees of freedom), a long slow tail (exponential), a longer one
-(log-normal, sigma 0.8), these where a GPU is alike in all tests, every test of another spread, figures
-rounded to 0.5 %, runs of a GPU that wander together (AR(1) of 0.97, as much as GPUs differ), figures of three
-iterations with log-normal noise of 1 %; spreads of 2 %; fleets of 64 and 256 GPUs.
-Prints shares of fleets with their 95 % upper bound; asserts nothing.
-Promise: required rules accuse in 0.5 % of healthy fleets (bound 1 %), advisory ones in 5 %; one GPU of eight
-5 % slow is found in 99 %; 4,096 GPUs are judged in 10 s and 1 GB.
-Usage: python benchmarks/rules_on_fleets.py [FLEETS [healthy|slow|cost]]; 2,000 take a processor 25 minutes.
+Each fleet is judged by `judge_rules` with the rules of the recipes (devices.yaml, jobs.yaml), as a validation
+does: six tests of each GPU, seven of each host of eight, two of all. GPUs differ by chance; runs of one
+session repeat to 0.1 %; sessions differ by 1 %, all figures together ("shared") or each by itself ("apart").
+The fleet is judged on another day than its baseline was recorded on. Shapes: normal, Student's t with 4
+degrees of freedom, a long slow tail (exponential), a longer one (log-normal, sigma 0.8), figures rounded to
+0.5 %; tests in which a GPU is alike. "New": the baseline is of other GPUs of the kind. "Ready": every rule of
+the baseline passed, and shows a loss of 10 %. Printed are shares of fleets with their 95 % upper bound, by
+kind of rule; nothing is asserted.
+Promise: required rules accuse in at most 1 % of healthy fleets; a GPU 10 % under its own past is failed in
+95 % and never passes all tests; of healthy fleets 95 % are ready; 4,096 GPUs are judged in 10 s and 1 GB.
+Usage: python benchmarks/rules_on_fleets.py [FLEETS [cost|healthy|slow|repeats]]; 1,000 take about an hour.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain, product
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import beta
 
+import gpuproof
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import FloatArray
@@ -33,18 +35,22 @@ from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, sta
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import Rules, judge_rules, read_rules
 
-FLEETS = 2000
-TESTS = 6
-RUNS = 3
-RATE = 7e14
+FLEETS = 1000
+GPUS_A_HOST = 8
+RATE = 1e12
+"""Under what the board can do of any kind, so that each figure is plausible."""
 BOARD = "NVIDIA H100 80GB HBM3"
-RULE = """\
-  - name: {form} {test}
-    required: {required}
-    each: gpu
-    measure: {{name: throughput, labels: {{workload: test{test}}}}}
-    expect: {{{expect}}}
-"""
+DETECTS = 0.1
+PRODUCTS, PATTERNS = ("fp32", "tf32", "bf16", "fp8"), ("copy", "triad")
+DEVICE_TESTS: tuple[Mapping[str, object], ...] = (
+    *({"stage": "gemm", "workload": "gemm", "dtype": dtype} for dtype in PRODUCTS),
+    *({"stage": "memory", "workload": "memory", "pattern": pattern} for pattern in PATTERNS),
+)
+COLLECTIVE: Mapping[str, object] = {"stage": "collective", "quantity": "bus bandwidth"}
+TRAINING: Mapping[str, object] = {"stage": "training", "workload": "model"}
+TESTS = len(DEVICE_TESTS)
+LOG_SIGMA = 0.8
+FIRST_GPU, FIRST_HOST = "host/g0/gpu/GPU-g0", "host/g0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,57 +58,57 @@ class HealthyFleet:
     """What is simulated."""
 
     gpus: int = 8
-    of_baseline: int = 16
-    """GPUs that the baseline was recorded on."""
-    spread: float = 0.005
+    gpus_a_host: int = GPUS_A_HOST
+    spread: float = 0.01
     within: float = 0.001
+    day: float = 0.01
+    """Between sessions."""
+    day_is_shared: bool = True
+    runs: int = 3
+    """Of the baseline, on each of its days; 0: there is none."""
+    days: int = 2
+    of_baseline: int = 0
+    """Other GPUs that the baseline is of; 0: it is of the same ones."""
     shape: str = "normal"
     alike: float = 0.0
     """Correlation of a GPU's deviation between its tests."""
+    alike_on_host: float = 0.0
+    """The same between the GPUs of a host."""
     slow: float = 0.0
-    """By how much the first GPU is slower …"""
+    """By how much the first GPUs are slower …"""
+    slow_gpus: int = 1
     slow_tests: int = TESTS
     """… in so many tests."""
 
+    def __str__(self) -> str:
+        """Say what differs from the usual."""
+        parts = [f"{self.gpus} GPUs, {self.shape} {self.spread:.1%}"]
+        parts += [f"{self.gpus_a_host} a host"] * (self.gpus_a_host != GPUS_A_HOST)
+        parts += [f"alike {self.alike:g}"] * bool(self.alike)
+        parts += [f"hosts alike {self.alike_on_host:g}"] * bool(self.alike_on_host)
+        parts += ["no baseline"] * (not self.runs)
+        if self.runs:
+            whose = f"of {self.of_baseline} new" if self.of_baseline else "own"
+            parts.append(f"baseline {whose}, {self.runs} runs a day on {self.days}")
+            parts.append(f"day {self.day:.1%} {'shared' if self.day_is_shared else 'apart'}")
+        if self.slow:
+            parts.append(f"{self.slow_gpus} slow by {self.slow:.0%} in {self.slow_tests} tests")
+        return ", ".join(parts)
 
-SHAPES = (
-    *("normal", "t4", "slow tail", "longer tail", "rounded", "wandering", "unlike spreads"),
-    "few iterations",
-)
-ITERATIONS = 3
-ITERATION_SPREAD = 0.01
-TAILS = ("t4", "slow tail", "longer tail")
-ALIKE = 0.95
-SLOW = ((0.05, TESTS, 0.0), (0.05, TESTS, ALIKE), (0.05, 2, 0.0), (0.05, 1, 0.0), (0.08, 1, 0.0))
-"""By how much, in how many tests, and how alike the tests of a GPU are."""
-FIRST = "host/g0/gpu/GPU-g0"
-LOG_SIGMA = 0.8
-WANDERING = 0.97
-"""Autocorrelation of one run's figure with the next."""
 
-
-def rules_of(num_tests: int) -> Rules:
-    """Return a required rule and an advisory one for each test."""
-    forms = (("baseline", "true", "baseline: measured"), ("peers", "false", "peers: true"))
-    entries = [
-        RULE.format(form=form, test=test, required=required, expect=expect)
-        for test in range(num_tests)
-        for form, required, expect in forms
+def shipped_rules() -> Rules:
+    """Return the rules of the recipes that judge figures, but those of published ones."""
+    folder = Path(gpuproof.__file__).parent / "recipes" / "rules"
+    both = [
+        read_rules((folder / f"{name}.yaml").read_text(encoding="utf-8"), source=name)
+        for name in ("devices", "jobs")
     ]
-    return read_rules("rules:\n" + "".join(entries), source="rules.yaml")
+    entries = [rule for rules in both for rule in rules.rules if "published" not in rule.name]
+    return Rules(source="recipes", rules=tuple(entries))
 
 
-def deviations(fleet: HealthyFleet, gpus: int, rng: np.random.Generator) -> FloatArray:
-    """Draw how far each GPU is off in each test, relative."""
-    own, shared = (drawn(fleet.shape, (gpus, tests), rng) for tests in (TESTS, 1))
-    off = (1 - fleet.alike**2) ** 0.5 * own + fleet.alike * shared
-    if fleet.shape == "unlike spreads":
-        off *= np.geomspace(0.2, 4, TESTS)
-    return np.asarray(off * fleet.spread)
-
-
-def drawn(shape: str, size: tuple[int, int], rng: np.random.Generator) -> FloatArray:
-    """Draw deviations of variance 1."""
+def drawn(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    """Draw deviations of variance 1, the long tail low."""
     if shape == "t4":
         return np.asarray(rng.standard_t(4, size) / 2**0.5)
     if shape == "slow tail":
@@ -114,63 +120,111 @@ def drawn(shape: str, size: tuple[int, int], rng: np.random.Generator) -> FloatA
     return np.asarray(rng.standard_normal(size))
 
 
-def runs_of(
-    fleet: HealthyFleet, off: FloatArray, num_runs: int, rng: np.random.Generator
-) -> list[FloatArray]:
-    """Draw what runs measure of GPUs that are `off`."""
-    wander = fleet.spread * rng.standard_normal(off.shape) if fleet.shape == "wandering" else 0 * off
-    found, step = [], 0.005 * RATE
-    for _ in range(num_runs):
-        noise = fleet.within * rng.standard_normal(off.shape)
-        if fleet.shape == "few iterations":
-            iterations = [drawn("longer tail", off.shape, rng) for _ in range(ITERATIONS)]
-            noise = ITERATION_SPREAD * np.mean(iterations, axis=0)
-        rates = RATE * (1 + off + wander + noise)
-        found.append(np.round(rates / step) * step if fleet.shape == "rounded" else rates)
-        wander = WANDERING * wander + (1 - WANDERING**2) ** 0.5 * fleet.spread * rng.standard_normal(
-            off.shape
-        ) * (fleet.shape == "wandering")
-    return found
+def deviations(fleet: HealthyFleet, gpus: int, rng: np.random.Generator) -> FloatArray:
+    """Draw how far each GPU is off in each test, relative."""
+    own, shared = (drawn(fleet.shape, (gpus, tests), rng) for tests in (TESTS, 1))
+    of_host = np.repeat(drawn(fleet.shape, (gpus, 1), rng)[:: fleet.gpus_a_host], fleet.gpus_a_host, 0)[:gpus]
+    shared = (1 - fleet.alike_on_host**2) ** 0.5 * shared + fleet.alike_on_host * of_host
+    return np.asarray(((1 - fleet.alike**2) ** 0.5 * own + fleet.alike * shared) * fleet.spread)
 
 
-def measures_of(rates: FloatArray, prefix: str) -> list[Measure]:
-    """Return what a run of these rates has, eight GPUs a host."""
-    return [
-        Measure(
-            name="throughput",
-            value=float(rates[gpu, test]),
-            unit="FLOP/s",
-            text="",
-            subject=f"host/{prefix}{gpu // 8}/gpu/GPU-{prefix}{gpu}",
-            labels={"workload": f"test{test}"},
-            better="higher",
-        )
-        for gpu in range(rates.shape[0])
-        for test in range(rates.shape[1])
-    ]
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one run measures, relative: of GPUs and hosts by test, and of all."""
+
+    gpus: FloatArray
+    hosts: FloatArray
+    whole: FloatArray
+
+    def measures(self, prefix: str, gpus_a_host: int) -> list[Measure]:
+        """Return them as a result has them."""
+        together = [{**test, "at_once": True} for test in DEVICE_TESTS]
+        alone = [{**test, "at_once": False} for test in DEVICE_TESTS]
+        return [
+            *(
+                measure(f"host/{prefix}{gpu // gpus_a_host}/gpu/GPU-{prefix}{gpu}", test, rate)
+                for gpu, rates in enumerate(self.gpus.tolist())
+                for test, rate in zip(alone, rates, strict=True)
+            ),
+            *(
+                measure(f"host/{prefix}{host}", test, rate)
+                for host, rates in enumerate(self.hosts.tolist())
+                for test, rate in zip((*together, COLLECTIVE), rates, strict=True)
+            ),
+            *(
+                measure("whole", test, rate)
+                for test, rate in zip((COLLECTIVE, TRAINING), self.whole.tolist(), strict=True)
+            ),
+        ]
 
 
-def hosts_of(gpus: int, prefix: str) -> dict[str, dict[str, object]]:
+def measure(subject: str, labels: Mapping[str, object], rate: float) -> Measure:
+    """Return one figure, `rate` being relative."""
+    is_bandwidth = labels["stage"] == "collective"
+    return Measure(
+        name="bus bandwidth" if is_bandwidth else "throughput",
+        value=rate * RATE,
+        unit="FLOP/s",
+        text=f"{rate:.4f}",
+        subject=subject,
+        labels=labels,
+        better="higher",
+    )
+
+
+def session(fleet: HealthyFleet, off: FloatArray, runs: int, rng: np.random.Generator) -> list[Figures]:
+    """Draw what so many runs of one session measure of GPUs that are `off`."""
+    num_hosts = -(-off.shape[0] // fleet.gpus_a_host)
+    by_host = np.stack([part.mean(0) for part in np.array_split(off, num_hosts)])
+    hosts = np.concatenate([by_host, by_host[:, :1]], axis=1)
+    parts = [off, hosts, off[:, :2].mean(0)]
+    if fleet.day_is_shared:
+        effect = fleet.day * rng.standard_normal()
+        days = [np.full(part.shape, effect) for part in parts]
+    else:
+        days = [fleet.day * rng.standard_normal(part.shape) for part in parts]
+    figures = []
+    for _ in range(runs):
+        rates = [
+            1 + part + day + fleet.within * rng.standard_normal(part.shape)
+            for part, day in zip(parts, days, strict=True)
+        ]
+        if fleet.shape == "rounded":
+            rates = [np.round(part / 0.005) * 0.005 for part in rates]
+        figures.append(Figures(gpus=rates[0], hosts=rates[1], whole=rates[2]))
+    return figures
+
+
+def hosts_of(gpus: int, prefix: str, gpus_a_host: int) -> dict[str, dict[str, object]]:
     """Return what the hosts of a fleet tell."""
     return {
         f"{prefix}{host}": {
             "torch": "2.9.1",
             "devices": [
-                {"index": gpu, "uuid": f"GPU-{prefix}{8 * host + gpu}", "name": BOARD}
-                for gpu in range(min(8, gpus - 8 * host))
+                {"index": gpu, "uuid": f"GPU-{prefix}{gpus_a_host * host + gpu}", "name": BOARD}
+                for gpu in range(min(gpus_a_host, gpus - gpus_a_host * host))
             ],
         }
-        for host in range((gpus + 7) // 8)
+        for host in range(-(-gpus // gpus_a_host))
     }
 
 
-def baseline_of(fleet: HealthyFleet, rng: np.random.Generator) -> Baseline:
-    """Record a baseline of other GPUs of the same kind."""
-    off = deviations(fleet, fleet.of_baseline, rng)
-    stack = stack_of(hosts_of(fleet.of_baseline, "b"))
+def baseline_of(fleet: HealthyFleet, off: FloatArray, rng: np.random.Generator) -> Baseline | None:
+    """Record the baseline of a fleet whose GPUs are `off`, or of others; None where it has none."""
+    if not fleet.runs:
+        return None
+    prefix, gpus = ("b", fleet.of_baseline) if fleet.of_baseline else ("g", fleet.gpus)
+    off = deviations(fleet, gpus, rng) if fleet.of_baseline else off
+    stack = stack_of(hosts_of(gpus, prefix, fleet.gpus_a_host))
     runs = [
-        RunFigures(run_id=f"run{run}", measures=measures_of(rates, "b"), stack=stack)
-        for run, rates in enumerate(runs_of(fleet, off, RUNS, rng))
+        RunFigures(
+            run_id=f"run{day}-{number}",
+            measures=figures.measures(prefix, fleet.gpus_a_host),
+            stack=stack,
+            day=f"2026-11-{day + 1:02}",
+        )
+        for day in range(fleet.days)
+        for number, figures in enumerate(session(fleet, off, fleet.runs, rng))
     ]
     return record_baseline("fleet", runs, recorded="2026-11-22", gpuproof_version="0")
 
@@ -178,65 +232,61 @@ def baseline_of(fleet: HealthyFleet, rng: np.random.Generator) -> Baseline:
 def judge_fleet(fleet: HealthyFleet, rules: Rules, rng: np.random.Generator) -> list[Judged]:
     """Draw a baseline and a fleet, and judge it."""
     off = deviations(fleet, fleet.gpus, rng)
-    off[0, : fleet.slow_tests] -= fleet.slow
-    (rates,) = runs_of(fleet, off, 1, rng)
+    baseline = baseline_of(fleet, off, rng)
+    off[: fleet.slow_gpus, : fleet.slow_tests] -= fleet.slow
+    return judged_of(fleet, off, baseline, rules, rng)
+
+
+def judged_of(
+    fleet: HealthyFleet,
+    off: FloatArray,
+    baseline: Baseline | None,
+    rules: Rules,
+    rng: np.random.Generator,
+) -> list[Judged]:
+    """Draw a run of GPUs that are `off`, in another session, and judge it."""
+    (figures,) = session(fleet, off, 1, rng)
     facts = FleetFacts(
-        measures=measures_of(rates, "g"),
-        hosts=hosts_of(fleet.gpus, "g"),
-        baseline=baseline_of(fleet, rng),
+        measures=figures.measures("g", fleet.gpus_a_host),
+        hosts=hosts_of(fleet.gpus, "g", fleet.gpus_a_host),
+        baseline=baseline,
     )
     return judge_rules(rules, facts)
 
 
-def named(judged: list[Judged], *statuses: str, required: bool) -> set[str]:
-    """Return the subjects of which rules of a kind say this."""
-    return {
-        item.outcome.subject
-        for item in judged
-        if item.is_required == required and item.outcome.status in statuses
-    }
+def happened(judged: list[Judged], fleet: HealthyFleet) -> Iterator[str]:
+    """Yield what is counted of one fleet."""
+    slow = {f"host/g{gpu // fleet.gpus_a_host}/gpu/GPU-g{gpu}" for gpu in range(fleet.slow_gpus)}
+    slow_host = {FIRST_HOST} if fleet.slow_gpus >= fleet.gpus_a_host else set()
+    for basis in ("baseline", "peers"):
+        items = [item for item in judged if item.basis == basis]
+        failed = {item.outcome.subject for item in items if item.outcome.status == "FAIL"}
+        if failed:
+            yield f"{basis} accuses"
+        if fleet.slow and (slow <= failed or (slow_host and slow_host <= failed)):
+            yield f"{basis} names"
+        if any(item.outcome.status in ("ERROR", "WARN") for item in items):
+            yield f"{basis} undecided"
+        of_slow = [item.outcome.status for item in items if item.outcome.subject == FIRST_GPU]
+        if fleet.slow and set(of_slow) == {"PASS"}:
+            yield f"{basis} passes"
+        resolutions = [item.outcome.minimum_detectable for item in items if item.outcome.status == "PASS"]
+        is_fine = all(one is not None and one <= DETECTS for one in resolutions)
+        if basis == "baseline" and is_fine and len(resolutions) == len(items):
+            yield "ready"
+    if any(item.outcome.status == "FAIL" for item in judged):
+        yield "accused"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counted:
-    """Fleets of so many."""
-
-    required: int
-    """With somebody failed by a required rule."""
-    undecided: int
-    """With somebody whom a required rule could not judge."""
-    advisory: int
-    """With somebody of whom an advisory rule says that it stands apart."""
-    doubtful: int
-    """With somebody whom an advisory rule could not judge."""
-    advised: int
-    """With the first GPU said to stand apart by an advisory rule."""
-    found: int
-    """With the first GPU failed by a required rule …"""
-    doubted: int
-    """… and with it failed, or not judged."""
-
-
-def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counted:
-    """Judge so many fleets."""
-    rng, rules = np.random.default_rng(seed), rules_of(TESTS)
+def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counter[str]:
+    """Judge so many fleets and count what happened in each."""
+    rng, rules = np.random.default_rng(seed), shipped_rules()
+    if not fleet.runs:
+        rules = replace(rules, rules=tuple(rule for rule in rules.rules if "baseline" not in rule.name))
     counted: Counter[str] = Counter()
     for _ in range(num_fleets):
-        judged = judge_fleet(fleet, rules, rng)
-        failed = named(judged, "FAIL", required=True)
-        errors = named(judged, "ERROR", required=True)
-        apart = named(judged, "WARN", "FAIL", required=False)
-        happened = {
-            "required": failed,
-            "undecided": errors,
-            "advisory": apart,
-            "doubtful": named(judged, "ERROR", required=False),
-            "found": failed & {FIRST},
-            "doubted": (failed | errors) & {FIRST},
-            "advised": apart & {FIRST},
-        }
-        counted.update(what for what, subjects in happened.items() if subjects)
-    return Counted(**{each.name: counted[each.name] for each in fields(Counted)})
+        counted.update(set(happened(judge_fleet(fleet, rules, rng), fleet)))
+    return counted
 
 
 def upper_bound(count: int, num: int) -> float:
@@ -246,56 +296,89 @@ def upper_bound(count: int, num: int) -> float:
 
 def fleets_of(fleet: HealthyFleet, most: int) -> int:
     """Return how many fleets of a kind are simulated: fewer of many GPUs."""
-    return max(1, most * 16 // fleet.gpus) if fleet.gpus > 8 else most
+    return max(1, most * 16 // fleet.gpus) if fleet.gpus > 16 else most
 
 
-def report_healthy(most: int) -> Iterator[str]:
-    """Yield a line a shape; of those with tails also where tests are alike, and of a larger baseline."""
-    fleets = [HealthyFleet(shape=shape) for shape in SHAPES]
-    for shape in TAILS:
-        fleets.append(HealthyFleet(shape=shape, of_baseline=64))
-        fleets += [HealthyFleet(shape=shape, of_baseline=num, alike=ALIKE) for num in (8, 16, 64)]
-        fleets.append(HealthyFleet(shape=shape, spread=0.02))
-    for shape, gpus in product(("t4", "longer tail"), (64, 256)):
-        for alike in (0.0, ALIKE):
-            fleets += [HealthyFleet(shape=shape, gpus=gpus, of_baseline=64, alike=alike)]
-    for fleet in fleets:
-        num_fleets = fleets_of(fleet, most)
-        seen = count(fleet, num_fleets, seed=1)
-        said = ", ".join(
-            f"{what} {number / num_fleets:.2%} (bound {upper_bound(number, num_fleets):.2%})"
-            for what, number in (
-                ("required", seen.required),
-                ("undecided", seen.undecided),
-                ("advisory", seen.advisory),
-                ("doubtful", seen.doubtful),
+def report(fleet: HealthyFleet, most: int) -> str:
+    """Return a line: alarms or power of each kind of rule, and how many fleets are ready."""
+    num = fleets_of(fleet, most)
+    seen = count(fleet, num, seed=1)
+    if fleet.slow:
+        shown = [f"{basis} names {seen[f'{basis} names'] / num:.1%}" for basis in ("baseline", "peers")]
+        shown.append(f"passes all of its tests {seen['baseline passes']} times")
+    else:
+        kinds = ("accused", "baseline accuses", "peers accuses", "peers undecided")
+        shown = [
+            f"{kind} {seen[kind] / num:.2%} (bound {upper_bound(seen[kind], num):.2%})" for kind in kinds
+        ]
+        shown.append(f"ready {seen['ready'] / num:.1%}")
+    return f"{fleet}, {num:,} fleets: {', '.join(shown)}"
+
+
+def healthy() -> Iterator[HealthyFleet]:
+    """Yield the fleets in which nobody should be accused."""
+    shapes = ("normal", "t4")
+    sizes = ((1, 8), (2, 8), (4, 8), (4, 1), (8, 8), (8, 4), (64, 8))
+    for (gpus, a_host), spread, shape in product(sizes, (0.005, 0.01), shapes):
+        for day_is_shared in (True, False):
+            yield HealthyFleet(
+                gpus=gpus, gpus_a_host=a_host, spread=spread, shape=shape, day_is_shared=day_is_shared
             )
-        )
-        what = f"{fleet.gpus} GPUs, {fleet.shape}, spread {fleet.spread:.1%}, alike {fleet.alike:g}"
-        yield f"healthy, {what}, baseline of {fleet.of_baseline}, {num_fleets:,} fleets: {said}"
+    tails = ("normal", "t4", "slow tail", "longer tail")
+    for shape, alike, gpus in product((*tails, "rounded"), (0.0, 0.95), (8, 64, 256)):
+        yield HealthyFleet(shape=shape, alike=alike, gpus=gpus, spread=0.02, runs=0)
+    for shape, alike in product(tails, (0.0, 0.95)):
+        yield HealthyFleet(shape=shape, alike=alike, gpus=64, spread=0.02, runs=0, alike_on_host=0.9)
+        for gpus, of_baseline in ((8, 8), (8, 64), (64, 64), (256, 64)):
+            yield HealthyFleet(shape=shape, alike=alike, gpus=gpus, of_baseline=of_baseline, spread=0.005)
 
 
-def report_slow(num_fleets: int) -> Iterator[str]:
-    """Yield a line for each slowness, in so many tests, and size of baseline."""
-    for slow, tests, alike in SLOW:
-        for of_baseline in (8, 16, 64):
-            fleet = HealthyFleet(of_baseline=of_baseline, slow=slow, slow_tests=tests, alike=alike)
-            seen = count(fleet, num_fleets, seed=2)
-            what = f"one of 8 slow by {slow:.0%} in {tests} of {TESTS} tests, alike {alike:g}"
-            found, doubted = seen.found / num_fleets, seen.doubted / num_fleets
-            said = f"failed in {found:.2%}, not passed in {doubted:.2%}"
-            yield f"{what}, baseline of {of_baseline}: {said}, advised in {seen.advised / num_fleets:.2%}"
+def slow() -> Iterator[HealthyFleet]:
+    """Yield the fleets in which somebody is slow."""
+    for loss, tests, shared in product((0.05, 0.1), (TESTS, 1), (True, False)):
+        yield HealthyFleet(slow=loss, slow_tests=tests, day_is_shared=shared)
+    for loss, of_baseline in product((0.05, 0.1, 0.2), (8, 64)):
+        yield HealthyFleet(slow=loss, of_baseline=of_baseline, spread=0.005)
+    for num, gpus in ((1, 8), (1, 64), (2, 64), (8, 64)):
+        for loss, alike, alike_on_host in (
+            (0.05, 0.0, 0.0),
+            (0.05, 0.95, 0.0),
+            (0.05, 0.95, 0.9),
+            (0.1, 0.95, 0.0),
+        ):
+            yield HealthyFleet(
+                **{"gpus": gpus, "slow_gpus": num, "slow": loss, "spread": 0.005, "runs": 0},
+                **{"alike": alike, "alike_on_host": alike_on_host},
+            )
+
+
+def repeats() -> Iterator[str]:
+    """Yield what a baseline resolves by numbers of GPUs, runs and days."""
+    rng = np.random.default_rng(4)
+    for gpus, runs, days in product((1, 8), (2, 3, 5), (1, 2, 5)):
+        fleet = HealthyFleet(gpus=gpus, runs=runs, days=days)
+        judged = judge_fleet(fleet, shipped_rules(), rng)
+        shown = [
+            max(
+                i.outcome.minimum_detectable or 1.0
+                for i in judged
+                if i.basis == "baseline" and kind in i.name
+            )
+            for kind in ("of each device", "")
+        ]
+        yield f"{fleet}: resolves {shown[0]:.1%} of a GPU, {shown[1]:.1%} of all"
 
 
 def report_cost() -> str:
     """Judge 4,096 GPUs once and say what it took."""
-    fleet = HealthyFleet(gpus=4096, of_baseline=64)
-    rng, rules = np.random.default_rng(3), rules_of(TESTS)
-    (rates,) = runs_of(fleet, deviations(fleet, fleet.gpus, rng), 1, rng)
+    fleet = HealthyFleet(gpus=4096)
+    rng, rules = np.random.default_rng(3), shipped_rules()
+    off = deviations(fleet, fleet.gpus, rng)
+    (figures,) = session(fleet, off, 1, rng)
     facts = FleetFacts(
-        measures=measures_of(rates, "g"),
-        hosts=hosts_of(fleet.gpus, "g"),
-        baseline=baseline_of(fleet, rng),
+        measures=figures.measures("g", GPUS_A_HOST),
+        hosts=hosts_of(fleet.gpus, "g", GPUS_A_HOST),
+        baseline=baseline_of(fleet, off, rng),
     )
     begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
     judged = judge_rules(rules, facts)
@@ -308,13 +391,14 @@ def report_cost() -> str:
 def main() -> None:
     """Print every figure."""
     num_fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
-    wanted = sys.argv[2:] or ["cost", "healthy", "slow"]
+    wanted = sys.argv[2:] or ["cost", "repeats", "healthy", "slow"]
     if "cost" in wanted:
         print(report_cost(), flush=True)
-    print(f"{num_fleets:,} fleets each, {TESTS} tests, spread 0.5 % if nothing else is said")
-    healthy = report_healthy(num_fleets) if "healthy" in wanted else ()
-    for line in chain(healthy, report_slow(num_fleets // 4) if "slow" in wanted else ()):
+    for line in repeats() if "repeats" in wanted else ():
         print(line, flush=True)
+    fleets = chain(healthy() if "healthy" in wanted else (), slow() if "slow" in wanted else ())
+    for fleet in fleets:
+        print(report(fleet, num_fleets), flush=True)
 
 
 if __name__ == "__main__":

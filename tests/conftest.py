@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import compileall
+import json
 import os
 import signal
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import hanging
+import preloaded
 import pytest
 
+SECONDS = Path(__file__).with_name("seconds.json")
 Golden = Callable[[str, str], None]
 
 # Several files of tests share the processors: threads that spin while they wait take them from the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+preloaded.install()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,10 +31,74 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(Path(__file__).parents[1] / "src", quiet=2)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, as far as it is known, so that none is left over at the end."""
+    seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
+    items.sort(key=lambda item: -float(seconds.get(_path(item.nodeid), 0.0)))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which tests took longest, and how long each folder of them took, on all workers together."""
+    by_test: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                by_test[report.nodeid] += report.duration
+    by_file, by_folder = _summed(by_test, _path), _summed(by_test, _folder)
+    terminalreporter.section("the ten slowest tests")
+    for test, duration_s in sorted(by_test.items(), key=lambda item: -item[1])[:10]:
+        terminalreporter.write_line(f"{duration_s:7.1f} s  {test}")
+    terminalreporter.section("time of the tests, by folder")
+    for folder, duration_s in sorted(by_folder.items(), key=lambda item: -item[1]):
+        terminalreporter.write_line(f"{duration_s:7.1f} s  {folder}")
+    if config.getoption("--write-seconds"):
+        known = {path: round(duration_s) for path, duration_s in sorted(by_file.items()) if duration_s >= 2}
+        SECONDS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
+def _summed(by_test: Mapping[str, float], part: Callable[[str], str]) -> dict[str, float]:
+    sums: defaultdict[str, float] = defaultdict(float)
+    for test, duration_s in by_test.items():
+        sums[part(test)] += duration_s
+    return dict(sums)
+
+
+def _path(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _folder(test: str) -> str:
+    return "/".join(_path(test).split("/")[:-1][:2])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say, of a test that waited in vain, what hangs."""
+    report = yield
+    if call.excinfo is not None and hanging.is_in_vain(call.excinfo.value):
+        folder = getattr(item, "funcargs", {}).get("tmp_path")
+        report.sections.append(("what hangs", hanging.what_hangs(folder)))
+    return report
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files from what the code prints now"
     )
+    parser.addoption(
+        "--write-seconds",
+        action="store_true",
+        help="write how long each file took, for the order of the next run",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def server_of_commands() -> Iterator[None]:
+    """End, after the last test, the process from which commands were forked."""
+    yield
+    preloaded.stop_server()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -93,6 +93,17 @@ def stalls(every: int, times: float, *, deviation: float = 0.01) -> Shape:
     return Shape(draw=draw, mean=1 + (times - 1) / every)
 
 
+def first_longer(by: float, *, deviation: float) -> Shape:
+    """The first step takes longer by the share `by`: it waits for an empty queue, and no other does."""
+
+    def draw(rng: Generator, windows: int, steps: int) -> FloatArray:
+        times = 1 + deviation * white(rng, windows, steps)
+        times[:, 0] *= 1 + by
+        return times
+
+    return Shape(draw=draw)
+
+
 def bursts(share: float, times: float, *, length: int = 5) -> Shape:
     """Slow steps come `length` at a time."""
 
@@ -199,5 +210,6 @@ CARRIED: Mapping[str, Shape] = {
     "log-normal 1.0, AR(1) 0.6": log_normal(1.0, 0.3, 0.6),
     "2 % of steps × 20 in bursts of 5": bursts(0.02, 20),
     "a stall of × 10 every 300 steps": stalls(300, 10),
+    "first step 1.5 % longer, 0.02 %": first_longer(0.015, deviation=0.0002),
 }
 """Steady in the long run: what intervals of the mean are tried on."""

@@ -61,14 +61,14 @@ PRODUCT_FLOPS = {"fp32": 5e11, "bf16": 7e12, "amp": 7e12, "tf32": 3.5e12}
 """Of a step of matrix products by precision: in 10 ms what a healthy H200 does."""
 
 
-def device(index: int) -> Device:
+def device(index: int, host: str = "node1") -> Device:
     """A GPU of its own for each rank."""
-    return replace(H200, index=index, uuid=f"GPU-{index}")
+    return replace(H200, index=index, uuid=f"GPU-{index}" if host == "node1" else f"{host}-{index}")
 
 
-def host_facts(num_gpus: int, **other: Any) -> dict[str, Any]:
+def host_facts(num_gpus: int, *, host: str = "node1", **other: Any) -> dict[str, Any]:
     """What a host tells of GPUs that torch and its driver see alike."""
-    seen = [{"index": i, "uuid": f"GPU-{i}", "name": H200.name} for i in range(num_gpus)]
+    seen = [{"index": i, "uuid": device(i, host).uuid, "name": H200.name} for i in range(num_gpus)]
     listed = [{**gpu, "physical_index": gpu["index"], "framework_index": gpu["index"]} for gpu in seen]
     return {"devices": seen, "accelerators": {"devices": listed}, **other}
 
@@ -77,16 +77,18 @@ def done(case: Case, *, step_s: float = STEP_S, times_s: Sequence[float] | None 
     """A launch that ended well, on GPUs that differ in nothing; its host tells of two, or of all ranks'."""
     host = case.placement.host or "node1"
     ranks = range(case.placement.num_ranks)
-    told = Environment(host=host, facts=host_facts(max(2, case.placement.ranks_per_host)))
+    each, hosts = max(1, case.placement.ranks_per_host), case.placement.hosts or ("node1",)
+    told = Environment(host=host, facts=host_facts(max(2, case.placement.ranks_per_host), host=host))
     if case.kind == "collective":
         found = collective_records(case)
         setups = iter(range(len(found.setups)))
         records = [told if isinstance(x, Environment) else x for x in found.records]
-        records = [replace(x, device=device(next(setups))) if x in found.setups else x for x in records]
+        placed = (device(rank % each, hosts[rank // each]) for rank in setups)
+        records = [replace(x, device=next(placed)) if x in found.setups else x for x in records]
         return replace(found, records=tuple(records))
     times = tuple(times_s or steady_times(100, step_s))
     batch = case.model_work.data.batch_size
-    indices = case.placement.devices or tuple(ranks)
+    indices = case.placement.devices or tuple(range(each))
     is_products = case.model_work.model.name == "gemm"
     precision = case.model_work.compute.precision if is_products else "fp32"
     flops = PRODUCT_FLOPS[precision] if is_products else 1e9
@@ -97,7 +99,7 @@ def done(case: Case, *, step_s: float = STEP_S, times_s: Sequence[float] | None 
         setups=[
             setup(
                 rank,
-                device=device(indices[rank]),
+                device=device(indices[rank % each], hosts[rank // each]),
                 items_per_step=batch,
                 options=STEP_OPTIONS,
                 flops_per_step=flops,

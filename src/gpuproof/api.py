@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.comparison import compare_runs, read_finished
+from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, read_finished
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
@@ -123,6 +123,7 @@ def compare(
     *,
     across: Sequence[str] = (),
     max_regression: float | None = None,
+    between_sessions: float = BETWEEN_SESSIONS,
 ) -> Result:
     """Compare run B with run A, measure by measure, and return what that came to; launches nothing.
 
@@ -132,11 +133,16 @@ def compare(
         across: keys, or sections of them, that are meant to differ: `["training.precision"]`, `["stack"]`.
         max_regression: makes it a gate: `exit_code` is 3 where the interval of a measure lies wholly beyond
             that regression (0.02 is 2 %), and 4 where it cannot be told.
+        between_sessions: relative standard deviation of one session from the next, in each interval.
 
     Raises:
         UsageError: the runs were not made alike, or there is none.
         RecordError: a file of a run is damaged.
     """
     return compare_runs(
-        read_finished(Path(a)), read_finished(Path(b)), across=across, max_regression=max_regression
+        read_finished(Path(a)),
+        read_finished(Path(b)),
+        across=across,
+        max_regression=max_regression,
+        between_sessions=between_sessions,
     )

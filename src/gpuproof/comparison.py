@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuproof import __version__
 from gpuproof.analysis.comparing.clocks import clocks_of
 from gpuproof.analysis.comparing.conditions import UnlikeKey, conditions_of, covers, unlike_keys
-from gpuproof.analysis.comparing.measures import Pairing, comparable, compare_measures, only_in_one
+from gpuproof.analysis.comparing.measures import comparable, compare_measures, only_in_one
+from gpuproof.analysis.comparing.winners import Pairing, doubts_at
 from gpuproof.errors import UsageError
 from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.store.run import RunDirectory
-from gpuproof.verdict.comparison.judge import (
-    ComparedRun,
-    SideBySide,
-    judge,
-    ratio_measures,
-    why_weakened,
-)
+from gpuproof.verdict.comparison.judge import ComparedRun, SideBySide, judge, ratio_measures
 from gpuproof.verdict.comparison.page import comparison_page, headline
 from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
@@ -36,6 +32,9 @@ ENVIRONMENT = "environment.json"
 OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
 """Keys with which a step is other work, so that its time says nothing."""
 STEP_TIMES = ("p50 step",)
+BETWEEN_SESSIONS = 0.01
+"""Relative standard deviation of one session from the next, where nobody knows it better: clocks,
+temperature, what else runs and where memory lies change from day to day, and are in no spread of one day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +74,37 @@ def read_finished(path: Path) -> FinishedRun:
 
 
 def compare_runs(
-    a: FinishedRun, b: FinishedRun, *, across: Sequence[str] = (), max_regression: float | None = None
+    a: FinishedRun,
+    b: FinishedRun,
+    *,
+    across: Sequence[str] = (),
+    max_regression: float | None = None,
+    between_sessions: float = BETWEEN_SESSIONS,
 ) -> Result:
     """Compare B with A; `across` names keys, or sections of them, that are meant to differ.
 
+    `between_sessions` is in every interval: the relative standard deviation of one session from the next.
+
     Raises:
-        UsageError: the runs differ in other keys, or do not differ in one of `across`. A gate
+        UsageError: the runs differ in other keys, or do not differ in one of `across`; no share. A gate
             (`max_regression`, 0.02 is 2 %) answers unlike runs with CANNOT TELL instead.
     """
+    if not 0 <= between_sessions < 1:
+        raise UsageError(f"{between_sessions} is no share from 0 to below 1", place="--between-sessions")
     unlike = unlike_keys(a.conditions, b.conditions)
     stated = tuple(key for key in unlike if any(covers(named, key.key) for named in across))
     others = tuple(key for key in unlike if key not in stated)
     _refuse_idle(across, unlike)
     if others and max_regression is None:
         raise _refused(a, b, others)
-    found = _side_by_side(a, b, stated=stated, others=others, max_regression=max_regression)
+    found = _side_by_side(
+        a,
+        b,
+        stated=stated,
+        others=others,
+        max_regression=max_regression,
+        between_sessions=between_sessions,
+    )
     return _result(found, a, b)
 
 
@@ -120,6 +135,7 @@ def _side_by_side(
     stated: tuple[UnlikeKey, ...],
     others: tuple[UnlikeKey, ...],
     max_regression: float | None,
+    between_sessions: float,
 ) -> SideBySide:
     labels = [key.key.rpartition(".")[2] for key in stated]
     is_same_work = not any(covers(work, key.key) for work in OTHER_WORK for key in stated)
@@ -133,7 +149,8 @@ def _side_by_side(
         own,
         other,
         clocks=(clocks_of(a.result), clocks_of(b.result)),
-        pairing=Pairing(),
+        doubts=(partial(doubts_at, a.result), partial(doubts_at, b.result)),
+        pairing=Pairing(between_sessions=between_sessions),
         refused=invalid or ("the runs are unlike" if others else None),
     )
     untold = (f"which versions and machine {x.name} had is not known" for x in (a, b) if not x.knows_stack)
@@ -145,7 +162,7 @@ def _side_by_side(
         across=stated,
         unlike=others,
         max_regression=max_regression,
-        weakened=why_weakened(*sides, is_interleaved=False),
+        between_sessions=between_sessions,
         notes=(*untold, *only_in_one(own, other)),
     )
 

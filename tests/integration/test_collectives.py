@@ -68,16 +68,20 @@ def test_every_operation_gives_right_results_and_the_same_figures_everywhere(tmp
     assert ignored in " ".join(result.stdout.split())
 
 
-def test_a_result_that_is_corrupted_on_one_rank_fails_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("only", "wrong"),
+    [("", 16), ("9", 1)],  # all of 5 that warm up, 10 timed and one more; or only one that is timed
+)
+def test_a_result_that_is_corrupted_on_one_rank_fails_the_run(only: str, wrong: int, tmp_path: Path) -> None:
     result = gpuproof(
         *("run", "collectives", "--nproc=2", *QUIETLY, "--run.run_id=bad"),
-        *("-b", "64K", "-e", "64K", "-n", "10"),
+        *("-b", "64K", "-e", "64K", "-n", "10", "-w", "5"),
         cwd=tmp_path,
-        environment=clean_environment(PYTHONPATH=str(CORRUPTING)),
+        environment=clean_environment(PYTHONPATH=str(CORRUPTING), CORRUPTED_SUM=only),
     )
     assert result.returncode == 3, result.stdout + result.stderr
     said = " ".join(result.stdout.split())
-    assert "1 of 32,768 elements of all_reduce of 64.0 KiB are wrong" in said
+    assert f"{wrong} of 524,288 elements of all_reduce of 64.0 KiB are wrong" in said
     assert "seen on rank 1" in said
 
 

@@ -58,6 +58,7 @@ class Model:
     def __init__(self, batches: StaticBatches, *, takes: int = 1) -> None:
         self.module = nn.Identity()
         self.last_loss: torch.Tensor | None = torch.zeros(())
+        self.outputs: object = None
         self.read: list[list[float]] = []
         self.places: set[int] = set()
         self._batches = batches

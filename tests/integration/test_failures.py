@@ -72,6 +72,18 @@ def test_an_exception_fails_its_launch_alone_and_only_retry_failed_repeats_it(a_
     assert [attempt.status for attempt in a_run.attempts()] == ["failed"]
 
 
+@pytest.mark.parametrize("words", [[], ["--kind=inference"]])
+def test_outputs_that_are_no_numbers_from_some_step_on_make_the_run_suspect(
+    a_run: Run, words: list[str]
+) -> None:
+    ended = a_run.run("faulty", *words, steps=SHORT, fault="nan", at_step=15, step_s=0.05)
+    assert ended.returncode == 0, ended.stderr
+    (window,) = a_run.case().of(Window)
+    last, first = window.not_finite_after or (0, 0)
+    assert 0 < last <= 10 < first <= SHORT
+    assert f"infinities or NaN when looked at after {first} of {SHORT} steps" in a_run.report()
+
+
 def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
     process = a_run.start("faulty", steps=40, step_s=0.1)
     a_run.record(Steps)

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from gpuproof.errors import ExitCode
-from running import gpuproof, run_directory
+from running import clean_environment, gpuproof, run_directory
 from simulating import needs_simulator, simulated
 
 QUIETLY = ("--monitoring.enabled=false", "--distributed.threads_per_rank=1", "--run.run_id=r")
 ON_SIM = (*QUIETLY, "--distributed.device=simgpu")
 
 
-LAST_TO_THE_DEVICE = 9
-"""Of the copies of a device: one to fill it, two there, two home, and two of each both ways."""
+ONE_IN_BETWEEN = 7
+"""Of the copies of a device: four fill it, and four are made there, as many home, and eight both ways."""
 
 
 def probed(tmp_path: Path, *words: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def test_a_stuck_bit_is_found_with_its_address(tmp_path: Path) -> None:
 
 
 @needs_simulator
-def test_links_reach_what_is_declared_and_a_wrong_copy_is_found(tmp_path: Path) -> None:
-    size, rate = 2**20, 4e6
+def test_links_reach_what_is_declared_and_a_wrong_copy_among_right_ones_is_found(tmp_path: Path) -> None:
+    size, rate = 2**20, 1.2e7
     environment = simulated(
-        {1: {"wrong_copy": LAST_TO_THE_DEVICE}},
+        {1: {"wrong_copy": ONE_IN_BETWEEN}},
         devices=2,
         host_link_bytes_per_s=rate,
         peer_link_bytes_per_s=2 * rate,
@@ -120,7 +120,7 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_is_found(tmp_path: Path) 
         for m in result["measures"]
         if m["name"] == "link bandwidth"
     }
-    assert size / rate > 0.2, "the device is behind the host, or pauses would be in the time"
+    assert size / rate > 0.08, "the device is behind the host, or pauses would be in the time"
     expected = {
         ("h2d", "one_way"): rate,
         ("d2h", "one_way"): rate,
@@ -130,5 +130,20 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_is_found(tmp_path: Path) 
     }
     assert rates == pytest.approx(expected, rel=0.2)
     assert result["exit_code"] == ExitCode.FAILED
-    wrong = {m["subject"].split("/gpu/")[-1]: m["value"] for m in result["measures"] if m["value"] == 1.0}
-    assert wrong == {"SIM-0001": 1.0}
+    compared = [m for m in result["measures"] if m["name"] == "wrong values"]
+    wrong = {m["subject"].split("/gpu/")[-1]: m["detail"] for m in compared if m["value"]}
+    assert wrong == {
+        "SIM-0001": "8 copies compared, the last two on the host: 1 came out wrong, first number 3"
+    }
+    assert {m["labels"].get("direction") for m in compared} == {None, "both_ways"}
+
+
+@pytest.mark.parametrize(("only", "wrong"), [("9", 1), ("none", 0)])
+def test_a_sum_that_is_wrong_once_beside_products_is_found(only: str, wrong: int, tmp_path: Path) -> None:
+    corrupting = Path(__file__).parents[1] / "fakes" / "corrupting_collective"
+    environment = clean_environment(PYTHONPATH=str(corrupting), CORRUPTED_SUM=only)
+    words = ("--probe.name=overlap", "--probe.overlap.edge=32", "--probe.overlap.message_bytes=64K")
+    counts = ("--probe.overlap.iterations=4", "--probe.overlap.warmup_iterations=1", "--nproc=2")
+    result = probed(tmp_path, *words, *counts, *QUIETLY, environment=environment)
+    assert [m["value"] for m in result["measures"] if m["name"] == "wrong values"] == [wrong] * 2
+    assert result["exit_code"] == (ExitCode.FAILED if wrong else ExitCode.DONE)

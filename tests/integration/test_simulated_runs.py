@@ -143,13 +143,13 @@ def test_collectives_carry_no_more_than_the_link(tmp_path: Path) -> None:
     link_bytes_per_s, size = 1e9, 2**20
     result = gpuproof(
         *("run", "collectives", *ON_SIM, UNREAD, "--nproc=2", "--run.experiment_name=quick"),
-        *("-b", str(size), "-e", str(size), "-n", "10"),
+        *("-b", str(size), "-e", str(size), "-n", "10", "-w", "5"),
         cwd=tmp_path,
         environment=simulated(devices=2, peer_link_bytes_per_s=link_bytes_per_s),
     )
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
     trials = only_case(run_directory(tmp_path, "s")).of(CollectiveTrial)
-    assert [(trial.num_checked, trial.num_wrong) for trial in trials] == [(size // 4, 0)] * 2
+    assert [(trial.num_checked, trial.num_wrong) for trial in trials] == [(16 * size // 4, 0)] * 2
     # Over two ranks 2 × ½ of the bytes go over the link: 1.05 ms, if the other rank is there already.
     by_hand_s = size / link_bytes_per_s
     assert min(time_s for trial in trials for time_s in trial.durations_s) >= by_hand_s * 0.999

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from fleet_by_hand import baseline, gpu, host_facts, hosts, measured
 from gpuproof.cli.main import cli
 from gpuproof.errors import ExitCode, RecordError, UsageError
+from gpuproof.records.codec import to_json
 from gpuproof.records.result import Measure, Result
 from gpuproof.records.run import Environment
-from gpuproof.statistics.prediction import prediction_reach, spread_of
+from gpuproof.statistics.prediction import past_of_fleet, repeatability_of, spread_of
 from gpuproof.store.baselines import baseline_path, read_baseline
 from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
@@ -70,8 +72,8 @@ def test_a_healthy_figure_is_under_the_limit_as_often_as_was_said() -> None:
         *known, new = rng.normal(100, 1, 9)
         spread = spread_of([[value] for value in known])
         assert spread is not None
-        under += new < spread.centre - prediction_reach(spread, error_rate=0.05)
-    assert 70 <= under <= 130
+        under += new < spread.centre - past_of_fleet(spread, day=0.0).reach(0.05)
+    assert under <= 100
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,46 @@ def test_what_was_not_measured_is_in_no_baseline() -> None:
     assert [figure.subject for figure in kept.entries[0].figures] == [gpu("a", 0)]
     with pytest.raises(UsageError, match="measured nothing"):
         baseline(FleetFacts(measures=bad[1:], hosts=hosts("a")))
+
+
+def test_a_day_is_one_session_and_its_effect_is_pooled_with_the_default() -> None:
+    """By hand: days 2 apart scatter by 2 (variance), runs explain 0.5 / 2 of it; 6 parts are the assumed 1 %."""
+    known = repeatability_of([{"mon": [98.5, 99.5], "tue": [100.5, 101.5]}], day=0.01)
+
+    assert known is not None
+    assert (known.degrees, known.within) == (2, pytest.approx(0.5**0.5))
+    assert known.day == pytest.approx(((6 * 1 + 1 * (2 - 0.25)) / 7) ** 0.5)
+    assert repeatability_of([{"mon": [99.0]}, {"tue": [101.0]}], day=0.01) is None
+
+
+def test_days_with_one_run_each_tell_of_days_and_runs_together() -> None:
+    known = repeatability_of([{"mon": [99.0], "tue": [101.0]}], day=0.01)
+
+    assert known is not None
+    assert (known.degrees, known.within, known.day) == (1, pytest.approx(2**0.5), 1.0)
+
+
+def test_invalid_runs_are_refused_and_suspect_ones_are_marked() -> None:
+    suspect = replace(figures("r2", *VALUES), validity="SUSPECT")
+    kept = record_baseline(
+        "pod", [figures("r1", *VALUES), suspect], recorded="2026-11-22", gpuproof_version="0"
+    )
+    assert kept.suspect == ("r2",)
+    with pytest.raises(UsageError, match="INVALID"):
+        record_baseline("pod", [replace(suspect, validity="INVALID")], recorded="", gpuproof_version="0")
+
+
+def test_a_baseline_of_the_first_schema_is_still_read(tmp_path: Path) -> None:
+    kept = to_json(baseline(FleetFacts(measures=measures(*VALUES), hosts=hosts("a"))))
+    for key in ("suspect", "day_effect"):
+        kept.pop(key)
+    for figure in kept["entries"][0]["figures"]:
+        figure.pop("day")
+    path = baseline_path("pod", tmp_path)
+    path.write_text(json.dumps({**kept, "schema_version": 1}))
+
+    (days,) = {tuple(days) for days in read_baseline(path).entries[0].sessions().values()}
+    assert days == ("",)
 
 
 # The command
@@ -143,7 +185,9 @@ def test_a_baseline_is_recorded_shown_and_used(tmp_path: Path) -> None:
     words = ("pod", first.root, second.root, "--directory", kept)
 
     recorded = call("baseline", "record", *words)
-    assert (recorded.exit_code, "8 figures of 1 measures" in recorded.output) == (0, True)
+    assert recorded.exit_code == 0
+    assert "8 figures of 1 measures, from 2 runs on 1 day" in recorded.output
+    assert re.search(r"coarsest is throughput .*: a loss of \d", recorded.output)
     assert isinstance(call("baseline", "record", *words).exception, UsageError)
     assert call("baseline", "record", *words, "--replace").exit_code == 0
 

@@ -134,6 +134,19 @@ def test_an_output_that_is_not_written_is_wrong() -> None:
         assert found.count_wrong() == (found.got.numel(), found.got.numel())
 
 
+def test_an_output_that_was_wrong_once_is_counted_among_right_ones() -> None:
+    for operation in get_args(Operation):
+        ranks = all_ranks(operation)
+        for found, output in zip(ranks, by_hand(operation, ranks, "sum"), strict=True):
+            for number in range(4):
+                found.renew()
+                if output is not None and found.got.numel():
+                    found.got.copy_(output)
+                    found.got[:2] += number == 2
+            num = 0 if found.expected() is None else 4 * found.got.numel()
+            assert found.count_wrong() == (num, 2 if num else 0), operation
+
+
 @settings(deadline=None)
 @given(
     dtype=st.sampled_from(get_args(ElementType)),

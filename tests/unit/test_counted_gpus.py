@@ -27,7 +27,7 @@ from planning import HERE
 from validation_by_hand import done, host_facts, recipe, walk, written
 
 Facts = Mapping[str, Any]
-GRANT_OF_TWO = {"granted_gpus": {"number": 2, "source": "SLURM_JOB_GPUS=0,1"}}
+GRANT_OF_TWO: dict[str, Any] = {"granted_gpus": {"number": 2, "source": "SLURM_JOB_GPUS=0,1"}}
 
 
 def telling(facts: Facts | None) -> Callable[[Case], CaseRecords]:
@@ -123,7 +123,7 @@ def test_every_subject_that_should_be_there_is_named() -> None:
     order = planned_order(config, places, read_options(config))
     (launch,) = [x for x in walk(config, places) if x.case.case_id == "collective-within@a"]
     assert subjects_there(order, [launch]) == (
-        *("host/a", "host/a/gpu/GPU-0", "host/a/gpu/GPU-1", "host/a/gpu/missing-1", "host/a/gpu/missing-2"),
+        *("host/a", "host/a/gpu/a-0", "host/a/gpu/a-1", "host/a/gpu/missing-1", "host/a/gpu/missing-2"),
         *("host/b", *(f"host/b/gpu/missing-{number}" for number in (1, 2, 3, 4))),
     )
 

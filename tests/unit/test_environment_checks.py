@@ -13,7 +13,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Device, Setup, Start
 from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.facts import Announced, ExpectedGpus, FleetFacts
 from gpuproof.verdict.rules import judge_rules, read_rules
 from records_by_hand import case
 
@@ -184,7 +184,8 @@ def test_a_board_without_links_has_none_to_check() -> None:
 
 
 def test_what_a_driver_announced_fails_its_gpu() -> None:
-    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 0): [], gpu("a", 1): ["xid 79"]})
+    off_the_bus = Announced(title="xid 79", code=79)
+    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 0): [], gpu("a", 1): [off_the_bus]})
 
     assert check("xid", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
     assert check("xid", replace(facts, events={gpu("a", 1): []}))[gpu("a", 0)] == "ERROR"
@@ -242,9 +243,10 @@ def test_gpus_that_ran_alone_or_not_at_all_are_named() -> None:
         measures=[], hosts=hosts("a", gpus=3), launches=[launch("a", indices=(0,), backend=None)]
     )
 
-    assert set(check("all ranks", facts).values()) == {"FAIL"}
+    others = {gpu("a", 1): "SKIP", gpu("a", 2): "SKIP"}  # of which nothing was measured
+    assert check("all ranks", facts) == {gpu("a", 0): "FAIL", **others}
     together = replace(facts, launches=[launch("a", indices=(0, 1))])
-    assert check("all ranks", together) == {gpu("a", 0): "PASS", gpu("a", 1): "PASS", gpu("a", 2): "FAIL"}
+    assert check("all ranks", together) == {gpu("a", 0): "PASS", gpu("a", 1): "PASS", gpu("a", 2): "SKIP"}
 
 
 def test_one_gpu_alone_is_all_there_is() -> None:
@@ -291,3 +293,55 @@ def test_a_rule_asks_a_check_and_says_whether_it_is_required() -> None:
 def test_the_names_of_interfaces_differ_between_hosts_that_are_alike() -> None:
     found = check("same NCCL settings", with_b(environment={"NCCL_SOCKET_IFNAME": "ens7"}))
     assert set(found.values()) == {"PASS"}
+
+
+# Counted from both sides
+
+OF_GPUS = ("ecc", "mig", "memory health", "pcie", "clock policy", "nvlink", "persistence", "same firmware")
+OF_HOSTS = (
+    "same driver",
+    "same kernel",
+    "infiniband",
+    "network",
+    "gpudirect",
+    "peer to peer",
+    "numa",
+    "clocks",
+)
+
+
+@pytest.mark.parametrize("name", [*OF_GPUS, *OF_HOSTS, "all ranks", "lost packets"])
+def test_a_host_that_told_nothing_passes_nothing(name: str) -> None:
+    found = check(name, FleetFacts(measures=[], hosts=hosts("a", "b"), hosts_there=("a", "b", "c")))
+    assert found["host/c"] == "ERROR"
+
+
+@pytest.mark.parametrize("name", OF_GPUS)
+def test_a_gpu_that_no_driver_lists_is_an_error_and_one_that_was_not_ours_is_not_judged(name: str) -> None:
+    told = host_facts("a", gpus=3)
+    del told["accelerators"]["devices"][1]
+    facts = FleetFacts(measures=[], hosts={"a": told})
+    assert check(name, facts)[gpu("a", 1)] == "ERROR"
+
+    others = host_facts("a", gpus=4)
+    for device in others["accelerators"]["devices"][2:]:
+        device |= {"framework_index": None, "static": {}, "state": {}}
+    others["devices"] = others["devices"][:2]
+    granted = {"a": ExpectedGpus(number=2, source="SLURM_JOB_GPUS=0,1", is_granted=True)}
+    narrow = FleetFacts(measures=[], hosts={"a": others}, expected_gpus=granted)
+    assert check(name, narrow) == {gpu("a", 0): "PASS", gpu("a", 1): "PASS"}
+
+
+def test_memory_passes_on_every_counter_that_it_names() -> None:
+    told = host_facts("a", gpus=3)
+    first, second, third = told["accelerators"]["devices"]
+    del first["state"]["remapped_rows_failed"], first["state"]["remapped_rows_pending"]
+    del second["state"]["remapped_rows_failed"]
+    second["state_unavailable"] = {"remapped_rows_failed": "not supported by this device or its present mode"}
+    del third["state"]["ecc_uncorrected_count"]
+    third["state_unavailable"] = {"ecc_uncorrected_count": "the GPU is lost: it fell off the bus"}
+    outcomes = {
+        x.subject: x for x in CHECKS["memory health"].judge(FleetFacts(measures=[], hosts={"a": told}))
+    }
+    assert [outcomes[gpu("a", place)].status for place in range(3)] == ["ERROR", "PASS", "ERROR"]
+    assert "does not report its remapped_rows_failed: not supported" in str(outcomes[gpu("a", 1)].measured)

@@ -51,6 +51,7 @@ def test_a_rank_that_asked_for_fewer_operations_did_not_come() -> None:
     found = hung({0: asked(17), 1: asked(16), 2: asked(17)})
     assert found is not None
     assert (found.waiting, found.late, found.silent) == ((0, 2), (1,), ())
+    assert found.stopped_hosts == ("node1",)
     assert found.text == (
         "rank 0 on node0 and rank 2 on node2 wait in all_reduce of 16,384 elements (number 17), "
         "to which rank 1 on node1 did not come"
@@ -61,6 +62,7 @@ def test_a_rank_without_a_word_is_named_and_not_said_to_be_late() -> None:
     found = hung({0: asked(17), 2: asked(17)})
     assert found is not None
     assert (found.waiting, found.late, found.silent) == ((0, 2), (), (1,))
+    assert found.stopped_hosts == ("node1",)
     assert found.text.endswith("(number 17); rank 1 on node1 reported nothing")
 
 
@@ -89,6 +91,7 @@ def test_where_all_came_it_is_said_that_the_operation_does_not_end() -> None:
     assert found.text.startswith(
         "all ranks have come to all_reduce of 16,384 elements (number 4), and it does"
     )
+    assert found.stopped_hosts == ()
 
 
 @pytest.mark.parametrize("progress", [{}, {0: None, 1: None, 2: None}])

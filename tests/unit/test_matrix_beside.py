@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import recordings as r
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import Doubt
 from gpuproof.records.work.command import CommandEnded, CommandStarted
 from gpuproof.suites.matrix.beside import doubts_of_times
 from gpuproof.suites.matrix.plan import plan
@@ -84,10 +86,14 @@ def record(path: Path, ran: Ran) -> None:
     r.write(path, [r.header([], host_facts={"cpus_logical": CPUS}), *samples])
 
 
+def all_doubts(found: Evidence) -> set[Doubt]:
+    return set(chain(*doubts_of_times(found).values()))
+
+
 def test_commands_that_others_made_wait_are_doubted_with_how_many_ran_at_a_time(tmp_path: Path) -> None:
     waiting = Ran(begin_s=0, end_s=20, own_cpus=1.0, busy_cpus=4.0)
     after = Ran(begin_s=20, end_s=40, own_cpus=2.5, busy_cpus=3.9)
-    (doubt,) = doubts_of_times(evidence(tmp_path, [waiting, waiting, after]))
+    (doubt,) = all_doubts(evidence(tmp_path, [waiting, waiting, after]))
     assert (doubt.validity, doubt.code) == ("SUSPECT", "cpu-neighbours")
     assert "while 3 of 3 commands ran" in doubt.reason
     assert "3.0 of 4" in doubt.reason
@@ -104,9 +110,9 @@ def test_commands_that_had_room_are_not_doubted(
     tmp_path: Path, own_cpus: float, busy_cpus: float | None
 ) -> None:
     ran = Ran(begin_s=0, end_s=20, own_cpus=own_cpus, busy_cpus=busy_cpus)
-    assert doubts_of_times(evidence(tmp_path, [ran])) == []
+    assert doubts_of_times(evidence(tmp_path, [ran])) == {}
 
 
 def test_one_at_a_time_is_not_told_to_run_one_at_a_time(tmp_path: Path) -> None:
-    (doubt,) = doubts_of_times(evidence(tmp_path, [Ran(begin_s=0, end_s=20, own_cpus=1.0, busy_cpus=4.0)]))
+    (doubt,) = all_doubts(evidence(tmp_path, [Ran(begin_s=0, end_s=20, own_cpus=1.0, busy_cpus=4.0)]))
     assert "at a time" not in doubt.reason + doubt.remedy

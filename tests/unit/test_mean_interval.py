@@ -51,6 +51,35 @@ def test_one_slow_step_carries_no_interval() -> None:
     assert found.reason.startswith("one or two of 101 steps make up nearly all of the scatter")
 
 
+def test_a_longer_first_step_takes_no_interval_away() -> None:
+    # the first of 206 steps, as a device that runs ahead has shown it: 20.23 ms before 205 of 19.93 ± 0.001
+    rest = [19.929, 19.931] * 102 + [19.930]
+    found = interval_of_mean([20.23, *rest])
+    assert isinstance(found, Interval)
+    # (20.23 + 205 · 19.93)/206 = 19.931456; the others know theirs to t(204)·0.001/√205 = 0.00014
+    assert found.centre == found.high == pytest.approx(19.931456, abs=1e-6)
+    assert found.low == pytest.approx(19.92986, abs=2e-5)
+    assert found.num_samples == 206
+    for deviation in (0.0, 0.0001, 0.0002, 0.001):
+        drawn = shapes.first_longer(0.015, deviation=deviation).draw(np.random.default_rng(4), 300, 206)
+        intervals = [found for times in drawn if isinstance(found := interval_of_mean(times), Interval)]
+        assert len(intervals) >= 298
+        assert sum(x.low - 1e-12 <= 1 <= x.high + 1e-12 for x in intervals) >= 0.93 * 300
+
+
+def test_of_a_first_step_that_is_very_long_the_interval_reaches_to_the_mean_with_it() -> None:
+    found = interval_of_mean([10.0, *[1.0] * 99])
+    assert isinstance(found, Interval)
+    assert (found.low, found.centre, found.high) == pytest.approx((1.0, 1.09, 1.09))
+
+
+@pytest.mark.parametrize("slow", [1, 50, 100])
+def test_a_slow_step_elsewhere_carries_no_interval_whatever_the_first_took(slow: int) -> None:
+    times = [1.0, 1.01] * 50 + [1.0]
+    times[0], times[slow] = 5.0, 30.0
+    assert isinstance(interval_of_mean(times), Unavailable)
+
+
 def test_steps_that_drift_carry_no_interval() -> None:
     found = interval_of_mean(np.linspace(1, 2, 100))
     assert isinstance(found, Unavailable)
@@ -66,8 +95,8 @@ def test_too_few_steps_carry_no_interval() -> None:
 
 
 def test_independent_symmetric_steps_have_student_s_interval() -> None:
-    # 1, 3, 3, 1 in turns, ten times: s = √(40/39), Σ of neighbours' products −1: nothing is left to widen.
-    found = interval_of_mean([1.0, 3.0, 3.0, 1.0] * 10)
+    # Behind the first 1, 3, 3, 1 in turns: s = √(40/39), Σ of neighbours' products −1: nothing is to widen.
+    found = interval_of_mean([2.0, *[1.0, 3.0, 3.0, 1.0] * 10])
     assert isinstance(found, Interval)
     # t(39) = 2.0227; 2.0227 · √(40/39)/√40 = 0.32389
     assert (found.low, found.centre, found.high) == pytest.approx((1.67611, 2.0, 2.32389), abs=1e-4)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from concluding import lines_of
+from gpuproof.analysis.comparing.winners import ComparedSide
 from gpuproof.analysis.scale.advice import measured_advice
 from gpuproof.analysis.scale.fixed_time import fixed_time
 from gpuproof.analysis.scale.worth import Payback, Prices, worth_of
@@ -31,7 +32,8 @@ RATIO = Interval(
 
 
 def of_rates(*rates: float) -> SpeedUp:
-    return speed_up([99.0, 100.0, 101.0], rates, num_devices=2, confidence=0.95)
+    single, several = (ComparedSide(name="", values=side) for side in ((99.0, 100.0, 101.0), rates))
+    return speed_up(single, several, num_devices=2, confidence=0.95)
 
 
 FASTER, SLOWER, UNSURE = of_rates(169, 170, 171), of_rates(79, 80, 81), of_rates(60, 100, 160)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from concluding import doubt_of, table_of, text_of
+from gpuproof.analysis.comparing.winners import ComparedSide
 from gpuproof.analysis.scaling import Thresholds, advise, speed_up
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
@@ -218,11 +219,12 @@ def test_equal_sides_are_called_different_no_more_often_than_said(
     assert wrong / num_studies <= 0.05 + 0.015  # two standard errors of a thousand studies
 
 
-def side(rng: np.random.Generator, tails: str, spread: float, num_launches: int) -> list[float]:
+def side(rng: np.random.Generator, tails: str, spread: float, num_launches: int) -> ComparedSide:
     """Return throughputs of launches of one program."""
     drawn = rng.standard_t(4, num_launches) / 2**0.5 if tails == "t4" else rng.normal(0, 1, num_launches)
     rates = 1000 * np.exp(spread * drawn)
-    return [float(rate) for rate in (np.round(rates / 5) * 5 if tails == "quantised" else rates)]
+    values = [float(rate) for rate in (np.round(rates / 5) * 5 if tails == "quantised" else rates)]
+    return ComparedSide(name="", values=values)
 
 
 def test_without_several_devices_there_is_no_comparison(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from gpuproof.statistics.estimate import (
     median,
     welch_degrees_of_freedom,
 )
-from gpuproof.statistics.series import TimeSeries, interval_between, interval_of_series, intervals_between
+from gpuproof.statistics.series import TimeSeries, interval_between, interval_of_series
 
 CENTRES: tuple[Centre, ...] = ("mean", "median")
 
@@ -287,16 +287,3 @@ def test_the_generator_goes_on_as_if_it_had_drawn() -> None:
         resample(values, centre="mean", num_resamples=99, rng=one)
         np.concatenate(list(_rows(values, choose_blocks(values - values.mean()).length, 99, other)))
     assert one.bit_generator.state == other.bit_generator.state
-
-
-def test_pairs_that_are_judged_together_get_what_each_gets_alone() -> None:
-    draw = np.random.default_rng(4)
-    weights = draw.uniform(0.5, 1.5, 60)
-    even = [TimeSeries(values=draw.normal(5, 1, 60), durations_s=weights) for _ in range(4)]
-    slow = TimeSeries(values=np.cumsum(draw.normal(0, 1, 60)) + draw.normal(0, 3, 60), durations_s=weights)
-    other = TimeSeries(values=draw.normal(5, 1, 60), durations_s=weights[::-1])
-    short = TimeSeries(values=[1.0] * 4)
-    pairs = [(even[0], even[1]), (even[2], slow), (short, slow), (even[3], other), (other, even[1])]
-    together = intervals_between(pairs, what="difference", num_resamples=200)
-    assert together == [interval_between(*pair, what="difference", num_resamples=200) for pair in pairs]
-    assert [isinstance(found, Unavailable) for found in together].count(True) < len(pairs) - 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
-from gpuproof.records.run import RankResult, Setup, Start
+from gpuproof.records.progress import RankProgress
+from gpuproof.records.run import Environment, RankResult, Setup, Start
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
 from records_by_hand import failure, start
-from validation_by_hand import device, done, recipe, walk, written
+from validation_by_hand import device, done, host_facts, recipe, walk, written
 
 HOSTS = tuple(HostPlace(name=f"n{number}", num_devices=2) for number in range(5))
 BUS_BYTES_PER_S = 2 * 9 / 10 * 4 * 2**20 / 0.002
@@ -70,12 +71,14 @@ def _placed(record: Any, case: Case) -> Any:
     placement = case.placement
     if isinstance(record, Start):
         return replace(record, local_world_size=placement.ranks_per_host)
+    if isinstance(record, Environment) and placement.host:
+        return Environment(host=placement.host, facts=host_facts(2, host=placement.host))
     if not isinstance(record, Setup):
         return record
     node, local = divmod(record.rank, placement.ranks_per_host)
     index = local if placement.devices is None else placement.devices[local]
     host = placement.hosts[node] if placement.hosts else "node1"
-    return replace(record, device=replace(device(index), uuid=f"{host}-{index}"))
+    return replace(record, device=device(index, host))
 
 
 def ended(**fault: Any) -> Callable[[Case], CaseRecords]:
@@ -141,7 +144,7 @@ def test_a_wrong_device_of_one_machine_is_named_by_its_uuid(tmp_path: Path) -> N
     config = asked(nproc=5, rules=[])
     found = concluded(tmp_path, config, ended(slow="3", wrong=True), here)
     (accused,) = [x for x in blamed(found, "collective-within") if x.status == "FAIL"]
-    assert (accused.subject, accused.responsible) == ("host/node1/gpu/node1-3", "vendor"), text_of(found)
+    assert (accused.subject, accused.responsible) == ("host/node1/gpu/GPU-3", "vendor"), text_of(found)
     assert "elements of all_reduce" in (accused.measured or "")
 
 
@@ -177,6 +180,59 @@ def test_the_order_in_which_launches_are_read_back_makes_no_difference() -> None
 def test_a_job_that_hangs_is_searched(tmp_path: Path) -> None:
     found = concluded(tmp_path, asked(rules=[]), hung)
     assert [x.subject for x in blamed(found) if x.status == "FAIL"] == ["host/n3"], text_of(found)
+
+
+def stopped(silent: str | None = "n3", late: Collection[str] = ()) -> Callable[[Case], CaseRecords]:
+    """All jobs over hosts hang: the ranks of one say nothing, and others have asked for less, or for all."""
+
+    def end(case: Case) -> CaseRecords:
+        placement = case.placement
+        if placement.num_hosts == 1:
+            return ended()(case)
+        records: list[Any] = [failure("lost_rank", rank=None)] if silent else []
+        for rank in range(placement.num_ranks):
+            host = placement.hosts[rank // placement.ranks_per_host]
+            size: dict[str, Any] = {
+                "world_size": placement.num_ranks,
+                "local_world_size": placement.ranks_per_host,
+            }
+            records.append(replace(start(rank), **size))
+            progress = RankProgress(collectives=16 if host in late else 17, launched=9, begun=9, completed=8)
+            if host != silent:
+                records.append(replace(failure("hang", rank=rank), progress=progress))
+        return CaseRecords(case=case, records=tuple(records))
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("end", "named"),
+    [
+        (stopped(), ["host/n3"]),
+        (stopped(late=["n1"]), ["host/n3"]),  # the late ones may wait for those that are silent
+        (stopped(None, late=["n1", "n2"]), ["host/n1", "host/n2"]),
+        (stopped(None), []),  # all came, and it does not end: no host is known to be at fault
+    ],
+)
+def test_a_host_whose_ranks_stop_while_others_wait_fails(
+    end: Callable[[Case], CaseRecords], named: list[str], tmp_path: Path
+) -> None:
+    """As after SIGSTOP: `lost_rank` alone is nobody's failure, and a run may pass without that launch."""
+    found = concluded(tmp_path, asked(rules=[], blame="never"), end)
+    outcomes = [x for x in found.result.outcomes if x.name == "who stops collective-over"]
+    assert [x.outcome.subject for x in outcomes if x.outcome.status == "FAIL"] == named, text_of(found)
+    assert all(x.is_required for x in outcomes)
+    if named:
+        assert "wait in a step" in (outcomes[0].outcome.measured or "")
+        assert found.result.verdict == "NOT-READY"
+
+
+def test_a_rank_whose_last_line_is_torn_may_have_said_its_last_words(tmp_path: Path) -> None:
+    config = asked(rules=[], blame="never")
+    run = written(tmp_path, walk(config, HOSTS, stopped()), config)
+    (journal,) = tmp_path.glob("**/collective-over/0/rank-6.jsonl")
+    journal.write_text(journal.read_text() + '{"kind": "fail')
+    assert not [x for x in conclude(run).result.outcomes if x.name == "who stops collective-over"]
 
 
 def test_without_the_accused_the_others_are_measured_again_and_stand_in(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def recording(*totals: float, event: str | None = None) -> RecordingData:
 
 def test_what_was_announced_and_errors_that_grew_are_told_and_old_ones_are_not() -> None:
     def said(found: RecordingData) -> list[str]:
-        return list(announced_of(found, found.devices[0]))
+        return [event.title for event in announced_of(found, found.devices[0])]
 
     assert said(recording(7, 7)) == []
     assert said(recording(7, 7, 9)) == ["ecc_uncorrected_count grew by 2"]

@@ -224,7 +224,7 @@ def test_devices_that_were_not_tested_are_not_ready(tmp_path: Path) -> None:
 
 def test_one_device_has_nobody_to_talk_to_and_can_be_ready(tmp_path: Path) -> None:
     def alone(case: Case) -> CaseRecords:
-        told = Environment(host="node1", facts={"devices": [{}]})
+        told = Environment(host="node1", facts=host_facts(1))
         found = done(case)
         return replace(found, records=tuple(told if isinstance(x, Environment) else x for x in found.records))
 

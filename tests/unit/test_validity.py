@@ -49,6 +49,17 @@ def test_the_worst_doubt_decides() -> None:
     assert (worst([]), worst([suspect]), worst([suspect, invalid])) == ("VALID", "SUSPECT", "INVALID")
 
 
+def test_outputs_that_are_no_numbers_are_a_doubt_in_inference_and_in_training() -> None:
+    windows = [window(), window(1, not_finite_after=(10, 25))]
+    told = only(Story(windows=windows, case=case(kind="inference")))
+    assert (told.validity, told.code) == ("SUSPECT", "not-finite")
+    assert told.reason == (
+        "outputs of rank 1 on node1 held infinities or NaN when looked at after 25 of 100 steps, "
+        "and after 10 did not"
+    )
+    assert "the loss of rank 0 on node1" in only(one_rank(not_finite_after=(0, 100))).reason
+
+
 # --- contradictions -------------------------------------------------------------------------------------
 
 

@@ -7,12 +7,13 @@ largest that fits and the knee. A point is only compared where its launches are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpuproof.records.result import LaunchValue, Validity
+from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
+from gpuproof.records.result import Doubt, LaunchValue, Validity
 from gpuproof.records.run import Failure
-from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison, compare_launches
+from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison
 from gpuproof.statistics.estimate import Interval
 
 CONFIDENCE = 0.95
@@ -60,6 +61,8 @@ class PointFigures:
     """The first failure of each launch that failed or was cut short."""
     refused: bool = False
     """It failed as the search meant it to, for want of memory."""
+    doubts: tuple[Doubt, ...] = ()
+    """Of a point among several, its own; of the only recipe of a run they are the run's."""
 
     @property
     def success(self) -> bool | None:
@@ -72,6 +75,17 @@ class PointFigures:
     def are_replicates(self) -> bool:
         """Whether launches may feed an interval between launches: each must be a fresh process."""
         return all(launch.start == "exec" for launch in self.launches)
+
+    @property
+    def side(self) -> ComparedSide:
+        """The point as others are held against it, by throughput."""
+        return ComparedSide(
+            name=self.case_id,
+            values=[launch.value for launch in self.launches],
+            doubts=self.doubts,
+            validity=self.validity,
+            value=self.items_per_s_total,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +108,8 @@ class Ranking:
     """Why no point can be called the best."""
     against_best: Mapping[str, AgainstBest]
     """By point, those that can stand beside the best one."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """By point, why it can be neither the best nor worse than it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +125,22 @@ class BatchLimits:
 
 
 def rank(points: Sequence[PointFigures]) -> Ranking:
-    """Find the best point and compare the others with it."""
-    usable = [p for p in points if p.items_per_s_total is not None and p.validity != "INVALID"]
+    """Find the best point of those that can be used and compare the others with it."""
+    measured = [p for p in points if p.items_per_s_total is not None]
+    found = contest([point.side for point in measured], better="higher")
+    names = {side.name for side in found.contenders}
+    usable = [point for point in measured if point.case_id in names]
     items = {point.item for point in usable}
-    if not usable or len(items) > 1:
-        differ = f"points count different things ({', '.join(sorted(items))})"
-        return Ranking(best=None, missing=differ if usable else "nothing was measured", against_best={})
+    missing = found.missing if measured else "nothing was measured"
+    if missing is None and len(items) > 1:
+        missing = f"points count different things ({', '.join(sorted(items))})"
+    if missing is not None:
+        return Ranking(best=None, missing=missing, against_best={}, left_out=found.left_out)
     best = max(usable, key=_rate)
     num_pairs = max(1, len(usable) * (len(usable) - 1) // 2)
     confidence = 1 - (1 - CONFIDENCE) / num_pairs
     compared = {p.case_id: _compare(p, best, confidence=confidence) for p in usable if p is not best}
-    return Ranking(best=best, missing=None, against_best=compared)
+    return Ranking(best=best, missing=None, against_best=compared, left_out=found.left_out)
 
 
 def _rate(point: PointFigures) -> float:
@@ -133,8 +154,7 @@ def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> A
         return AgainstBest(comparison=None, missing=TOO_FEW)
     if not (best.are_replicates and point.are_replicates):
         return AgainstBest(comparison=None, missing=FORKED)
-    rates = [[launch.value for launch in launches] for launches in (a, b)]
-    found = compare_launches(*rates, better="higher", confidence=confidence)
+    found = compare_sides(best.side, point.side, better="higher", confidence=confidence)
     return AgainstBest(comparison=found, missing=found.reason)
 
 
@@ -142,7 +162,8 @@ def batch_limits(points: Sequence[PointFigures], ranking: Ranking, *, key: str) 
     """Read the limits off a search over `key`, whose values are batch sizes."""
     fit = [point for point in points if point.launches and not point.refused]
     best = ranking.best
-    near = [point for point in fit if best is not None and _rate(point) >= NEAR_BEST * _rate(best)]
+    usable = [point for point in fit if point.case_id not in ranking.left_out]
+    near = [point for point in usable if best is not None and _rate(point) >= NEAR_BEST * _rate(best)]
     return BatchLimits(
         largest=max((point.assignment[key] for point in fit), default=None),
         too_large=min((point.assignment[key] for point in points if point.refused), default=None),
@@ -152,6 +173,8 @@ def batch_limits(points: Sequence[PointFigures], ranking: Ranking, *, key: str) 
 
 def describe_comparison(point: PointFigures, ranking: Ranking) -> str:
     """Say in words how a point stands to the best one; "" where they cannot stand beside each other."""
+    if reason := ranking.left_out.get(point.case_id):
+        return f"cannot tell: {reason.removeprefix(f'{point.case_id} is ')}"
     against = ranking.against_best.get(point.case_id)
     if against is None or ranking.best is None:
         return ""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import Literal
 
-from gpuproof.statistics.comparison import Comparison, compare_launches
+from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides
+from gpuproof.statistics.comparison import Comparison
 
 Advice = Literal["yes", "no", "evaluate", "benchmark"]
 MORE_THAN_THERE_IS = 1.05
@@ -108,11 +109,9 @@ class SpeedUp:
         return "Marginal difference" if self.ratio >= MARGINAL else "Single GPU preferred"
 
 
-def speed_up(
-    single: Sequence[float], several: Sequence[float], *, num_devices: int, confidence: float
-) -> SpeedUp:
+def speed_up(single: ComparedSide, several: ComparedSide, *, num_devices: int, confidence: float) -> SpeedUp:
     """Compare throughputs of launches, in items a second: one device's with several devices'."""
-    compared = compare_launches(single, several, better="higher", confidence=confidence, is_cautious=True)
+    compared = compare_sides(single, several, better="higher", confidence=confidence)
     return SpeedUp(num_devices=num_devices, comparison=compared)
 
 

@@ -66,6 +66,13 @@ class PartOfOne(click.ParamType[float]):
     ),
 )
 @click.option(
+    "--between-sessions",
+    type=PartOfOne(),
+    metavar="SHARE",
+    help="Without --ab: by how much figures differ from one session to the next, as a relative standard "
+    "deviation; it is in each interval [default: 1%].",
+)
+@click.option(
     "--find",
     type=PartOfOne(),
     metavar="SHARE",
@@ -98,7 +105,8 @@ def compare(ctx: click.Context, /, **options: Any) -> None:
     A and B are run directories, or `last`; nothing is launched. Runs that were not made alike are refused
     with the keys in which they differ. With --ab they are recipes, or A alone is one and --a.KEY=VALUE or
     --b.KEY=VALUE say what differs: their launches alternate on this machine, as many as it takes to find a
-    regression of --find, and with --max-regression one that shows is confirmed by as many again.
+    regression of --find, and with --max-regression one that shows is confirmed by as many again. A side
+    that is INVALID, or SUSPECT for a reason that touches the difference, wins nothing: cannot tell.
 
     \b
     gpuproof compare results/quick/before results/quick/after
@@ -120,6 +128,7 @@ def _compare(
     aa: bool,
     across: tuple[str, ...],
     max_regression: float | None,
+    between_sessions: float | None,
     form: str | None,
     output: Path | None,
     save_dir: Path,
@@ -132,13 +141,14 @@ def _compare(
             words,
             across=across,
             max_regression=max_regression,
+            between_sessions=between_sessions,
             form=chosen,
             output=output,
             save_dir=save_dir,
         )
-    if across or form or output:
+    if across or form or output or between_sessions is not None:
         raise UsageError(
-            "--across, --format and --output are for two finished runs",
+            "--across, --between-sessions, --format and --output are for two finished runs",
             place="--ab",
             next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
         )
@@ -189,12 +199,13 @@ def _compare_runs(
     *,
     across: Sequence[str],
     max_regression: float | None,
+    between_sessions: float | None,
     form: str | None,
     output: Path | None,
     save_dir: Path,
 ) -> ExitCode:
     from gpuproof.cli.report import open_run, show_page, write_report
-    from gpuproof.comparison import compare_runs, page_of, read_finished
+    from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
     from gpuproof.report.formats import choose_format
 
     chosen = choose_format(form, output)
@@ -205,7 +216,13 @@ def _compare_runs(
             next_step="Name two run directories, as `gpuproof runs` lists them; or --ab for configurations",
         )
     sides = [read_finished(open_run(Path(word), save_dir).root) for word in words]
-    result = compare_runs(sides[0], sides[1], across=across, max_regression=max_regression)
+    result = compare_runs(
+        sides[0],
+        sides[1],
+        across=across,
+        max_regression=max_regression,
+        between_sessions=BETWEEN_SESSIONS if between_sessions is None else between_sessions,
+    )
     if output is None and chosen == "terminal":
         show_page(page_of(result))
     else:

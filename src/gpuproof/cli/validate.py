@@ -14,7 +14,7 @@ import click
 
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
@@ -43,6 +43,7 @@ KEYS = {
     "runs": "run.repeats",
     "storage_dir": "validate.storage_dir",
     "spares": "validate.spares",
+    "expected_gpus": "validate.expected_gpus",
 }
 """Option → the key of the recipe that it sets."""
 DATA = {
@@ -52,8 +53,6 @@ DATA = {
     "imagenet": ("ImageFolder", "train"),
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
-PROBED = ("auto", "cuda", "xpu", "mps")
-CPU_RANKS = 2
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -117,6 +116,9 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option(
     "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
 )
+@click.option(
+    "--expected-gpus", metavar="N", help="GPUs that each host has to have; default: see docs/validate.md."
+)
 @click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
 @click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")
@@ -166,7 +168,7 @@ def validate(
     gpuproof validate --prolog --baseline pod-a
     torchrun --nproc-per-node 8 -m gpuproof validate --mode nccl
 
-    Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 the machine has no GPU.
+    Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
     asked = {name: options.pop(name) for name in ("junit", "bundle")}
@@ -217,6 +219,7 @@ def _validate(
     bundle: Path | None,
     options: dict[str, Any],
 ) -> ExitCode:
+    from gpuproof.cli.gates.counts import count_devices
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
     from gpuproof.cli.standards.judging import written
 
@@ -229,7 +232,7 @@ def _validate(
         return written(directory, code, junit=junit, bundle=bundle)
     options["nproc"] = _ranks(how["hosts"], options["nproc"])
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    count = partial(_count_devices, how["python"])
+    count = partial(count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
     if how["hosts"].slurm is not None:
         from gpuproof.cli.clusters.slurm_site import enter_allocation
@@ -279,13 +282,16 @@ def _words(
     standards: Mapping[str, Any],
     *,
     hosts: HostChoice,
-    count: Callable[[], int],
+    count: Callable[[str], int],
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
+    from gpuproof.cli.gates.counts import device_words
+
     values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
     if options["devices"] is not None:
         values["distributed.devices"] = f"[{options['devices']}]"
-    values |= _devices(options, hosts, count)
+    recipe = RECIPES.get(options["recipe"], options["recipe"])
+    values |= device_words(options, hosts, count, recipe=recipe)
     values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
     values |= _options_of_suite(options)
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
@@ -315,37 +321,6 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
     if options["expected_hosts"] is not None:
         values["validate.expected_hosts"] = json.dumps(_host_names(options["expected_hosts"]))
     return values
-
-
-def _count_devices(python: str | None) -> int:
-    from gpuproof.launchers.probe import probe
-
-    return len(probe(python)["devices"])
-
-
-def _devices(options: Mapping[str, Any], hosts: HostChoice, count: Callable[[], int]) -> dict[str, Any]:
-    """Say how many devices of which type, by asking this machine where nobody does.
-
-    Raises:
-        EnvironmentUnfitError: it has none, and a processor is not allowed.
-    """
-    device = options["device"] or "auto"
-    if hosts.are_named or device not in PROBED:
-        return {} if device != "cpu" or options["nproc"] or not options["allow_cpu"] else _on_cpu(None)
-    found = count()
-    if found:
-        return {} if options["nproc"] or options["devices"] else {"distributed.nproc": found}
-    if not options["allow_cpu"]:
-        raise EnvironmentUnfitError(
-            "there is no GPU here that PyTorch can use, and without one nothing is ready for production",
-            place="gpuproof validate",
-            next_step="See gpuproof doctor; to try it on the processor: --allow-cpu",
-        )
-    return _on_cpu(options["nproc"])
-
-
-def _on_cpu(nproc: str | None) -> dict[str, Any]:
-    return {"distributed.device": "cpu", "distributed.nproc": nproc or CPU_RANKS}
 
 
 def _data(mode: str | None, folder: str | None, *, may_fall_back: bool) -> dict[str, Any]:

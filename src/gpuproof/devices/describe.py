@@ -88,6 +88,7 @@ def _users(identity: DeviceIdentity, found: tuple[DeviceProcess, ...] | str) -> 
         "physical_index": identity.physical_index,
         "processes": None if users is None else users.other_processes,
         "missing": found if isinstance(found, str) else None,
+        "is_silent": identity.name == SILENT_NAME,
     }
 
 

@@ -16,7 +16,7 @@ from gpuproof.readings.spent import Spent
 from gpuproof.units import MISSING, seconds, share, significant
 
 _COMPARISON_LIMITS: Final = (
-    "The intervals (moving-block bootstrap) hold for these two recordings only: what another launch\n"
+    "The intervals (by what changes slowest) hold for these two recordings only: what another launch\n"
     "of either would give is not in them. To compare two configurations, measure each several times."
 )
 

@@ -2,13 +2,14 @@
 
 In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
 Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
-and for each metric both means, the interval of the difference by moving-block bootstrap, a verdict (higher,
-lower, no difference shown, or cannot tell), and the smallest difference that would have been shown; and what
-energy each took and for how long each was held back (`spent`). All
-metrics share one error rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of
-comparisons. A difference means something only where the conditions are the same, or where the one that
-differs is under test. Power is that of the energy counter where it moves. Readings of one recording resemble
-their neighbours, which the blocks allow for; what another launch would give is not in the interval.
+and for each metric both means, the interval of the difference by the low end of both spectra, a verdict
+(higher, lower, no difference shown, or cannot tell), and the smallest difference that would have been shown;
+and what energy each took and for how long each was held back (`spent`). All metrics share one error rate:
+equal recordings get "higher" or "lower" anywhere in at most 5 % of comparisons. A difference means something
+only where the conditions are the same, or where the one that differs is under test. Power is that of the
+energy counter where it moves. Readings of one recording resemble their neighbours, which that allows for, and
+a recording that is too short for what changes slowly in it says so; what another launch would give is not in
+the interval.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.spent import Spent, spent
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.series import TimeSeries, intervals_between, smallest_shown
+from gpuproof.statistics.low_end import LowEnd, difference_of_means, low_end
+from gpuproof.statistics.series import TimeSeries, smallest_shown
 
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
 
@@ -202,13 +204,23 @@ def _side(used: _Used) -> Side:
 
 def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Iterator[MetricComparison]:
     """Compare metrics that one of the recordings has at least."""
-    both = {metric: pair for metric, pair in read.items() if all(len(side.values) for side in pair)}
-    shared = 1 - (1 - CONFIDENCE) / max(1, len(both))
-    intervals = intervals_between(list(both.values()), what="difference", confidence=shared)
-    found = dict(zip(both, intervals, strict=True))
+    num_both = sum(all(len(side.values) for side in pair) for pair in read.values())
+    shared = 1 - (1 - CONFIDENCE) / max(1, num_both)
     for metric, pair in read.items():
-        silent = "second" if len(pair[0].values) else "first"
-        yield _compared(metric, *pair, found.get(metric, Unavailable(reason=f"not read in the {silent}")))
+        yield _compared(metric, *pair, _difference(*pair, confidence=shared))
+
+
+def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> Interval | Unavailable:
+    for name, side in (("first", first), ("second", second)):
+        if not len(side.values):
+            return Unavailable(reason=f"not read in the {name}")
+    ends = low_end(first), low_end(second)
+    if isinstance(ends[0], LowEnd) and isinstance(ends[1], LowEnd):
+        return difference_of_means(ends[0], ends[1], confidence=confidence)
+    named = zip(("first", "second"), ends, strict=True)
+    return Unavailable(
+        reason="; ".join(f"{name}: {end.reason}" for name, end in named if isinstance(end, Unavailable))
+    )
 
 
 def _compared(

@@ -269,6 +269,9 @@ class Window:
     rarest_seen_stall: int | None = None
     """Of a window that was measured by precision: stalls that come by chance in one of so many steps are seen
     in 95 % of windows as long as it; rarer ones in fewer."""
+    not_finite_after: tuple[int, int] | None = None
+    """Steps after which outputs (in training the loss) were last seen to be finite, and first not to be; None
+    where all that were looked at were, or nobody looked."""
 
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, what no window can have measured."""

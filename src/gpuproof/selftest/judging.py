@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
@@ -30,12 +30,7 @@ from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.blaming import blame_hosts
-from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.verdict.blame.naming import blamed
-from gpuproof.verdict.facts import FleetFacts, gpu_subjects
-from gpuproof.verdict.rollup import roll_up
-from gpuproof.verdict.rules.judge import judge_rules
-from gpuproof.verdict.rules.load import read_rules
 
 TOLERANCE = 0.03
 """Ten times what steps scatter by, and a tenth of the slowness that is planted."""
@@ -47,6 +42,23 @@ CHECKS = (
     *("backend", "lost packets"),
 )
 """Checks of the environment that every fleet is asked, beside the suite's own."""
+_LINKS = {"measure": "bus bandwidth", "labels": {"stage": "collective"}}
+_TRAINING = {"measure": "throughput", "labels": {"case": "training"}}
+_STATE = ("memory health", "clock policy", "all ranks")
+ASPECTS: tuple[Mapping[str, Any], ...] = (
+    {"aspect": "compute", "title": "a GPU", "measure": "throughput", "labels": {"stage": "gemm"}},
+    {"aspect": "collectives", "each": "whole", "needs": "hosts", "title": "an all-reduce", **_LINKS},
+    {
+        "aspect": "training",
+        "each": "whole",
+        "title": "training",
+        "measure": "throughput",
+        "labels": {"case": "training"},
+    },
+    {"aspect": "state", "title": "the state of a GPU", "checks": _STATE},
+    {"aspect": "state", "each": "host", "title": "the state of a host", "checks": ("clocks", "lost packets")},
+)
+"""What READY needs of a fleet that is made up: what it measures."""
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
 NOISE, SLOWDOWN = 0.01, 0.1
 SAID = ("PASS", "NOT-APPLICABLE")
@@ -79,29 +91,19 @@ def judge_fleet(
     Raises:
         UsageError: `more_rules` cannot judge, whatever is measured.
     """
-    more = () if more_rules is None else (read_rules(more_rules, source="rules.yaml"),)
-    evidence = write_fleet(fleet, folder, recording=recording, rules=rules, **options)
+    asked = [{"check": name} for name in (*CHECKS, *checks)]
+    if more_rules is not None:
+        options |= {"file_rules": more_rules, "file_source": "rules.yaml"}
+    evidence = write_fleet(fleet, folder, recording=recording, rules=[*rules, *asked], **options)
     result = SUITE.conclude(evidence).result
-    hosts = facts_by_host(evidence.launches)
-    asked = "rules:\n" + "".join(f"- check: {name}\n" for name in (*CHECKS, *checks))
-    facts = FleetFacts(
-        measures=result.measures, hosts=hosts, launches=evidence.launches, events=_events(evidence)
-    )
-    judged = list(result.outcomes)
-    for each in (read_rules(asked, source="selftest"), *more):
-        judged += judge_rules(each, facts)
-    subjects = (
-        subject for host, told in hosts.items() for subject in (f"host/{host}", *gpu_subjects(host, told))
-    )
-    return turned(judged, subjects=subjects, notes=_torn(evidence))
+    return turned(result.outcomes, result.detail["readiness"], notes=_torn(evidence))
 
 
-def turned(judged: Sequence[Judged], *, subjects: Iterable[str] = (), notes: Sequence[str] = ()) -> Turned:
-    """Roll outcomes up, and tell what speaks against a better word: required checks first."""
-    readiness = roll_up(judged, subjects=subjects)
+def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
+    """Return the word before its cap, and what speaks against a better one: required checks first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
     against = map(told_against, open_)
-    return Turned(word=readiness.uncapped, against=(*against, *readiness.reasons, *notes))
+    return Turned(word=readiness["uncapped"], against=(*against, *readiness["reasons"], *notes))
 
 
 def told_against(item: Judged) -> str:
@@ -153,6 +155,7 @@ def recipe(
             "min_bytes": COLLECTIVE_BYTES,
             "max_bytes": COLLECTIVE_BYTES,
         },
+        "aspects": ASPECTS,
         "rules": [*figure_rules(fleet, at_once=not options.get("alone", True)), *rules],
         **options,
     }
@@ -197,22 +200,8 @@ def floor(
         "measure": {"name": measure, "labels": dict(labels)},
         "expect": {"at_least": healthy[0], "unit": healthy[1]},
         "tolerance": TOLERANCE,
+        "contract": True,
     }
-
-
-def _events(evidence: Evidence) -> dict[str, list[str]] | None:
-    """Return what drivers announced of each device beside any launch; None where nobody listened."""
-    found: dict[str, list[str]] = {}
-    listened = False
-    for launch in evidence.launches:
-        for host in launch.case.placement.hosts:
-            recording = evidence.recording(launch.case, host)
-            for track in getattr(recording, "devices", ()):
-                listened = True
-                index = track.identity.physical_index
-                said = [event.title for event in recording.events if event.physical_index == index]  # type: ignore[union-attr]
-                found.setdefault(f"host/{host}/gpu/{track.identity.uuid}", []).extend(said)
-    return found if listened else None
 
 
 def _torn(evidence: Evidence) -> tuple[str, ...]:

@@ -18,10 +18,12 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import write_text
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.codec import from_json
-from gpuproof.records.outcome import Judged
+from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.selftest.judging import SAID, TOLERANCE, Turned, floor, told_against, turned
+from gpuproof.selftest.judging import TOLERANCE, Turned, floor, turned
+from gpuproof.verdict.aspects import RequiredAspect, cells_of
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rollup import roll_up
 from gpuproof.verdict.rules.judge import judge_rules
 from gpuproof.verdict.rules.load import read_rules
 
@@ -41,6 +43,12 @@ QUIETLY = (
     *("--monitoring.enabled=false", "--run.commit_hash=null", "--run.run_id=selftest", "--run.repeats=1"),
     *("--distributed.threads_per_rank=1", "--json"),
 )
+EQUAL_RESULTS = RequiredAspect(aspect="right results", title="equal results", measure="wrong values")
+ASPECTS: Mapping[str, Mapping[str, Any]] = {
+    "gemm": {"aspect": "compute", "title": "a GPU", "measure": "throughput", "labels": {"stage": "gemm"}},
+    "training": {"aspect": "right results", "each": "whole", "title": "finite losses", "measure": "launches"},
+}
+"""What READY needs of each stage."""
 NOTHING_WRONG = """
 rules:
 - name: nothing is wrong
@@ -50,11 +58,12 @@ rules:
 """
 KEEPS_ITS_PACE = {
     "name": "it keeps its pace",
+    "required": False,
     "each": "whole",
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
     "expect": {"at_most": 1, "unit": "1"},
 }
-"""Of steps so short that the host decides how long they take: what is asked is whether they train."""
+"""Of steps so short that the host decides how long they take: what is asked is whether they train, and no pace."""
 NOBODY_LISTENS = {"check": "xid", "required": False}
 """No sampler runs beside these launches."""
 FINGERPRINTS = (
@@ -87,6 +96,7 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
         "training": KEEPS_ITS_PACE,
     }
     write_text(folder / "rules.yaml", json.dumps({"rules": [rules[stage], NOBODY_LISTENS]}))
+    aspects = json.dumps([ASPECTS[stage]])
     command = (
         *(
             "validate",
@@ -101,7 +111,13 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
             "--batch-size",
             "8",
         ),
-        *("--rules", "rules.yaml", f"--validate.gemm_size={EDGE}", "--validate.window_s=1.5"),
+        *(
+            "--rules",
+            "rules.yaml",
+            f"--validate.aspects={aspects}",
+            f"--validate.gemm_size={EDGE}",
+            "--validate.window_s=1.5",
+        ),
         *("--warmup-iterations", "3", "--active-iterations", "40", "--validate.max_drift=1000"),
         f"--distributed.hang_timeout_s={HANG_S if 'hang_in_kernel' in fault else PATIENCE_S}",
         *(*QUIETLY, *words),
@@ -111,10 +127,8 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
 
 def told_by_validation(result: Mapping[str, Any]) -> Turned:
     """Return the word of a validation's result.json before its cap, and what speaks against a better one."""
-    found = result["detail"]["readiness"]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
-    against = [told_against(item) for item in judged if item.outcome.status not in SAID]
-    return Turned(word=found["uncapped"], against=(*against, *found["reasons"]))
+    return turned(judged, result["detail"]["readiness"])
 
 
 def _healthy() -> float:
@@ -139,7 +153,11 @@ def told_by_fingerprints(result: Mapping[str, Any]) -> Turned:
     measures = [from_json(Measure, item, place="measures") for item in result["measures"]]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     rules = read_rules(NOTHING_WRONG, source="selftest")
-    return turned([*judged, *judge_rules(rules, FleetFacts(measures=measures))])
+    judged += judge_rules(rules, FleetFacts(measures=measures))
+    gpus = list(dict.fromkeys(m.subject for m in measures if kind_of(m.subject) == "gpu"))
+    table = cells_of([EQUAL_RESULTS], {"gpu": gpus}, judged=judged, measures=measures, detects=0.0)
+    readiness = roll_up(judged, table=table)
+    return turned(judged, {"uncapped": readiness.uncapped, "reasons": readiness.reasons})
 
 
 def _run(

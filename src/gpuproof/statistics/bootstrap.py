@@ -8,7 +8,6 @@ statistic's values over resamples, and the interval that they give at a stated c
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,14 +25,10 @@ Starts: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 """Where the blocks of resamples begin: a row a resample, a column a block."""
 RowStatistic: TypeAlias = Callable[[FloatArray], FloatArray]
 """Gives one number for each row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
-Weighted: TypeAlias = tuple[FloatArray, FloatArray | None]
-"""A series, and what each of its values weighs; None weighs all alike."""
 Centre: TypeAlias = Literal["mean", "median"] | RowStatistic
 
 CHUNK_VALUES = 2**20
 """Values resampled at a time: 8 MB, whatever the length of the series and the number of resamples."""
-SUMMED_VALUES = 2**17
-"""Values that sums are taken of at a time: few enough for a processor's cache."""
 MOST_RESAMPLED_VALUES = 10**8
 """About a second and a half of medians: what a series of a million steps may take to be judged."""
 DRAWS_KEPT = 32
@@ -75,7 +70,7 @@ def resample(
     if centre == "mean":
         series = _Means(values, weights)
         for starts in _block_starts(values.size, series.blocks.length, num_resamples, rng):
-            _take([series], starts)
+            series.take(starts)
         return series.resampled()
     if weights is not None:
         raise ValueError("weights go with the mean only")
@@ -89,25 +84,6 @@ def resample(
         blocks = choose_blocks(values)
         chunks = [centre(rows) for rows in _rows(values, blocks.length, num_resamples, rng)]
     return _resampled(observed, chunks, blocks, values.size)
-
-
-def resample_pairs(
-    pairs: Sequence[tuple[Weighted, Weighted]], *, num_resamples: int, seed: int
-) -> list[tuple[Resampled, Resampled]]:
-    """Resample the means of both series of each pair; each pair begins with `seed`, as if it were alone.
-
-    Drawing takes longer than all else, so that pairs whose sizes and blocks are alike share what is drawn.
-    """
-    made = [(_Means(*first), _Means(*second)) for first, second in pairs]
-    alike: defaultdict[tuple[tuple[int, int], ...], list[tuple[_Means, ...]]] = defaultdict(list)
-    for pair in made:
-        alike[tuple((side.influence.size, side.blocks.length) for side in pair)].append(pair)
-    for drawings, group in alike.items():
-        rng = np.random.default_rng(seed)
-        for (size, length), sides in zip(drawings, zip(*group, strict=True), strict=True):
-            for rows in _chunks(size, num_resamples, at_a_time=SUMMED_VALUES):
-                _take(sides, _draw_all_starts(rng, size, length, rows))
-    return [(first.resampled(), second.resampled()) for first, second in made]
 
 
 def _resampled(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
@@ -161,9 +137,9 @@ def _block_starts(size: int, length: int, num_resamples: int, rng: np.random.Gen
         yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
 
 
-def _chunks(size: int, num_resamples: int, *, at_a_time: int = CHUNK_VALUES) -> Iterator[int]:
+def _chunks(size: int, num_resamples: int) -> Iterator[int]:
     """Give the rows of each chunk."""
-    per_chunk = max(1, at_a_time // size)
+    per_chunk = max(1, CHUNK_VALUES // size)
     for done in range(0, num_resamples, per_chunk):
         yield min(per_chunk, num_resamples - done)
 
@@ -270,24 +246,14 @@ class _Means:
         self.blocks = choose_blocks(self.influence)
         self.chunks: list[FloatArray] = []
 
+    def take(self, starts: Starts) -> None:
+        """Take the means of resamples; sums of blocks are looked up, at one addition a block."""
+        length, weights = self.blocks.length, self.weights
+        totals = float(self.influence.size) if weights is None else _sums_of_blocks(weights, starts, length)
+        self.chunks.append(self.mean + _sums_of_blocks(self.influence, starts, length) / totals)
+
     def resampled(self) -> Resampled:
         return _resampled(self.mean, self.chunks, self.blocks, self.influence.size)
-
-
-def _take(series: Sequence[_Means], starts: Starts) -> None:
-    """Take the means of resamples, of series whose blocks are alike.
-
-    Block sums are looked up in a table, which costs one addition a block rather than one a value.
-    """
-    totals: dict[bytes, float | FloatArray] = {}
-    for one in series:
-        length, weights = one.blocks.length, one.weights
-        key = b"" if weights is None else weights.tobytes()
-        if key not in totals:  # weights of 1 come to the same, whichever blocks are drawn
-            totals[key] = (
-                float(one.influence.size) if weights is None else _sums_of_blocks(weights, starts, length)
-            )
-        one.chunks.append(one.mean + _sums_of_blocks(one.influence, starts, length) / totals[key])
 
 
 def _sums_of_blocks(values: FloatArray, starts: Starts, length: int) -> FloatArray:

@@ -13,7 +13,7 @@ them as if they were calls equal programs different far more often than the stat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1, sqrt
+from math import exp, expm1, inf, sqrt
 from typing import Literal
 
 import numpy as np
@@ -62,6 +62,7 @@ def compare_launches(
     better: Literal["lower", "higher"],
     confidence: float = 0.95,
     is_cautious: bool = False,
+    between_sessions: float = 0.0,
 ) -> Comparison:
     """Compare one value a launch of A and B: step times (lower is better) or rates (higher is better).
 
@@ -72,6 +73,10 @@ def compare_launches(
     are too many where few launches scatter five times as far as the others. Of a cautious one the error is no
     smaller than that of a spread common to both: a few launches that all took the same of two algorithms seem
     to scatter less than they do. Where the sides have as many launches, both errors are the same.
+
+    Each side is of a session of its own where `between_sessions`, the relative standard deviation from one
+    session to the next, is above 0: it is known, stays however many launches there are, and is in the
+    interval.
 
     Raises:
         ValueError: a value is not finite or not above 0, or the confidence is not between 0 and 1.
@@ -87,11 +92,15 @@ def compare_launches(
     if is_cautious:
         freedom = min(freedom, min(logs_a.size, logs_b.size) - 1)
         variance = max(variance, _pooled_variance(logs_a, logs_b))
+    if between_sessions:
+        of_sessions = 2 * between_sessions**2
+        freedom = welch_degrees_of_freedom([variance, of_sessions], [freedom, inf]) if variance else inf
+        variance += of_sessions
     difference = _Difference(
         centre=float(logs_b.mean() - logs_a.mean()),
         error=sqrt(variance),
         freedom=freedom,
-        method="Welch's t on logarithms of launches",
+        method="Welch's t on logarithms of launches" + (", sessions apart" if between_sessions else ""),
     )
     return _compared(difference, logs_a.size, logs_b.size, better, confidence)
 

@@ -1,22 +1,28 @@
 """How low may one more figure of a healthy subject be, after those that a baseline holds? Prediction limits.
 
-In: figures of n subjects, several of each perhaps. A further subject's figure lies under
-`centre − factor · spread` by chance with the stated probability: `factor` is Student's t with the degrees of
-freedom of the spread times √(1 + 1/n), the limit for one further value of a normal sample (Hahn and Meeker,
-Statistical Intervals, 1991, section 4.7). With several figures a subject the spread of a single one is that
-between subjects' means plus that within, and the degrees are Satterthwaite's.
+A subject's own past: its next figure is off the mean of its earlier ones by what sessions differ (`day`,
+normal) and by what runs of one session differ (`within`, Student's t with the degrees of freedom that all
+subjects of its type give together). Each part has a limit for the stated error rate; the two are added as
+squares (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which keeps the heavy tail of a part
+that is known from few runs.
 
-Healthy subjects need not scatter as a normal distribution has it. How lopsided they are is told by
-L-skewness (Hosking, L-moments, Journal of the Royal Statistical Society B 52, 1990): 0 where both sides are
-alike, 1/3 of an exponential distribution. Few figures may look normal and be of a long tail: what is beyond
-`sure_reach` is off whatever the shape, as far as that many figures can tell. The numbers by which limits
-grow, and under which they do not fall, were chosen by `benchmarks/rules_on_fleets.py`: they are no theory.
+The fleet's figures: a further subject's lies under `centre − factor · spread` by chance with the stated
+rate (Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not scatter as a
+normal distribution has it, and few of them may look normal and be of a long tail. So the larger one of the
+normal limit and that of Student's t with 4 degrees of freedom grows by `tail_factor`, until of 5 to 256
+subjects that are normal, t₄, exponential or log-normal (sigma 0.8) the lowest is under it with the stated
+rate. It grows with L-skewness to either side (Hosking, Journal of the Royal Statistical Society B 52,
+1990): 0 where both sides are alike, 1/3 of an exponential distribution. `benchmarks/tail_knowledge.py`
+chose its numbers: they are no theory.
 
->>> spread = spread_of([[100.0], [101.0], [99.0], [100.5], [99.5]])
->>> round(spread.centre, 1), round(spread.deviation, 2), spread.degrees
-(100.0, 0.79, 4.0)
->>> round(100 - prediction_reach(spread, error_rate=0.025), 1)
-97.6
+Three runs of one subject that repeats to 0.1 % resolve little; beside seven others they resolve 0.9 %, and
+with what a day does (1 %) 8.4 %:
+
+>>> runs = {"monday": [999.0, 1000.0, 1001.0]}
+>>> cases = ((1, 0.0), (8, 0.0), (8, 0.01))
+>>> known = [repeatability_of([runs] * num, day=day) for num, day in cases]
+>>> [round(past_of_subject(runs, of_case).detectable(1e-5), 3) for of_case in known]
+[0.26, 0.009, 0.084]
 """
 
 from __future__ import annotations
@@ -24,29 +30,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
-from statistics import fmean, variance
+from math import hypot, inf, sqrt
+from statistics import fmean
 
 from scipy.special import stdtrit
 
 LEAST_SUBJECTS = 3
 """Under three a spread is a guess."""
-SHAPE_SUBJECTS = 8
-"""Under eight nothing is told of a shape; Student's t of so few degrees has wide tails of its own."""
-WIDER_PER_SKEWNESS = 4.0
-"""A limit is wider by so many times the L-skewness: 2.3 times where the tail is exponential."""
-SURE_PER_SKEWNESS = 10.0
-"""The same of the limit beyond which a figure is off for certain, where very many figures are known …"""
-UNKNOWN_SKEWNESS = 120.0
-"""… and so many over those known on top: of few, the skewness itself is a guess."""
-UNKNOWN_SHAPE = 11.0
-"""That limit is wider by a share of so many figures over those known: twice as far with 11 of them."""
-UNKNOWN_DEVIATION = 3.0
-"""Heavy tails are allowed for by more, a share of so many subjects over those known: a spread is a guess."""
-LEAST_DEVIATIONS = 5.5
-"""A limit is no nearer than so many deviations, however many subjects look normal."""
+SHAPE_SUBJECTS = 4
+"""Under four there is no L-skewness."""
 HEAVY_DEGREES = 4.0
-"""Of Student's t: the tails that one figure by itself is allowed for."""
+"""Of Student's t: the tails that healthy subjects are allowed at least."""
+NORMAL_SHARE, PER_SKEWNESS = 0.9, 4.0
+UNKNOWN_TAIL, KNOWN_TAIL, MOST_UNKNOWN = 20.0, 0.3, 2.3
+"""Of `tail_factor`."""
+DAY_EFFECT = 0.01
+"""Standard deviation between sessions, relative, where a baseline does not show it: finished runs of two days
+differed by so much on quiet machines."""
+DAY_DEGREES = 6
+"""How many sessions' worth of evidence that default is: seven days of a baseline count as much."""
+LEAST_DAY_EFFECT = 0.005
+"""However alike the days of a baseline were: a driver, a neighbour or the room may change on the next."""
+IN_MOST_CASES = 0.05
+"""A loss can be detected where it is missed in so few cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,37 +63,91 @@ class HealthySpread:
     deviation: float
     """Standard deviation of a single figure of any subject, in the unit of the figures."""
     degrees: float
-    """Of freedom, on which `deviation` rests."""
+    """Of freedom, on which `deviation` rests (Satterthwaite's)."""
     num_subjects: int
+    skewness: float = 0.0
+    """L-skewness of the subjects' means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatability:
+    """How figures of one subject scatter, pooled over subjects of a type, in the unit of the figures."""
+
+    within: float
+    """Standard deviation between runs of one session."""
+    degrees: int
+    """Of freedom, on which `within` rests."""
+    day: float
+    """Standard deviation between sessions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a healthy subject's next figure is expected to be, in another session."""
+
+    centre: float
+    day: float
+    """Standard deviation by what sessions differ, that of the centre included; in the unit of the figures."""
+    chance: float
+    """The same of all else."""
+    degrees: float
+    """Of freedom, on which `chance` rests."""
+    tail_factor: float | None = None
+    """By how much the limit is wider since subjects may have long tails; None: `chance` is one subject's."""
+
+    def reach(self, error_rate: float) -> float:
+        """Return how far off the centre, to one side, the figure may be."""
+        quantile = one_sided_t(error_rate, self.degrees)
+        if self.tail_factor is not None:
+            heavy = one_sided_t(error_rate, HEAVY_DEGREES) / sqrt(HEAVY_DEGREES / (HEAVY_DEGREES - 2))
+            quantile = self.tail_factor * max(quantile, heavy)
+        return hypot(one_sided_t(error_rate, inf) * self.day, quantile * self.chance)
 
     @property
-    def scale(self) -> float:
-        """How far one further figure scatters about the centre, whose own place is not known better."""
-        return self.deviation * sqrt(1 + 1 / self.num_subjects)
+    def noise(self) -> float:
+        """How far off a healthy figure is in all but 5 % of cases."""
+        return one_sided_t(IN_MOST_CASES, inf) * hypot(self.day, self.chance)
+
+    def detectable(self, error_rate: float) -> float | None:
+        """Return the smallest loss, as a share, that a limit of this error rate fails in 95 % of cases."""
+        return (self.reach(error_rate) + self.noise) / abs(self.centre) if self.centre else None
 
 
 def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
-    """Return the spread of figures, given subject by subject; None with under three subjects."""
+    """Return the spread of figures, given subject by subject; None with under three subjects.
+
+    >>> spread = spread_of([[100.0], [101.0], [99.0], [100.5], [99.5]])
+    >>> round(spread.centre, 1), round(spread.deviation, 2), spread.degrees
+    (100.0, 0.79, 4.0)
+    """
     groups = [list(of_subject) for of_subject in figures if of_subject]
     if len(groups) < LEAST_SUBJECTS:
         return None
     means = [fmean(group) for group in groups]
-    between, n = variance(means), len(groups)
-    inner = [(variance(group), len(group) - 1) for group in groups if len(group) > 1]
-    within_degrees = sum(degrees for _, degrees in inner)
-    within = sum(found * degrees for found, degrees in inner) / within_degrees if inner else 0.0
+    (between, _), n = _pooled([means]), len(groups)
+    within, within_degrees = _pooled(groups)
     repeats = n / sum(1 / len(group) for group in groups)
     # A mean of r figures scatters by between + within/r: a single one has the rest of `within` on top.
     rest = (1 - 1 / repeats) * within
     total = between + rest
     parts = between**2 / (n - 1) + (rest**2 / within_degrees if within_degrees else 0.0)
-    degrees = total**2 / parts if parts else float(n - 1)
     return HealthySpread(
         centre=fmean(means),
         deviation=sqrt(total),
-        degrees=degrees,
+        degrees=total**2 / parts if parts else float(n - 1),
         num_subjects=n,
+        skewness=l_skewness(means) if n >= SHAPE_SUBJECTS else 0.0,
     )
+
+
+def _pooled(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Return the variance within groups, and its degrees of freedom; 0 of each where nothing was repeated."""
+    squares, degrees = 0.0, 0
+    for group in groups:
+        centre = fmean(group)
+        squares += sum((value - centre) ** 2 for value in group)
+        degrees += len(group) - 1
+    return (squares / degrees if degrees else 0.0), degrees
 
 
 def l_skewness(values: Sequence[float]) -> float:
@@ -105,96 +165,72 @@ def l_skewness(values: Sequence[float]) -> float:
     return (6 * second - 6 * first + mean) / scale if scale > 0 else 0.0
 
 
-def prediction_reach(spread: HealthySpread, *, error_rate: float) -> float:
-    """Return how far under the centre one more healthy figure may lie, in the unit of the figures."""
-    return one_sided_t(error_rate, round(spread.degrees, 1)) * spread.scale
+def tail_factor(num_known: int, skewness: float) -> float:
+    """Return how much wider a limit is where so many figures of healthy subjects are known.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthyShape:
-    """What the figures of healthy subjects, in all tests, tell of the shape of their distribution."""
-
-    num_known: float
-    """Figures that know nothing of each other."""
-    alike: float
-    """Correlation of a subject's standing in one test with that in another; 1 where there is one test."""
-    skewness: float
-    """L-skewness towards the bad side, in the mean over tests; 0 where that is not the longer one."""
-
-
-def shape_of(tests: Sequence[Mapping[str, Sequence[float]]], *, bad_sides: Sequence[int]) -> HealthyShape:
-    """Return what tests tell, each given by subject; a bad side is −1 where low figures are bad, else 1.
-
-    Where tests rank subjects alike, several say hardly more than one: a subject's mean standing over its
-    tests scatters by 1 over the number of tests that count.
-
-    >>> test = {"a": [1.0], "b": [2.0], "c": [4.0]}
-    >>> shape_of([test], bad_sides=[1])
-    HealthyShape(num_known=3.0, alike=1.0, skewness=0.0)
-    >>> shape_of([test, test], bad_sides=[1, 1])
-    HealthyShape(num_known=3.0, alike=1.0, skewness=0.0)
-    >>> shape_of([test, {"a": [4.0], "b": [1.0], "c": [2.0]}], bad_sides=[1, 1]).num_known
-    6.0
+    >>> [round(tail_factor(n, 0.0), 2) for n in (7, 15, 31, 63)], round(tail_factor(63, -0.3), 2)
+    ([3.2, 1.93, 1.25, 0.92], 2.12)
     """
-    standings: dict[str, list[float]] = {}
-    for test in tests:
-        for subject, standing in _standings(test).items():
-            standings.setdefault(subject, []).append(standing)
-    num = float(sum(map(len, standings.values())))
-    scatter = variance(map(fmean, standings.values())) if len(standings) > 1 else 0.0
-    known = round(min(num, len(standings) / scatter) if scatter else num, 6)
-    mean_tests = num / max(1, len(standings))
-    alike = (num / known - 1) / (mean_tests - 1) if mean_tests > 1 else 1.0
-    skewed = [
-        side * l_skewness([fmean(values) for values in test.values()])
-        for test, side in zip(tests, bad_sides, strict=True)
-        if len(test) >= SHAPE_SUBJECTS
-    ]
-    skewness = max(0.0, fmean(skewed)) if skewed else 0.0
-    return HealthyShape(num_known=known, alike=min(1.0, alike), skewness=skewness)
+    unknown = min(MOST_UNKNOWN, max(0.0, UNKNOWN_TAIL / num_known - KNOWN_TAIL))
+    return NORMAL_SHARE + PER_SKEWNESS * abs(skewness) + unknown
 
 
-def _standings(test: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return by how many standard deviations each subject is off; 0 where all are the same."""
-    means = {subject: fmean(values) for subject, values in test.items()}
-    centre, scatter = fmean(means.values()), sqrt(variance(means.values())) if len(means) > 1 else 0.0
-    return {subject: (mean - centre) / scatter if scatter else 0.0 for subject, mean in means.items()}
+def repeatability_of(
+    subjects: Sequence[Mapping[str, Sequence[float]]], *, day: float
+) -> Repeatability | None:
+    """Return how subjects of one type repeat, each given by session; None where nothing was repeated.
 
-
-def tail_reach(
-    spread: HealthySpread, *, error_rate: float, skewness: float, wider: float = WIDER_PER_SKEWNESS
-) -> float:
-    """Return the same where the bad side may have a longer tail.
-
-    `skewness` is that of healthy figures towards the bad side, 0 or more; it is known better from several
-    tests than from the one that `spread` is of.
+    `day` is by how much sessions differ, relative to the centre, unless these show it: the default counts as
+    `DAY_DEGREES` sessions, and all subjects of a session as one, since what a day does it does to all.
     """
-    widened = prediction_reach(spread, error_rate=error_rate) * (1 + wider * skewness)
-    return max(widened, LEAST_DEVIATIONS * spread.scale)
+    of_runs, degrees = _pooled([runs for sessions in subjects for runs in sessions.values()])
+    if not degrees:  # once a session: what sessions do is in it
+        of_runs, degrees = _pooled([[fmean(runs) for runs in of.values()] for of in subjects])
+        return (
+            Repeatability(within=sqrt(of_runs), degrees=degrees, day=_least(subjects, day))
+            if degrees
+            else None
+        )
+    several = [sessions for sessions in subjects if len(sessions) > 1]
+    assumed = _least(subjects, day)
+    if not several:
+        return Repeatability(within=sqrt(of_runs), degrees=degrees, day=assumed)
+    means, _ = _pooled([[fmean(runs) for runs in sessions.values()] for sessions in several])
+    of_mean = fmean(1 / len(runs) for sessions in several for runs in sessions.values())
+    seen, days = max(0.0, means - of_runs * of_mean), max(map(len, several)) - 1
+    pooled = sqrt((DAY_DEGREES * assumed**2 + days * seen) / (DAY_DEGREES + days))
+    least = assumed * LEAST_DAY_EFFECT / DAY_EFFECT
+    return Repeatability(within=sqrt(of_runs), degrees=degrees, day=max(least, pooled))
 
 
-def sure_reach(spread: HealthySpread, *, error_rate: float, shape: HealthyShape) -> float:
-    """Return the same for any tail that the known figures do not exclude."""
-    wider = SURE_PER_SKEWNESS + UNKNOWN_SKEWNESS / shape.num_known
-    reach = tail_reach(spread, error_rate=error_rate, skewness=shape.skewness, wider=wider)
-    return reach * (1 + UNKNOWN_SHAPE / shape.num_known)
+def _least(subjects: Sequence[Mapping[str, Sequence[float]]], day: float) -> float:
+    return day * abs(fmean(fmean(runs) for sessions in subjects for runs in sessions.values()))
 
 
-def alike_reach(spread: HealthySpread, *, error_rate: float, shape: HealthyShape) -> float:
-    """Return the same for a subject of which several figures are short, with heavy tails.
+def past_of_subject(sessions: Mapping[str, Sequence[float]], known: Repeatability) -> Prediction:
+    """Return what a subject's own past, given by session, lets expect."""
+    num = len(sessions)
+    of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
+    return Prediction(
+        centre=fmean(fmean(runs) for runs in sessions.values()),
+        day=known.day * sqrt(1 + 1 / num),
+        chance=known.within * sqrt(1 + of_runs),
+        degrees=known.degrees,
+    )
 
-    What a subject's tests have in common is short in all at once: with Student's t of 4 degrees of freedom in
-    alike² (its standard deviation to the 4th power) of the cases of a whole figure. What they do not have in
-    common has to be short twice, which is allowed for by the root of the rate.
+
+def past_of_fleet(spread: HealthySpread, *, day: float) -> Prediction:
+    """Return what a fleet's figures let expect of one more subject.
+
+    `day` is by how much sessions differ, in the unit of the figures.
     """
-    rate = min(error_rate / shape.alike**2 if shape.alike else 1.0, sqrt(error_rate))
-    return heavy_reach(spread, error_rate=rate) * (1 + UNKNOWN_DEVIATION / spread.num_subjects)
-
-
-def heavy_reach(spread: HealthySpread, *, error_rate: float) -> float:
-    """Return the same for a figure that no other one of its subject bears out: tails may be heavy, too."""
-    unit_variance = sqrt(HEAVY_DEGREES / (HEAVY_DEGREES - 2))
-    return one_sided_t(error_rate, HEAVY_DEGREES) / unit_variance * spread.scale
+    return Prediction(
+        centre=spread.centre,
+        day=day * sqrt(2),
+        chance=spread.deviation * sqrt(1 + 1 / spread.num_subjects),
+        degrees=round(spread.degrees, 1),
+        tail_factor=tail_factor(spread.num_subjects, spread.skewness),
+    )
 
 
 @cache

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
 
-from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample, resample_pairs
+from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -104,11 +103,6 @@ def interval_between(
 
     Otherwise as `interval_of_series`. There is no ratio where the centre of `first` may be 0 or less.
     """
-    if centre == "mean":
-        pairs = [(first, second)]
-        return intervals_between(
-            pairs, what=what, confidence=confidence, num_resamples=num_resamples, seed=seed
-        )[0]
     checked_confidence(confidence)
     rng = np.random.default_rng(seed)
     given = [first.arrays(), second.arrays()]
@@ -119,23 +113,6 @@ def interval_between(
         for values, weights in given
     ]
     return _between(drawn, what, confidence)
-
-
-def intervals_between(
-    pairs: Sequence[tuple[TimeSeries, TimeSeries]],
-    *,
-    what: Literal["difference", "ratio"],
-    confidence: float = 0.95,
-    num_resamples: int = NUM_RESAMPLES,
-    seed: int = 0,
-) -> list[Interval | Unavailable]:
-    """Give of each pair what `interval_between` gives of its means; many pairs take less than one by one."""
-    checked_confidence(confidence)
-    given = [(first.arrays(), second.arrays()) for first, second in pairs]
-    short = [_first_reason(_too_few(values) for values, _ in pair) for pair in given]
-    long = list(compress(given, (why is None for why in short)))
-    drawn = iter(resample_pairs(long, num_resamples=num_resamples, seed=seed))
-    return [why or _between(next(drawn), what, confidence) for why in short]
 
 
 def smallest_shown(interval: Interval) -> float:

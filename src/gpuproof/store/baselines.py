@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 from gpuproof.errors import UsageError
@@ -82,5 +83,16 @@ def run_figures(run: RunDirectory) -> RunFigures:
         UsageError: it has no result yet.
         RecordError: a file of it is damaged.
     """
-    facts = read_facts(run)
-    return RunFigures(run_id=run.root.name, measures=facts.measures, stack=stack_of(facts.hosts))
+    facts, result = read_facts(run), run.read_result()
+    return RunFigures(
+        run_id=run.root.name,
+        measures=facts.measures,
+        stack=stack_of(facts.hosts),
+        day=_day_of(run.description()["created"]),
+        validity=None if result is None else result.validity,
+    )
+
+
+def _day_of(created: str) -> str:
+    moment = datetime.fromisoformat(created)
+    return (moment if moment.tzinfo is None else moment.astimezone(timezone.utc)).date().isoformat()

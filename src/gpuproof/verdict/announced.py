@@ -6,23 +6,28 @@ it, nothing being an empty list; None where nobody listened. A device that is no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import named_among
-from gpuproof.records.run import Setup, Start
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Setup, Start
+from gpuproof.verdict.facts import Announced
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
 """Totals of a driver of which one more is an error that the run itself met."""
-HARMLESS: Final = ("recovered",)
+HARMLESS: Final = ("recovered", "appeared")
+PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
+"""As the kernel's log has it: `NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
 
 
-def announced_in(evidence: Evidence) -> Mapping[str, Sequence[str]] | None:
+def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None:
     """Return what was announced of each device, by subject; None where nothing was recorded of any."""
-    found: dict[str, list[str]] = {}
+    announced: dict[str, list[Announced]] = {}
     for launch in evidence.launches:
         for own, host in _hosts(launch):
             recording = evidence.recording(launch.case, own)
@@ -30,8 +35,29 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[str]] | None:
                 continue
             for track in recording.devices:
                 subject = f"host/{host}/gpu/{_name(launch, host, track)}"
-                found.setdefault(subject, []).extend(announced_of(recording, track))
-    return found or None
+                ours, has_failed = _ranks_on(launch, subject)
+                announced.setdefault(subject, []).extend(
+                    replace(
+                        event,
+                        launch=f"{launch.case.case_id}/{launch.case.replicate}",
+                        is_ours=has_failed if event.pid is None else event.pid in ours,
+                    )
+                    for event in announced_of(recording, track)
+                )
+    return announced or None
+
+
+def _ranks_on(launch: CaseRecords, subject: str) -> tuple[set[int], bool]:
+    """Return the processes of the ranks on a device, and whether one of them failed by itself."""
+    here = {
+        setup.rank: start.pid
+        for start in launch.of(Start)
+        for setup in launch.of(Setup)
+        if setup.rank == start.rank
+        and subject == f"host/{launch.host_of(start)}/gpu/{setup.device.uuid or setup.device.index}"
+    }
+    failures = [f for f in launch.of(Failure) if f.rank in here and f.cause not in TRANSIENT_CAUSES]
+    return set(here.values()), bool(failures)
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
@@ -50,14 +76,16 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
     return listed or str(track.identity.physical_index)
 
 
-def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
+def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[Announced]:
     """Yield what one recording has of a device, and the totals of `GROWING` that rose from its begin."""
     place = track.identity.physical_index
     for event in recording.events:
         if event.physical_index == place and event.event not in HARMLESS:
-            yield event.title
+            pid = PROCESS.search(event.message)
+            code = event.code if event.event == "xid" else None
+            yield Announced(title=event.title, code=code, pid=None if pid is None else int(pid[1]))
     totals = [count.devices.get(str(place), {}) for count in recording.counters]
     for name in GROWING:
         known = [total[name] for total in totals if name in total]
         if len(known) > 1 and known[-1] > known[0]:
-            yield f"{name} grew by {known[-1] - known[0]:g}"
+            yield Announced(title=f"{name} grew by {known[-1] - known[0]:g}")

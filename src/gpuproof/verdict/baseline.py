@@ -1,23 +1,30 @@
 """A fleet's own figures: recorded from runs, kept with the stack that they hold for, and compared with it.
 
 In: results of runs and what their hosts told of themselves. Out: a `Baseline` (JSON with a schema version),
-with the figures of every subject apart, so that their spread is known. One that was recorded with another
-driver, torch, NCCL, model of GPU or clocks is unlike: it is refused by the keys that differ.
+with the figures of every subject and day apart: a subject's own past, and the fleet's. One that was recorded
+with another driver, torch, NCCL, model of GPU or clocks is unlike: it is refused by the keys that differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from gpuproof.errors import UsageError
 from gpuproof.records.outcome import SubjectKind, kind_of
-from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import HealthySpread, spread_of
+from gpuproof.records.result import Measure, Validity
+from gpuproof.statistics.prediction import (
+    DAY_EFFECT,
+    HealthySpread,
+    Repeatability,
+    repeatability_of,
+    spread_of,
+)
 
-BASELINE_SCHEMA_VERSION = 1
-"""1 (2026-11): first version."""
+BASELINE_SCHEMA_VERSION = 2
+"""1 (2026-11): first version. 2 (2026-11): the day of each figure, and which runs were SUSPECT."""
 STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
 """Under what a baseline's figures hold."""
 SEVERAL = " and "
@@ -36,6 +43,8 @@ class BaselineFigure:
     run_id: str
     subject: str
     value: float
+    day: str | None = None
+    """On which the run began, in UTC: runs of a day are one session, as are those of no known day."""
     low: float | None = None
     """The ends of its interval; None where it had none."""
     high: float | None = None
@@ -52,17 +61,21 @@ class BaselineEntry:
     unit: str
     figures: tuple[BaselineFigure, ...]
 
-    def spread(self) -> HealthySpread | None:
-        """Return centre and spread over subjects, or over runs of the one that there is; None: too few."""
-        return spread_of(list(self.groups().values()))
-
-    def groups(self) -> dict[str, list[float]]:
-        """Return the figures by subject, or by run of the one that there is."""
-        is_one = len({figure.subject for figure in self.figures}) == 1
-        found: dict[str, list[float]] = {}
+    def sessions(self) -> dict[str, dict[str, list[float]]]:
+        """Return the figures by subject (a GPU by its UUID, wherever it is) and by day."""
+        sessions: dict[str, dict[str, list[float]]] = {}
         for figure in self.figures:
-            found.setdefault(figure.run_id if is_one else figure.subject, []).append(figure.value)
-        return found
+            of_subject = sessions.setdefault(identity_of(figure.subject), {})
+            of_subject.setdefault(figure.day or "", []).append(figure.value)
+        return sessions
+
+    def spread(self) -> HealthySpread | None:
+        """Return centre and spread over subjects; None where they are too few."""
+        return spread_of([[*chain(*days.values())] for days in self.sessions().values()])
+
+    def repeatability(self, *, day: float) -> Repeatability | None:
+        """Return how its subjects repeat; None where no run was repeated. `day` is as in the baseline."""
+        return repeatability_of(list(self.sessions().values()), day=day)
 
     @property
     def centre(self) -> float:
@@ -80,12 +93,27 @@ class Baseline:
     """The day, in UTC."""
     gpuproof_version: str
     runs: tuple[str, ...]
+    suspect: tuple[str, ...] = ()
+    """Those of these runs that are SUSPECT."""
+    day_effect: float = DAY_EFFECT
+    """By how much sessions differ, as a share, as far as days do not show it."""
     stack: Mapping[str, str | None]
     entries: tuple[BaselineEntry, ...] = field(default_factory=tuple)
 
     def by_key(self) -> dict[EntryKey, BaselineEntry]:
         """Return the entries by what they are of."""
         return {entry_key(entry.name, entry.labels, entry.kind): entry for entry in self.entries}
+
+
+def identity_of(subject: str) -> str:
+    """Return by what a subject is known again: a GPU by its UUID, if it has one, on whichever host it is.
+
+    >>> identity_of("host/a/gpu/GPU-7f"), identity_of("host/a/gpu/0"), identity_of("host/a")
+    ('gpu/GPU-7f', 'host/a/gpu/0', 'host/a')
+    """
+    _, separator, gpu = subject.partition("/gpu/")
+    by_uuid = kind_of(subject) == "gpu" and not gpu.removeprefix("cpu-").isdigit()
+    return f"gpu/{gpu}" if separator and by_uuid else subject
 
 
 def entry_key(name: str, labels: Mapping[str, Any], kind: SubjectKind) -> EntryKey:
@@ -147,24 +175,36 @@ class RunFigures:
     run_id: str
     measures: Sequence[Measure]
     stack: Mapping[str, str | None]
+    day: str | None = None
+    """On which it began, in UTC."""
+    validity: Validity | None = None
 
 
 def record_baseline(
-    name: str, runs: Sequence[RunFigures], *, recorded: str, gpuproof_version: str
+    name: str,
+    runs: Sequence[RunFigures],
+    *,
+    recorded: str,
+    gpuproof_version: str,
+    day_effect: float = DAY_EFFECT,
 ) -> Baseline:
     """Pool what runs measured, subject by subject.
 
     Raises:
-        UsageError: the runs were of unlike stacks, hosts of one run were, or nothing was measured.
+        UsageError: runs, or hosts of one, were of unlike stacks, a run is INVALID, or nothing was measured.
     """
     for run in runs:
         _refuse_unlike(runs[0], run)
+        if run.validity == "INVALID":
+            raise UsageError(
+                "it is INVALID: no figure of it can be trusted", place=run.run_id, next_step="Leave it out"
+            )
     entries: dict[EntryKey, list[tuple[Measure, BaselineFigure]]] = {}
     for run in runs:
         for measure in run.measures:
             if measure.value is not None and measure.validity != "INVALID":
                 key = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-                entries.setdefault(key, []).append((measure, _as_figure(run.run_id, measure)))
+                entries.setdefault(key, []).append((measure, _as_figure(run, measure)))
     if not entries:
         raise UsageError("the runs measured nothing", place=", ".join(run.run_id for run in runs))
     return Baseline(
@@ -172,6 +212,8 @@ def record_baseline(
         recorded=recorded,
         gpuproof_version=gpuproof_version,
         runs=tuple(run.run_id for run in runs),
+        suspect=tuple(run.run_id for run in runs if run.validity == "SUSPECT"),
+        day_effect=day_effect,
         stack=dict(runs[0].stack),
         entries=tuple(_entry(key, found) for key, found in entries.items()),
     )
@@ -195,13 +237,14 @@ def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
         )
 
 
-def _as_figure(run_id: str, measure: Measure) -> BaselineFigure:
+def _as_figure(run: RunFigures, measure: Measure) -> BaselineFigure:
     assert measure.value is not None
     interval = measure.interval
     return BaselineFigure(
-        run_id=run_id,
+        run_id=run.run_id,
         subject=measure.subject,
         value=measure.value,
+        day=run.day,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
     )

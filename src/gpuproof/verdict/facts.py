@@ -27,6 +27,22 @@ class ExpectedGpus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """Something that a driver announced of a GPU while it was recorded."""
+
+    title: str
+    """The kind of event with its code, as in `xid 79`."""
+    code: int | None = None
+    """Of an XID."""
+    pid: int | None = None
+    """The process that met it, where the driver says so."""
+    launch: str | None = None
+    """CASE/REPLICATE beside which it was recorded."""
+    is_ours: bool = False
+    """Whether a rank of ours met it: it is its process, or it failed on this GPU in this launch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFacts:
     """All that is known of a fleet when it is judged."""
 
@@ -41,8 +57,8 @@ class FleetFacts:
     expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)
     """By host, where somebody says how many it should have."""
     launches: Sequence[CaseRecords] = ()
-    events: Mapping[str, Sequence[str]] | None = None
-    """What drivers announced of each GPU, by subject: `xid 79`, `lost`; None: nobody listened."""
+    events: Mapping[str, Sequence[Announced]] | None = None
+    """What drivers announced of each GPU, by subject; None: nobody listened."""
 
     @property
     def all_hosts(self) -> dict[str, HostFacts | None]:

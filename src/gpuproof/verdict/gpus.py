@@ -7,7 +7,7 @@ nobody lists. CUDA_VISIBLE_DEVICES narrows what is visible; it expects nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,12 @@ class HostGpus:
         return max(0, self.expected.number - len(self.there) - max(0, len(self.silent) - unlisted))
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether every GPU that ran or is visible is simulated: no driver need list it."""
+        has_run = bool(self.ran) or not self.visible
+        return has_run and not self.is_mute and all(device.simulated for device in self.ran.values())
+
+    @property
     def unlisted(self) -> tuple[str, ...]:
         """GPUs that ran or are visible, and are not in the driver's list."""
         used = dict.fromkeys([*self.ran, *self.visible])
@@ -92,6 +98,13 @@ def gpus_by_host(facts: FleetFacts) -> dict[str, HostGpus]:
         host: _of_host(host, told, ran.get(host, {}), facts.expected_gpus.get(host))
         for host, told in facts.all_hosts.items()
     }
+
+
+def unlisted_gpus(hosts: Collection[HostGpus]) -> list[str]:
+    """Return the GPUs that ran or are visible and that no driver lists; none of a fleet that is made up."""
+    if not any(gpus.listed for gpus in hosts) and all(gpus.is_simulated for gpus in hosts):
+        return []
+    return [subject for gpus in hosts if not gpus.is_mute for subject in gpus.unlisted]
 
 
 def ran_by_host(launches: Iterable[CaseRecords]) -> dict[str, dict[str, Device]]:

@@ -1,5 +1,7 @@
 """A fault planted in every Python that finds this file: on rank 1 an element of each large sum is wrong.
 
+`CORRUPTED_SUM` names the only one that is, counted from 1.
+
 Python imports it at its start. torch is changed as it is imported, below all of our own code.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,11 @@ LARGE = 1000
 
 
 def corrupt(module: Any) -> None:
-    right = module.all_reduce
+    right, only, numbers = module.all_reduce, os.environ.get("CORRUPTED_SUM"), count(1)
 
     def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         done = right(tensor, *args, **kwargs)
-        if tensor.numel() > LARGE:
+        if tensor.numel() > LARGE and only in ("", None, str(next(numbers))):
             tensor[tensor.numel() // 2] += 1
         return done
 

@@ -54,6 +54,10 @@ class FaultyModel(nn.Module):
             Path(self.options.unless_file).touch()
         if self.options.fault == "raise":
             raise ValueError(f"the model broke in step {self.steps_done}")
+        if self.options.fault == "nan":
+            with torch.no_grad():
+                self.layer.bias.fill_(torch.nan)
+            return
         if self.options.fault == "sleep":
             time.sleep(FOR_EVER_S)
         ctypes.PyDLL(None).sleep(FOR_EVER_S)  # a PyDLL keeps the interpreter's lock, as native code may

@@ -14,7 +14,7 @@ FEATURES = 8
 class FaultyOptions:
     """What goes wrong, when, and where; and how long a step takes before it does."""
 
-    fault: Literal["none", "raise", "sleep", "hold_lock"] = "none"
+    fault: Literal["none", "raise", "sleep", "hold_lock", "nan"] = "none"
     at_step: int = 3
     on_rank: int = 0
     unless_file: str = ""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from math import sqrt
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from gpuproof.analysis.comparing.clocks import ClocksByLaunch, InCycles, in_cycles
-from gpuproof.records.result import WHOLE, Better, LaunchValue, Measure
-from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
+from gpuproof.analysis.comparing.winners import ComparedSide, Pairing, compare_sides
+from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure
+from gpuproof.statistics.comparison import Comparison, not_compared
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.planning import launches_for_ratio
 
@@ -29,7 +31,8 @@ FORKED = (
     "fresh processes)"
 )
 
-Compare = Callable[[list[float], list[float]], Comparison]
+DoubtsAt = Callable[[str], tuple[Doubt, ...]]
+"""Case → what speaks against its figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class ComparedMeasure:
     without_outliers: Comparison | None
     """None where no launch stands apart."""
     launches_for_one_percent: int | None
-    """A side, of this spread, for a ratio to ±1 %; None where the spread is not known."""
+    """A side, of this spread, for a ratio to ±1 %; None where it is not known, or no number does it."""
     cycles: InCycles | None
     """None where clocks are not known."""
     confirmation: Comparison | None = None
@@ -95,26 +98,12 @@ def comparable(measures: Sequence[Measure], left_out: Sequence[str] = ()) -> dic
     return {measure_key(measure, left_out): measure for measure in by_launches.values()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
-    """How launches of A and B belong together."""
-
-    is_interleaved: bool = False
-    num_pilot: int | None = None
-    """Pairs that decided how many there are."""
-
-    def comparing(self, better: Better, confidence: float) -> Compare:
-        """Return the comparison of values of launches."""
-        if self.is_interleaved:
-            return partial(compare_pairs, better=better, confidence=confidence, num_pilot=self.num_pilot)
-        return partial(compare_launches, better=better, confidence=confidence, is_cautious=True)
-
-
 def compare_measures(
     a: Mapping[MeasureKey, Measure],
     b: Mapping[MeasureKey, Measure],
     *,
     clocks: tuple[ClocksByLaunch, ClocksByLaunch],
+    doubts: tuple[DoubtsAt, DoubtsAt],
     pairing: Pairing,
     refused: str | None = None,
 ) -> tuple[ComparedMeasure, ...]:
@@ -122,7 +111,7 @@ def compare_measures(
     common = [key for key in a if key in b]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(common))
     return tuple(
-        _compared(a[key], b[key], clocks, pairing=pairing, confidence=confidence, refused=refused)
+        _compared(a[key], b[key], clocks, doubts, pairing=pairing, confidence=confidence, refused=refused)
         for key in common
     )
 
@@ -131,6 +120,7 @@ def _compared(
     a: Measure,
     b: Measure,
     clocks: tuple[ClocksByLaunch, ClocksByLaunch],
+    doubts: tuple[DoubtsAt, DoubtsAt],
     *,
     pairing: Pairing,
     confidence: float,
@@ -138,16 +128,11 @@ def _compared(
 ) -> ComparedMeasure:
     assert a.better is not None
     sides = _paired(a.launches, b.launches) if pairing.is_interleaved else (a.launches, b.launches)
-    compare = pairing.comparing(a.better, confidence)
     values = _values(sides[0]), _values(sides[1])
-    reason = refused or _why_not(a, b)
     figures = [_figures(measure, side) for measure, side in zip((a, b), sides, strict=True)]
-    found = (
-        compare(*values)
-        if reason is None
-        else not_compared(reason, num_a=len(sides[0]), num_b=len(sides[1]), confidence=confidence)
-    )
+    found = _comparison(a, b, values, doubts, pairing=pairing, confidence=confidence, refused=refused)
     is_told = found.ratio is not None
+    compare = pairing.comparing(a.better, confidence)
     known = [
         [own.get((measure.case, launch.replicate)) for launch in side]
         for measure, side, own in zip((a, b), sides, clocks, strict=True)
@@ -167,6 +152,26 @@ def _compared(
         launches_for_one_percent=_needed(values, pairing, confidence) if is_told else None,
         cycles=in_cycles(sides, (known[0], known[1]), better=a.better, compare=compare) if is_told else None,
     )
+
+
+def _comparison(
+    a: Measure,
+    b: Measure,
+    values: tuple[list[float], list[float]],
+    doubts: tuple[DoubtsAt, DoubtsAt],
+    *,
+    pairing: Pairing,
+    confidence: float,
+    refused: str | None,
+) -> Comparison:
+    assert a.better is not None
+    if reason := refused or _why_not(a, b):
+        return not_compared(reason, num_a=len(values[0]), num_b=len(values[1]), confidence=confidence)
+    sides = [
+        ComparedSide(name=name, values=own, doubts=at(measure.case))
+        for name, own, at, measure in zip("AB", values, doubts, (a, b), strict=True)
+    ]
+    return compare_sides(*sides, better=a.better, confidence=confidence, pairing=pairing, figure=a.name)
 
 
 def _paired(
@@ -223,9 +228,14 @@ def _without(
 
 
 def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidence: float) -> int | None:
+    """Return the launches for a ratio to ±1 %; None where sessions differ by more, however many there are."""
     a, b = (np.log(side) for side in values)
     logs = (b - a, np.zeros(len(a))) if pairing.is_interleaved else (a, b)
-    found = launches_for_ratio(*logs, relative_half_width=PRECISION, confidence=confidence)
+    of_sessions = float(ndtri((1 + confidence) / 2)) * sqrt(2) * pairing.between_sessions
+    if of_sessions >= PRECISION:
+        return None
+    target = sqrt(PRECISION**2 - of_sessions**2)
+    found = launches_for_ratio(*logs, relative_half_width=target, confidence=confidence)
     return found if isinstance(found, int) else None
 
 

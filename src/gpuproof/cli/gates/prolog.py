@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.gates.counts import MissingGpusError, silent_driver
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, UsageError
 from gpuproof.processes.scratch import scratch_folder
 
@@ -78,7 +79,7 @@ def judge_by_options(
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
     def plan(found: int) -> Planned:
-        return recipes.get(name, name), [*words(hosts=hosts, count=lambda: found), *options["overrides"]]
+        return recipes.get(name, name), [*words(hosts=hosts, count=lambda _: found), *options["overrides"]]
 
     gate = Gate(
         plan=plan,
@@ -104,6 +105,8 @@ def judge_node(gate: Gate) -> ExitCode:
     with scratch_folder("gate-") as folder, _ending(gate.budget_s, folder):
         try:
             code, line = _judged(gate, until_s, folder)
+        except MissingGpusError as error:
+            code, line = error.exit_code, str(error)
         except (GpuproofError, click.ClickException) as error:
             code, line = _code_of(error), f"could not judge: {error}"
         except Exception:  # noqa: BLE001  # a fault of ours must not look like one of the node's
@@ -139,12 +142,16 @@ def _free_devices(python: str | None) -> int:
     """Count the devices that this process may use, by asking their drivers alone.
 
     Raises:
-        EnvironmentUnfitError: somebody uses one of them: neither is to be disturbed by the other.
+        EnvironmentUnfitError: somebody uses one of them: neither is to be disturbed by the other; or there is
+            none, and a driver does not answer.
     """
     from gpuproof.launchers.probe import probe
 
     users = probe(python, words=["--users"], timeout_s=PROBE_S)["users"]
-    seen = [each for each in users if each["framework_index"] is not None]
+    seen = [each for each in users if each["framework_index"] is not None and not each["is_silent"]]
+    silent = [str(each["physical_index"]) for each in users if each["is_silent"]]
+    if silent and not seen:
+        raise silent_driver([f"device {place}" for place in silent])
     for each in seen:
         if each["processes"]:
             raise EnvironmentUnfitError(
@@ -155,9 +162,11 @@ def _free_devices(python: str | None) -> int:
 
 
 def _forget_launchers() -> None:
-    """Take out of the environment what says that this process is one of several."""
+    """Take out of the environment what says that this process is one of several; what was granted stays."""
     from gpuproof.launchers.surroundings import without_launchers
+    from gpuproof.processes.granted import grant_for_later
 
+    os.environ.update(grant_for_later(os.environ))
     kept = without_launchers(os.environ)
     for name in os.environ.keys() - kept.keys():
         del os.environ[name]

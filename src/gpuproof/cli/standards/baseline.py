@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ COMMANDS: dict[str, str] = {
 }
 """Command name → `module:attribute`."""
 DIRECTORY = Path("baselines")
+WANTED = 0.1
+"""The loss that a verdict asks for unless it is told otherwise."""
+NEEDED = "3 runs on each of 2 days"
 
 baseline = LazyGroup(
     name="baseline",
@@ -43,14 +47,31 @@ directory_option = click.option(
 @click.argument("name")
 @click.argument("runs", nargs=-1, required=True, type=RunName(), metavar="RUN...")
 @click.option("--replace", is_flag=True, help="Overwrite a baseline of that name.")
+@click.option(
+    "--day-effect",
+    type=click.FloatRange(0, 0.5, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="By how much sessions differ (standard deviation, as a share), where the runs' days do not show it.",
+)
 @directory_option
 @save_dir_option
-def record(name: str, runs: tuple[Path, ...], *, replace: bool, directory: Path, save_dir: Path) -> None:
+def record(
+    name: str,
+    runs: tuple[Path, ...],
+    *,
+    replace: bool,
+    day_effect: float,
+    directory: Path,
+    save_dir: Path,
+) -> None:
     """Record what runs measured as the baseline NAME.
 
-    Several runs are pooled, subject by subject, so that the spread between subjects and runs is known. Runs
-    of unlike stacks (model of GPU, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are refused, and
-    the keys that differ are named. The file is JSON, to be kept with your recipes.
+    Several runs are pooled, subject by subject and day by day: how each GPU, link and host repeats, and how
+    they differ. Three runs on each of two days are mostly enough; what they resolve is printed. Runs of other
+    stacks (model of GPU, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are refused, and the keys
+    that differ are named; so are INVALID runs, and SUSPECT ones are marked. The file is JSON, to be kept with
+    your recipes.
 
     \b
     gpuproof baseline record pod-a results/validate/run_1 results/validate/run_2
@@ -61,11 +82,42 @@ def record(name: str, runs: tuple[Path, ...], *, replace: bool, directory: Path,
 
     figures = [run_figures(open_run(run, save_dir)) for run in runs]
     today = datetime.now(timezone.utc).date().isoformat()
-    recorded = record_baseline(name, figures, recorded=today, gpuproof_version=__version__)
+    recorded = record_baseline(
+        name, figures, recorded=today, gpuproof_version=__version__, day_effect=day_effect
+    )
     path = baseline_path(name, directory)
     write_baseline(recorded, path, replace=replace)
+    for line in (f"wrote {path}", *_summary(recorded)):
+        click.echo(line)
+
+
+def _summary(recorded: Baseline) -> Iterator[str]:
+    """Yield what was recorded, how small a loss it shows, and what would show 10 %."""
+    from gpuproof.units import share
+    from gpuproof.verdict.rules.past import coarsest
+
     num = sum(len(entry.figures) for entry in recorded.entries)
-    click.echo(f"{path}: {num} figures of {len(recorded.entries)} measures, from {len(runs)} runs")
+    days = len({figure.day for entry in recorded.entries for figure in entry.figures})
+    runs = f"{_times(len(recorded.runs), 'run')} on {_times(days, 'day')}"
+    yield f"baseline {recorded.name}: {num} figures of {len(recorded.entries)} measures, from {runs}"
+    if recorded.suspect:
+        yield f"SUSPECT, and its figures may be off: {', '.join(recorded.suspect)}"
+    worst = coarsest(recorded, WANTED)
+    if worst is None:
+        return
+    if worst.detectable is None:
+        yield f"{_named(worst.entry)} was not repeated: record {NEEDED}, to know what it shows"
+        return
+    yield f"coarsest is {_named(worst.entry)}: a loss of {share(worst.detectable)} would show"
+    if worst.detectable > WANTED:
+        needed = "its runs repeat too badly for any number of them"
+        if worst.planned is not None:
+            needed = f"record {_times(worst.planned[0], 'run')} on {_times(worst.planned[1], 'day')}"
+        yield f"to show {share(WANTED)}: {needed}"
+
+
+def _times(num: int, what: str) -> str:
+    return f"{num} {what}{'s' * (num != 1)}"
 
 
 @click.command()
@@ -97,7 +149,10 @@ def _page(found: Baseline) -> Page:
         Column.of("spread", _spread),
     )
     title = f"Baseline {found.name} of {found.recorded}, from {', '.join(found.runs)}"
-    return Page(title=title, verdict=None, sections=(Text(title="Holds for", lines=stack), measures))
+    resolves = Text(title="Resolution", lines=tuple(_summary(found)))
+    return Page(
+        title=title, verdict=None, sections=(Text(title="Holds for", lines=stack), resolves, measures)
+    )
 
 
 def _named(entry: BaselineEntry) -> str:

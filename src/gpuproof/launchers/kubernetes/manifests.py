@@ -198,7 +198,7 @@ def _train_job(
     trainer = {
         "image": options.image,
         "command": rank_words(options, case, node, address=address),
-        "env": rank_variables(options),
+        "env": rank_variables(options, case),
         "numNodes": case.placement.num_hosts,
         "numProcPerNode": case.placement.ranks_per_host,
         "resourcesPerNode": rank_resources(options, case),

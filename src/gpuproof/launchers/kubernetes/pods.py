@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.launchers.commands import NodeSide, Rendezvous, commands_for, rank_environment
+from gpuproof.processes.granted import GRANTED
 from gpuproof.records.case import Case
 from gpuproof.store import layout
 
@@ -91,10 +92,15 @@ def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:
     return {"limits": limits} if limits else {}
 
 
-def rank_variables(options: KubernetesOptions) -> list[Manifest]:
-    """Return the variables of the ranks; a user without an entry in passwd needs a name and a home."""
+def rank_variables(options: KubernetesOptions, case: Case) -> list[Manifest]:
+    """Return the variables of the ranks; a user without an entry in passwd needs a name and a home.
+
+    What the pod's limits grant is told with them: inside, nothing says how many GPUs there should be.
+    """
     home = {"HOME": "/tmp", "USER": "gpuproof", "LOGNAME": "gpuproof"}  # noqa: S108  # in a container of its own
-    variables = {**home, **rank_environment(options.interface), **options.env}
+    gpus = num_gpus(options, case)
+    grant = {GRANTED: f"{gpus} {options.gpu_resource} of the pod's limits"} if gpus else {}
+    variables = {**home, **grant, **rank_environment(options.interface), **options.env}
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()]
 
 
@@ -107,7 +113,7 @@ def pod_template(
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
         "command": rank_words(options, case, node, address=address),
-        "env": rank_variables(options),
+        "env": rank_variables(options, case),
         "resources": rank_resources(options, case),
         "securityContext": confined(),
         "volumeMounts": mounts(options, node, with_shm=True),

@@ -11,10 +11,10 @@ from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import (
     ComparedMeasure,
     MeasureKey,
-    Pairing,
     comparable,
     compare_measures,
 )
+from gpuproof.analysis.comparing.winners import Pairing
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
@@ -45,7 +45,6 @@ from gpuproof.verdict.comparison.judge import (
     SideBySide,
     judge,
     ratio_measures,
-    why_weakened,
 )
 from gpuproof.verdict.comparison.page import headline
 
@@ -101,6 +100,7 @@ def _side_by_side(
         measures[0],
         measures[1],
         clocks=(clocks[0], clocks[1]),
+        doubts=(lambda _: sides[0].doubts, lambda _: sides[1].doubts),
         pairing=Pairing(is_interleaved=True, num_pilot=pilot),
         refused=next((f"{x.name} is INVALID" for x in sides if x.validity == "INVALID"), None),
     )
@@ -111,7 +111,6 @@ def _side_by_side(
         measures=tuple(_confirmed(measure, figures, taken) for measure in compared),
         across=tuple(_differences(evidence.config, options)),
         max_regression=options.max_regression,
-        weakened=why_weakened(sides[0], sides[1], is_interleaved=True),
     )
 
 
@@ -158,7 +157,7 @@ def _confirmed(
     measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> ComparedMeasure:
     """Add the confirmation of a measure whose regression the first run shows."""
-    if measure.name not in taken.suspected:
+    if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
     again = paired(figures, measure.name, range(taken.num_pairs, taken.total))
     found = compare_pairs(*again, better=measure.better, confidence=CONFIRMED)
@@ -194,7 +193,7 @@ def _judge(found: SideBySide, taken: Course) -> Judgement:
     if found.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
         return judgement
     is_whole = all(measure.comparison.ratio is not None for measure in found.measures)
-    if found.weakened or not found.measures or not is_whole:
+    if not found.measures or not is_whole:
         return judgement
     return Judgement(
         word="NO REGRESSION",

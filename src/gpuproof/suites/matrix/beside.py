@@ -15,6 +15,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt
 from gpuproof.records.work.command import CommandEnded, CommandStarted
+from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.verdict.doubts.base import suspect
 from gpuproof.verdict.doubts.neighbours import NEIGHBOURS_CODE, fill_the_processors
 
@@ -40,12 +41,17 @@ class _Crowded:
     num_cpus: int
 
 
-def doubts_of_times(evidence: Evidence) -> list[Doubt]:
-    """Doubt the times of commands, a doubt a host, where others kept its processors full meanwhile."""
+def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
+    """Doubt the times of commands while others kept their processors full: by launch, a doubt a host."""
     by_host: dict[str, list[_Ran]] = defaultdict(list)
     for ran in _commands(evidence.launches):
         by_host[ran.host].append(ran)
-    return [doubt for host, commands in by_host.items() for doubt in _of_host(host, commands, evidence)]
+    doubts: dict[LaunchKey, list[Doubt]] = {}
+    for host, commands in by_host.items():
+        crowded = {launch_key(ran.case): found for ran in commands if (found := _crowded(ran, evidence))}
+        for key in crowded:
+            doubts.setdefault(key, []).append(_of_host(host, commands, list(crowded.values())))
+    return doubts
 
 
 def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
@@ -75,15 +81,12 @@ def _commands(launches: Sequence[CaseRecords]) -> Iterator[_Ran]:
                 )
 
 
-def _of_host(host: str, commands: Sequence[_Ran], evidence: Evidence) -> Iterator[Doubt]:
-    crowded = [found for ran in commands if (found := _crowded(ran, evidence)) is not None]
-    if not crowded:
-        return
+def _of_host(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -> Doubt:
     worst = max(crowded, key=lambda found: found.others_cpus)
     at_once = most_at_once([(ran.begin_s, ran.end_s) for ran in commands])
     beside = f"; up to {at_once} cases ran at a time" if at_once > 1 else ""
     alone = ", one case at a time (cases.parallel=1)" if at_once > 1 else ""
-    yield suspect(
+    return suspect(
         NEIGHBOURS_CODE,
         f"the processors of {host} were all in use while {len(crowded)} of {len(commands)} commands ran, and "
         f"others had part of them (beside {worst.case_id} {worst.others_cpus:.1f} of {worst.num_cpus})"

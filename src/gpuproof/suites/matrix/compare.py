@@ -8,14 +8,17 @@ did not do the same work (other steps, other schedules) are not ranked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Literal
 
+from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
 from gpuproof.records.result import Doubt
-from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_launches
+from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
 
 CONFIDENCE = 0.95
@@ -27,6 +30,8 @@ LOWER_IS_BETTER = ("loss", "perplexity", "_s", "time", "error", "bytes", "second
 SPARSITY_APART, RATE_APART = 0.05, 0.05
 """Schedules further apart than this at the same point are not the same; rates as a share of their highest."""
 Better = Literal["higher", "lower"]
+DoubtsOfCases = Mapping[LaunchKey, Sequence[Doubt]]
+"""What speaks against the figures of a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,13 @@ class ConfigurationFigures:
     memory_missing: str | None
     energy_j: float | None
     energy_missing: str | None
+    doubts: tuple[Doubt, ...] = ()
+    """Of its launches."""
+
+    @property
+    def side(self) -> ComparedSide:
+        """The configuration as others are held against it."""
+        return ComparedSide(name=self.name, values=self.values, doubts=self.doubts, value=self.mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +77,8 @@ class MatrixRanking:
     """Those that nothing shows to be worse than the one with the best mean, itself included."""
     num_compared: int
     """Configurations that share one error rate."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """By configuration, why it can be neither the best nor worse than it, and is on no front."""
 
 
 def choose_metric(
@@ -86,15 +100,19 @@ def value_of(case: CaseFigures, metric: str) -> float | None:
     return case.wall_s if metric == "wall_s" else case.metrics.get(metric)
 
 
-def configurations(cases: Sequence[CaseFigures], metric: str, *, seed: str) -> list[ConfigurationFigures]:
+def configurations(
+    cases: Sequence[CaseFigures], metric: str, *, seed: str, doubts: DoubtsOfCases = MappingProxyType({})
+) -> list[ConfigurationFigures]:
     """Put the launches of each configuration together, in the order of the matrix."""
     groups: dict[str, list[CaseFigures]] = {}
     for case in cases:
         groups.setdefault(case.configuration, []).append(case)
-    return [_configuration(name, group, metric, seed) for name, group in groups.items()]
+    return [_configuration(name, group, metric, seed, doubts) for name, group in groups.items()]
 
 
-def _configuration(name: str, group: Sequence[CaseFigures], metric: str, seed: str) -> ConfigurationFigures:
+def _configuration(
+    name: str, group: Sequence[CaseFigures], metric: str, seed: str, doubts: DoubtsOfCases
+) -> ConfigurationFigures:
     done = [case for case in group if case.status == "done"]
     values = tuple(value for case in done if (value := value_of(case, metric)) is not None)
     found = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
@@ -116,6 +134,9 @@ def _configuration(name: str, group: Sequence[CaseFigures], metric: str, seed: s
         memory_missing=None if memory is not None else _first(done, lambda case: case.memory.missing),
         energy_j=_mean_of_all(done, lambda case: case.energy_j),
         energy_missing=_first(done, lambda case: case.energy_missing),
+        doubts=tuple(
+            dict.fromkeys(doubt for case in done for doubt in doubts.get((case.case_id, case.replicate), ()))
+        ),
     )
 
 
@@ -140,14 +161,17 @@ def rank_configurations(
     have to show it, and need no more correction (an intersection-union test; Berger 1982, Technometrics 24).
     Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
     """
-    usable = [one for one in found if one.mean is not None]
+    measured = [one for one in found if one.mean is not None]
+    sides = contest([one.side for one in measured], better=better, figure=metric)
+    usable = [one for one in measured if one.name not in sides.left_out]
     unnamed = MatrixRanking(
         metric=metric,
         better=better,
         best=None,
-        missing=_why_not_ranked(usable, metric, unlike),
+        missing=sides.missing or _why_not_ranked(usable, metric, unlike),
         contenders=(),
         num_compared=len(usable),
+        left_out=sides.left_out,
     )
     if unnamed.missing is not None:
         return unnamed
@@ -188,8 +212,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _is_worse(one: ConfigurationFigures, top: ConfigurationFigures, better: Better, level: float) -> bool:
-    compared = compare_launches(top.values, one.values, better=better, confidence=level, is_cautious=True)
-    return compared.verdict == "slower"
+    return compare_sides(top.side, one.side, better=better, confidence=level).verdict == "slower"
 
 
 def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:
@@ -245,17 +268,23 @@ def pareto_front(
     found: Sequence[ConfigurationFigures],
     cost: Callable[[ConfigurationFigures], float | None],
     better: Better,
+    *,
+    figures: Sequence[str] = ("",),
 ) -> list[str]:
     """Name the configurations that no other beats in the metric at no more cost, by their means.
 
-    Of two alike in both, both are on the front.
+    Of two alike in both, both are on the front. What cannot be used in one of the `figures` is on none, and
+    there is none where fewer than two are left beside it.
     """
     sign = 1 if better == "higher" else -1
-    points = [
-        (one.name, sign * one.mean, spent)
-        for one in found
-        if one.mean is not None and (spent := cost(one)) is not None
+    measured = [
+        (one, one.mean, spent) for one in found if one.mean is not None and (spent := cost(one)) is not None
     ]
+    sides = [one.side for one, _, _ in measured]
+    left_out = {name for figure in figures for name in contest(sides, better=better, figure=figure).left_out}
+    points = [(one.name, sign * mean, spent) for one, mean, spent in measured if one.name not in left_out]
+    if left_out and len(points) < 2:
+        return []
     return [
         name
         for name, value, spent in points

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
+from types import MappingProxyType
 
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
@@ -21,6 +23,7 @@ from gpuproof.suites.matrix.beside import doubts_of_times
 from gpuproof.suites.matrix.compare import (
     Better,
     ConfigurationFigures,
+    DoubtsOfCases,
     MatrixRanking,
     choose_metric,
     configurations,
@@ -48,8 +51,9 @@ class MatrixDetail:
     cases: tuple[CaseFigures, ...]
     """Without their courses over time."""
     ranking: MatrixRanking
-    front_by_memory: tuple[str, ...]
-    front_by_time: tuple[str, ...]
+    front_by_memory: tuple[str, ...] = ()
+    front_by_time: tuple[str, ...] = ()
+    """Neither where configurations did not do the same work."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -61,12 +65,16 @@ def conclude(evidence: Evidence) -> Conclusion:
         for records in evidence.launches
         if records.case.case_id in planned.cases
     ]
+    of_models, of_times = _doubts_of_models(evidence.launches), doubts_of_times(evidence)
     result = matrix_result(
         cases,
         evidence,
         title=_title(config, len(planned.cases)),
         num_planned=len(planned.order),
-        doubts=[*_doubts_of_launches(evidence.launches), *doubts_of_times(evidence)],
+        doubts=[*said_once(list(of_models.values())), *dict.fromkeys(chain(*of_times.values()))],
+        doubts_of_cases={
+            key: (*of_models.get(key, ()), *of_times.get(key, ())) for key in {**of_models, **of_times}
+        },
         failures=_failures(evidence.launches),
         notes=tuple(_notes(evidence.launches, cases)),
         positions=positions_in_time(evidence.launches),
@@ -81,6 +89,7 @@ def matrix_result(
     title: str,
     num_planned: int,
     doubts: Sequence[Doubt] = (),
+    doubts_of_cases: DoubtsOfCases = MappingProxyType({}),
     failures: Sequence[Failure] = (),
     notes: tuple[str, ...] = (),
     positions: Mapping[LaunchKey, int] | None = None,
@@ -88,7 +97,7 @@ def matrix_result(
     """Return the result of cases, wherever they were read from."""
     asked = evidence.config.cases
     metric, better = choose_metric(cases, asked.metric, asked.better)
-    found = configurations(cases, metric, seed=asked.seed)
+    found = configurations(cases, metric, seed=asked.seed, doubts=doubts_of_cases)
     unlike = list(unlike_work(cases))
     ranking = rank_configurations(found, metric, better, unlike=unlike)
     compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
@@ -98,7 +107,7 @@ def matrix_result(
         configurations=tuple(found),
         cases=tuple(map(_without_courses, cases)),
         ranking=ranking,
-        **_fronts(found, better),
+        **({} if unlike else _fronts(found, metric, better)),
     )
     num_done = sum(case.status == "done" for case in cases)
     return benchmark_result(
@@ -116,11 +125,12 @@ def matrix_result(
     )
 
 
-def _fronts(found: Sequence[ConfigurationFigures], better: Better) -> dict[str, tuple[str, ...]]:
-    return {
-        "front_by_memory": tuple(pareto_front(found, lambda one: one.memory_bytes, better)),
-        "front_by_time": tuple(pareto_front(found, lambda one: one.wall_s, better)),
-    }
+def _fronts(found: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
+    """Return both fronts; none by memory where that of some is not what that of others is."""
+    is_one_basis = len({one.memory_basis for one in found if one.memory_bytes is not None}) == 1
+    by_time = pareto_front(found, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
+    by_memory = pareto_front(found, lambda one: one.memory_bytes, better, figures=(metric,))
+    return {"front_by_memory": tuple(by_memory) if is_one_basis else (), "front_by_time": tuple(by_time)}
 
 
 def _without_courses(case: CaseFigures) -> CaseFigures:
@@ -142,10 +152,13 @@ def _title(config: RunConfig, num_cases: int) -> str:
     return f"{what}, {num_cases} case{'' if num_cases == 1 else 's'}{of}"
 
 
-def _doubts_of_launches(launches: Sequence[CaseRecords]) -> list[Doubt]:
+def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[Doubt, ...]]:
     """Judge the launches that measured steps of a model; of a command there are none to judge."""
-    measured = [launch for records in launches if (launch := summarize_launch(records)) is not None]
-    return list(said_once([doubts_about(Measured(launch=launch)) for launch in measured]))
+    return {
+        launch_key(records.case): doubts_about(Measured(launch=launch))
+        for records in launches
+        if (launch := summarize_launch(records)) is not None
+    }
 
 
 def _failures(launches: Sequence[CaseRecords]) -> list[Failure]:

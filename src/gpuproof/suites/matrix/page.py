@@ -76,16 +76,19 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
     way = "highest" if ranking.better == "higher" else "lowest"
     if ranking.best is not None:
         yield (
-            f"{ranking.best} has the {way} {ranking.metric}: shown against each other configuration, at "
+            f"{ranking.best} has the {way} {ranking.metric}: shown against each other configuration"
+            f"{' that can be used' if ranking.left_out else ''}, at "
             f"{CONFIDENCE:.0%} over all {ranking.num_compared} together"
         )
     else:
         yield f"no best configuration by {ranking.metric}: {ranking.missing}"
+    if ranking.left_out:
+        yield f"neither the best nor on a front: {'; '.join(ranking.left_out.values())}"
     if len(detail.configurations) > 1:
         for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
             if front and not (what == "time" and ranking.metric == "wall_s"):
                 yield (
-                    f"{ranking.metric} against {what}, by their means only: the Pareto front is "
+                    f"{ranking.metric} against {what}, by the means of what can be used: the Pareto front is "
                     f"{', '.join(front)}"
                 )
 
@@ -113,10 +116,8 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
             continue
         on = tuple(sorted(point for name, point in points if name in front))
         off = tuple(point for name, point in points if name not in front)
-        series = (
-            Series(name="on the Pareto front", points=on),
-            *([Series(name="others", points=off)] if off else []),
-        )
+        named = (("on the Pareto front", on), ("others", off))
+        series = tuple(Series(name=name, points=of) for name, of in named if of)
         yield Chart(
             title=f"{ranking.metric} against {what}",
             kind="scatter",

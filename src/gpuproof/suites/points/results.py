@@ -103,7 +103,13 @@ def read_figures(result: Result) -> tuple[PointFigures, ...]:
 def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
     (found,) = read_figures(result)
     launches = _in_run(found.launches, point.case_id, positions)
-    return replace(found, case_id=point.case_id, assignment=point.assignment, launches=launches)
+    return replace(
+        found,
+        case_id=point.case_id,
+        assignment=point.assignment,
+        launches=launches,
+        doubts=result.doubts,
+    )
 
 
 def _of_point(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
@@ -203,6 +209,9 @@ def _common(
 def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str]:
     if ranking.missing not in (None, NOT_RANKED) and launches:
         yield f"no best point: {ranking.missing}"
+    elif ranking.left_out:
+        first, *more = ranking.left_out.values()
+        yield f"not ranked: {first}{f', and {len(more)} more' if more else ''}"
     reasons = dict.fromkeys(found.missing for found in ranking.against_best.values() if found.missing)
     yield from (f"points were not compared: {reason}" for reason in reasons)
 

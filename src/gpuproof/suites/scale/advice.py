@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gpuproof.analysis.comparing.winners import why_unusable
 from gpuproof.analysis.scale.advice import MeasuredAdvice, measured_advice
 from gpuproof.analysis.scale.fixed_time import FixedTime, fixed_time
 from gpuproof.analysis.scale.worth import Prices, Worth, worth_of
@@ -76,6 +77,7 @@ def advice_from(
         found.point.config.data.batch_size: [launch.mean_step_s for launch in found.launches]
         for found in concluded
         if found.point.config.distributed.nproc == 1
+        and why_unusable(found.figures.side, beside=found.figures.doubts) is None
     }
     return AdviceDetail(
         measured=measured_advice(averages),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.comparing.winners import ComparedSide
 from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.points import PointFigures
 from gpuproof.analysis.scaling import (
@@ -198,8 +199,7 @@ def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: 
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        single = [launch.value for launch in alone.launches]
-        compared = speed_up(single, rates, num_devices=point.num_devices, confidence=confidence)
+        compared = speed_up(alone.side, own.side, num_devices=point.num_devices, confidence=confidence)
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,
@@ -219,10 +219,16 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
         assert law is not None
         chosen = [row for row in rows if (row.num_devices, row.law) == (num_devices, law)]
         alone = [row for row in rows if row.num_devices == 1 and _has_pair(row, chosen)]
-        sides = [_by_replicate(side) for side in (alone, chosen)]
-        if not all(sides) or len(alone) != len(chosen):
+        single, together = (
+            ComparedSide(name=name, values=_by_replicate(side))
+            for name, side in (("one device", alone), (f"{num_devices} devices", chosen))
+        )
+        if not single.values or not together.values or len(alone) != len(chosen):
             continue
-        found = speed_up(*sides, num_devices=num_devices, confidence=confidence)
+        untold = (row.speed_up for row in chosen if row.speed_up and not row.speed_up.comparison.ratio)
+        found = next(untold, None) or speed_up(
+            single, together, num_devices=num_devices, confidence=confidence
+        )
         yield Average(num_devices=num_devices, law=law, speed_up=found, conclusion=conclusion_in_words(found))
 
 

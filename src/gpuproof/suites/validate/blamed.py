@@ -1,4 +1,4 @@
-"""Outcomes of the searches: who makes a collective slow or wrong, what was not decided, and not tried."""
+"""Outcomes of blame: who stops a launch, who makes a collective slow or wrong, and what was not decided."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.suspicion import MIN_PEERS
 from gpuproof.verdict.blame.findings import Findings
+from gpuproof.verdict.blame.hang import explain_hang
 from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
 
 SOURCE = "tests of parts of it, see docs/validate-blame.md"
@@ -29,7 +30,8 @@ Names = Mapping[tuple[str, str], str]
 
 
 def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Judge everybody who was accused, and say what no search could tell."""
+    """Judge hosts that others waited for and all who were accused, and say what no search could tell."""
+    yield from _stopped(order, launches)
     stage = next((stage for stage in order.stages if stage.name == "collective"), None)
     followed, names = order.followed(), device_names(launches)
     if stage is None or order.options.blame == "never":
@@ -43,6 +45,29 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
     for case in stage.cases:
         if case.is_over_all and case.case_id in measured - told:
             yield Judged(name=f"who slows {case.case_id}", outcome=_not_asked(), is_required=False)
+
+
+def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+    """Judge the hosts whose ranks stopped while others waited for them; torn records may lack last words."""
+    stages = {case.case_id: stage for stage in order.stages for case in stage.cases}
+    for launch in launches:
+        stage, hang = stages.get(launch.case.case_id), explain_hang(launch)
+        if stage is None or hang is None or launch.torn:
+            continue
+        for host in hang.stopped_hosts:
+            outcome = Outcome(
+                status="FAIL",
+                subject=f"host/{host}",
+                measured=hang.text,
+                expected="every rank comes to each operation that the others have come to",
+                source="the last words of the ranks, and which ranks left none",
+                next_step=f"Look on {host} for stopped processes, at dmesg, and at the way there: "
+                "gpuproof doctor --multi-node",
+                responsible="administrator",
+                records=(f"{launch.case.case_id}/{launch.case.replicate}",),
+            )
+            name = f"who stops {launch.case.case_id}"
+            yield Judged(name=name, outcome=outcome, is_required=stage.is_required)
 
 
 def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:

@@ -25,6 +25,7 @@ from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
+from gpuproof.verdict.checks.events import advisory_events
 from gpuproof.verdict.expectations import PUBLISHED
 from gpuproof.verdict.rules import (
     FleetFacts,
@@ -111,6 +112,7 @@ def judge_all(found: Sequence[StageResult], facts: FleetFacts, options: Validate
     return [
         *judged,
         *(_left_out(name, why) for name, why in lacking.items()),
+        *advisory_events(facts),
         *_unused_baseline(given, facts),
         *_no_efficiency(facts, options),
     ]

@@ -29,7 +29,13 @@ class Hang:
     silent: tuple[int, ...]
     """Ranks that said nothing: stopped, or on a host that is cut off."""
     hosts: Mapping[int, str]
-    """Of each rank that began."""
+    """Of each rank that began, as the inventory names it."""
+
+    @property
+    def stopped_hosts(self) -> tuple[str, ...]:
+        """Hosts of the ranks that others wait for: the silent ones, for which late ones may wait too."""
+        ranks = (self.silent or self.late) if self.waiting else ()
+        return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))
 
     @property
     def text(self) -> str:
@@ -76,7 +82,7 @@ def explain_hang(records: CaseRecords) -> Hang | None:
         waiting=tuple(sorted(rank for rank in progress if rank not in late)),
         late=late,
         silent=silent,
-        hosts={start.rank: start.host for start in records.of(Start)},
+        hosts={start.rank: records.host_of(start) for start in records.of(Start)},
     )
 
 

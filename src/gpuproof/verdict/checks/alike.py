@@ -8,7 +8,15 @@ from typing import Any
 
 from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import Device, listed_gpus, no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import (
+    Device,
+    listed_gpus,
+    no_gpu,
+    not_asked,
+    not_told,
+    nothing_to_check,
+    told,
+)
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
@@ -68,18 +76,13 @@ NEEDS_GPU = ("driver", "CUDA", "NCCL")
 def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all hosts."""
     if not facts.hosts:
-        return [
-            not_told(
-                "whole",
-                "no host reported its environment",
-                "Run it again: each host then reports its environment",
-            )
-        ]
-    said = {f"host/{host}": OF_HOSTS[what](found) for host, found in facts.hosts.items()}
+        return [no_gpu(facts)]
+    hosts = facts.all_hosts.items()
+    said = {f"host/{host}": None if found is None else OF_HOSTS[what](found) for host, found in hosts}
     if (
         what in NEEDS_GPU
         and not {*said.values()} - {None, "none"}
-        and not any(f.get("devices") for f in facts.hosts.values())
+        and not any(f is None or f.get("devices") for _, f in hosts)
     ):
         return [nothing_to_check(f"no host has a GPU, and none has a version of {what}")]
     if len(said) == 1:
@@ -93,9 +96,8 @@ def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):
         types.setdefault(str(device.get("name")), {})[subject] = device
-    if not types:
-        return [no_gpu(facts)]
-    return [found for name, group in types.items() for found in _of_type(what, name, group)]
+    judged = [found for name, group in types.items() for found in _of_type(what, name, group)]
+    return [*judged, *not_asked(facts)] or [no_gpu(facts)]
 
 
 def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outcome]:

@@ -7,8 +7,12 @@ from typing import Any
 
 from gpuproof.records.outcome import Actor, Outcome
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.gpus import gpus_by_host, unlisted_gpus
 
 Device = Mapping[str, Any]
+UNLISTED = "it ran or is visible, and no driver lists it"
+MUTE = "it reported nothing of itself"
+RUN_AGAIN = "Run it again: each host then reports its environment"
 
 
 def nothing_to_check(reason: str, subject: str = "whole") -> Outcome:
@@ -47,14 +51,25 @@ def told(
 
 
 def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
-    """Yield each GPU that a driver listed, by the subject that its measures have; MIG instances apart."""
-    for host, found in facts.hosts.items():
-        seen = {str(device.get("index")): device.get("uuid") for device in found.get("devices") or ()}
-        for device in (found.get("accelerators") or {}).get("devices") or ():
-            if "mig_parent_uuid" in (device.get("static") or {}):
-                continue
-            here = seen.get(str(device.get("framework_index"))) or device.get("uuid")
-            yield f"host/{host}/gpu/{here or device['physical_index']}", device
+    """Yield each GPU that a driver lists and that is to be judged, by the subject that its measures have.
+
+    Of a divided GPU these are its instances that are used, and itself.
+    """
+    for gpus in gpus_by_host(facts).values():
+        subjects = {*gpus.subjects, *gpus.divided}
+        yield from ((subject, device) for subject, device in gpus.listed.items() if subject in subjects)
+
+
+def not_asked(facts: FleetFacts) -> list[Outcome]:
+    """Return an error for each mute host, and for each GPU that ran or is visible, and no driver lists."""
+    hosts = gpus_by_host(facts).values()
+    return [
+        *(not_told(f"host/{gpus.host}", MUTE, RUN_AGAIN) for gpus in hosts if gpus.is_mute),
+        *(
+            not_told(subject, UNLISTED, "Look at it with: gpuproof doctor")
+            for subject in unlisted_gpus(hosts)
+        ),
+    ]
 
 
 def no_gpu(facts: FleetFacts) -> Outcome:
@@ -65,9 +80,5 @@ def no_gpu(facts: FleetFacts) -> Outcome:
         for vendor, reason in ((found.get("accelerators") or {}).get("absent") or {}).items()
     }
     if not facts.hosts:
-        return not_told(
-            "whole",
-            "no host reported its environment",
-            "Run it again: each host then reports its environment",
-        )
+        return not_told("whole", "no host reported its environment", RUN_AGAIN)
     return nothing_to_check(f"no driver lists a GPU ({'; '.join(sorted(reasons)) or 'none is loaded'})")

@@ -24,13 +24,13 @@ NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 
 def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
     """Compare the wall clocks of all hosts at the end of windows over them."""
-    if len(facts.hosts) < 2:
+    if len(facts.all_hosts) < 2:
         return [nothing_to_check("one host: no other clock to compare with")]
     ahead_s: dict[str, float] = {}
     for launch in facts.launches:
         for host, off_s in _ahead_s(launch).items():
             ahead_s[host] = max(off_s, ahead_s.get(host, 0.0), key=abs)
-    return [_of_host(host, ahead_s.get(host)) for host in facts.hosts]
+    return [_of_host(host, ahead_s.get(host)) for host in facts.all_hosts]
 
 
 def _ahead_s(launch: CaseRecords) -> Mapping[str, float]:

@@ -6,20 +6,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.checks.answers import Device, listed_gpus, no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import (
+    Device,
+    listed_gpus,
+    no_gpu,
+    not_asked,
+    not_told,
+    nothing_to_check,
+    told,
+)
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
-XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
 NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
 ROUNDING_W = 1.0
 OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that NVIDIA's driver alone can set and tell."""
 LOOK = "Look at it with: gpuproof doctor --json"
+UNREAD = ("lost", "reset", "answer", "may not", "no longer lists", "reloaded")
+"""In a driver's reason: a board has such a fact, and it could not be read now."""
 
 
 def _each(facts: FleetFacts, judge: Callable[[str, Device], Outcome]) -> list[Outcome]:
-    return [judge(subject, device) for subject, device in listed_gpus(facts)] or [no_gpu(facts)]
+    judged = [judge(subject, device) for subject, device in listed_gpus(facts)]
+    return [*judged, *not_asked(facts)] or [no_gpu(facts)]
 
 
 def _static(device: Device, fact: str) -> object:
@@ -34,6 +44,8 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
         reason = f"what {device.get('vendor')} devices tell has no such fact"
     if reason is None:
         return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
+    if any(word in reason for word in UNREAD):
+        return not_told(subject, f"its {what} could not be read: {reason}", LOOK)
     return nothing_to_check(f"{device.get('name')} does not report its {what}: {reason}", subject)
 
 
@@ -141,13 +153,16 @@ def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
     def judge(subject: str, device: Device) -> Outcome:
         state = device.get("state") or {}
         known = {name: state[name] for name in names if state.get(name) is not None}
-        if not known:
-            return _lacks(subject, device, names[0], "memory's health")
         bad = [f"{name} {value:g}" for name, value in known.items() if value]
+        lacks = [_lacks(subject, device, name, name) for name in names if name not in known]
+        unread = next((outcome for outcome in lacks if outcome.status == "ERROR"), None)
+        if not bad and (unread is not None or not known):
+            return unread or lacks[0]
+        without = "".join(f"; {outcome.reason}" for outcome in lacks)
         return told(
             subject,
             not bad,
-            ", ".join(bad) or f"none of {', '.join(known)}",
+            (", ".join(bad) or f"none of {', '.join(known)}") + without,
             expected="0 of each",
             source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
             next_step="Drain the host and reset the GPU; rows that failed are a case for the vendor",
@@ -162,9 +177,8 @@ def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):
         types.setdefault(str(device.get("name")), {})[subject] = device
-    if not types:
-        return [no_gpu(facts)]
-    return [outcome for group in types.values() for outcome in _links_of_type(group)]
+    judged = [outcome for group in types.values() for outcome in _links_of_type(group)]
+    return [*judged, *not_asked(facts)] or [no_gpu(facts)]
 
 
 def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
@@ -192,28 +206,3 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
         )
         for subject, number in links.items()
     ]
-
-
-def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge what drivers announced while the run lasted."""
-    subjects = [subject for subject, _ in listed_gpus(facts)]
-    if not subjects:
-        return [no_gpu(facts)]
-    if facts.events is None:
-        step = "Run it with monitoring, which records driver events"
-        return [not_told("whole", "driver events were not recorded", step)]
-    return [_announced(subject, facts.events.get(subject)) for subject in subjects]
-
-
-def _announced(subject: str, events: Sequence[str] | None) -> Outcome:
-    if events is None:
-        step = "Use it in a launch, with monitoring"
-        return not_told(subject, "driver events were recorded in no launch", step)
-    return told(
-        subject,
-        not events,
-        ", ".join(dict.fromkeys(events)) or "no driver event",
-        expected="no error",
-        source=XIDS,
-        next_step="Look the number up there; drain the host, run dmesg",
-    )

@@ -11,22 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Setup, Start
-from gpuproof.verdict.checks.answers import no_gpu, not_told, nothing_to_check, told
-from gpuproof.verdict.facts import FleetFacts, HostFacts, gpu_subjects
+from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.facts import FleetFacts, HostFacts
+from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
 
 IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
 BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
 LOOK = "Look at it with: gpuproof doctor --multi-node"
-RUN_AGAIN = "Run it again: each host then reports its environment"
 NO_SETTINGS = "it did not report its environment variables"
 
 
 def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
-    if not facts.hosts:
-        return [not_told("whole", "no host reported its environment", RUN_AGAIN)]
-    return [judge(f"host/{host}", found) for host, found in facts.hosts.items()]
+    judged = [
+        not_told(f"host/{host}", MUTE, RUN_AGAIN) if found is None else judge(f"host/{host}", found)
+        for host, found in facts.all_hosts.items()
+    ]
+    return judged or [no_gpu(facts)]
 
 
 def _ports(facts: HostFacts) -> list[Mapping[str, str]] | None:
@@ -80,7 +82,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
 
 def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether hosts with active ports were told to use sockets."""
-    if len(facts.hosts) == 1:
+    if len(facts.all_hosts) == 1:
         return [nothing_to_check("one host: nothing goes over a network")]
 
     def judge(subject: str, found: HostFacts) -> Outcome:
@@ -110,7 +112,7 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
 
 def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether network cards are kept from reading GPU memory."""
-    if len(facts.hosts) == 1:
+    if len(facts.all_hosts) == 1:
         return [nothing_to_check("one host: no network card reads GPU memory")]
 
     def judge(subject: str, found: HostFacts) -> Outcome:
@@ -213,9 +215,11 @@ def cpus_of(written: str) -> set[int]:
 
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
-    gpus = {s: gpu for host, found in facts.hosts.items() for s, gpu in gpu_subjects(host, found).items()}
+    there = gpus_by_host(facts).values()
+    mute = [not_told(f"host/{each.host}", MUTE, RUN_AGAIN) for each in there if each.is_mute]
+    gpus = [subject for each in there for subject in each.subjects if subject in each.there]
     if not gpus:
-        return [no_gpu(facts)]
+        return mute or [no_gpu(facts)]
     used: dict[str, int] = {}
     for launch in facts.launches:
         hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
@@ -223,26 +227,30 @@ def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
         for setup in launch.of(Setup):
             where = f"host/{hosts.get(setup.rank)}/gpu/{setup.device.uuid or setup.device.index}"
             used[where] = max(used.get(where, 0), sizes.get(setup.rank, 1))
-    return [_took_part(subject, used.get(subject, 0), len(gpus)) for subject in gpus]
+    return [*mute, *(_took_part(subject, used.get(subject, 0), len(gpus)) for subject in gpus)]
 
 
 def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
+    step = "Start a rank for each GPU (--nproc); look at CUDA_VISIBLE_DEVICES and at the launcher"
+    if not ranks:
+        reason = "it took part in no launch: nothing of it was measured"
+        return Outcome(status="SKIP", subject=subject, reason=reason, next_step=step, responsible="user")
     alone = "in launches of one rank alone: no link of it was used"
-    seen = "in no launch" if not ranks else alone if ranks == 1 else f"in a launch of {ranks} ranks"
+    seen = alone if ranks == 1 else f"in a launch of {ranks} ranks"
     return told(
         subject,
         ranks > 1 or (ranks == 1 and num_gpus == 1),
         f"it took part {seen}",
         expected="one launch with the others" if num_gpus > 1 else "a launch",
         source="the GPUs that its host has",
-        next_step="Start a rank for each GPU (--nproc); look at CUDA_VISIBLE_DEVICES and at the launcher",
+        next_step=step,
         responsible="user",
     )
 
 
 def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether ranks talked over a backend of processors while their host has GPUs."""
-    with_gpus = {host for host, found in facts.hosts.items() if found.get("devices")}
+    with_gpus = {host for host, gpus in gpus_by_host(facts).items() if gpus.there}
     if not with_gpus:
         return [no_gpu(facts)]
     found: dict[str, set[str]] = {}

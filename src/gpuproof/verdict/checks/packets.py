@@ -78,7 +78,7 @@ class _Counted:
 def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge every host by what it had to send again to each other one."""
     began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))
-    hosts = dict.fromkeys([*facts.hosts, *began])
+    hosts = dict.fromkeys([*facts.all_hosts, *began])
     if len(hosts) < 2:
         return [nothing_to_check("one host: nothing was sent to another")]
     counted = _Counted()

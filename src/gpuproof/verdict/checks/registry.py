@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.checks import alike, clocks, devices, fallbacks, options, packets
+from gpuproof.verdict.checks import alike, clocks, devices, events, fallbacks, options, packets
 from gpuproof.verdict.facts import FleetFacts
 
 
@@ -44,7 +44,7 @@ _CHECKS = (
     _check("pcie", "every GPU has all lanes of its slot", devices.judge_pcie),
     _check("clock policy", "no clock or power cap under what the board has", devices.judge_clocks),
     _check("nvlink", "GPUs of a type have as many links up", devices.judge_nvlink),
-    _check("xid", "no driver announced an error", devices.judge_events),
+    _check("xid", "no driver announced an error of a GPU", events.judge_events),
     _check("infiniband", "every port is active", fallbacks.judge_ports),
     _check("network", "hosts communicate over InfiniBand where they have it", fallbacks.judge_network),
     _check("gpudirect", "network cards read GPU memory directly", fallbacks.judge_gpudirect),

@@ -2,7 +2,8 @@
 
 Without a limit a comparison tells, and ends with 0; where it cannot tell, with 4. With `max_regression` it is
 a gate: 3 where the interval of a measure lies wholly beyond the limit, 0 where it lies within it or where a
-regression of that size would have been shown, else 4. Figures that are SUSPECT pass no gate and fail none.
+regression of that size would have been shown, else 4. Sides that cannot be used have no interval
+(`analysis.comparing.winners`), so that they win nothing, and pass no gate and fail none.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class SideBySide:
     """What they differ in besides, so that nothing can be told."""
     max_regression: float | None = None
     """The limit of a gate; None where none was asked for."""
-    weakened: str | None = None
-    """Why no gate is passed or failed by these figures."""
+    between_sessions: float = 0.0
+    """Relative standard deviation of one session from the next that is in the intervals; 0 in turns."""
     notes: tuple[str, ...] = ()
 
 
@@ -71,20 +72,6 @@ class Judgement:
     exit_code: int
 
 
-def why_weakened(a: ComparedRun, b: ComparedRun, *, is_interleaved: bool) -> str | None:
-    """Say why figures pass no gate: a side is SUSPECT, of launches in turns for what the other side is not.
-
-    What troubles both sides of launches in turns alike is in the scatter of their pairs already.
-    """
-    codes = [{doubt.code for doubt in side.doubts} for side in (a, b)]
-    shared = codes[0] & codes[1] if is_interleaved else set()
-    for name, side in (("A", a), ("B", b)):
-        for doubt in side.doubts:
-            if doubt.code not in shared:
-                return f"{name} is {doubt.validity}: {doubt.reason}"
-    return None
-
-
 def judge(found: SideBySide) -> Judgement:
     """Return the verdict of a comparison; of a gate where a limit is given."""
     if found.unlike:
@@ -95,7 +82,7 @@ def judge(found: SideBySide) -> Judgement:
         return Judgement(
             word="CANNOT TELL", meaning=_why_nothing(found.measures), exit_code=ExitCode.INCONCLUSIVE
         )
-    return _told(found, told) if found.max_regression is None else _gated(found, found.max_regression)
+    return _told(told) if found.max_regression is None else _gated(found, found.max_regression)
 
 
 def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
@@ -103,35 +90,29 @@ def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
     return next((reason for reason in reasons if reason), "the runs have no measure with launches in common")
 
 
-def _told(found: SideBySide, told: Sequence[ComparedMeasure]) -> Judgement:
+def _told(told: Sequence[ComparedMeasure]) -> Judgement:
     verdicts = {measure.comparison.verdict for measure in told}
     word: ComparisonWord = "NO DIFFERENCE SHOWN"
     if {"faster", "slower"} <= verdicts:
         word = "FASTER AND SLOWER"
     elif verdicts & {"faster", "slower"}:
         word = "FASTER" if "faster" in verdicts else "SLOWER"
-    meaning = f"with care: {found.weakened}" if found.weakened else ""
-    return Judgement(word=word, meaning=meaning, exit_code=ExitCode.DONE)
+    return Judgement(word=word, meaning="", exit_code=ExitCode.DONE)
 
 
 def _gated(found: SideBySide, limit: float) -> Judgement:
     if worse := [measure for measure in found.measures if is_regression(measure, limit)]:
-        named = ", ".join(measure.title for measure in worse)
-        return _unless_weakened(
-            found, "REGRESSION", f"{named} by more than {units.share(limit)}", ExitCode.FAILED
-        )
+        meaning = f"{_titles(worse)} by more than {units.share(limit)}"
+        return Judgement(word="REGRESSION", meaning=meaning, exit_code=ExitCode.FAILED)
     if open_still := [measure for measure in found.measures if not _is_excluded(measure, limit)]:
-        named = ", ".join(measure.title for measure in open_still)
-        meaning = f"whether {named} regressed by more than {units.share(limit)} is not known"
+        meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
-    return _unless_weakened(found, "NO REGRESSION", f"of more than {units.share(limit)}", ExitCode.DONE)
+    meaning = f"of more than {units.share(limit)}"
+    return Judgement(word="NO REGRESSION", meaning=meaning, exit_code=ExitCode.DONE)
 
 
-def _unless_weakened(found: SideBySide, word: ComparisonWord, meaning: str, code: ExitCode) -> Judgement:
-    if found.weakened is None:
-        return Judgement(word=word, meaning=meaning, exit_code=code)
-    shown = f"{word.lower()} {meaning} by these figures, but {found.weakened}"
-    return Judgement(word="CANNOT TELL", meaning=shown, exit_code=ExitCode.INCONCLUSIVE)
+def _titles(measures: Sequence[ComparedMeasure]) -> str:
+    return ", ".join(measure.title for measure in measures)
 
 
 def is_regression(measure: ComparedMeasure, limit: float) -> bool:

@@ -29,8 +29,7 @@ TONES: dict[str, Tone] = {
 }
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
 AT_OTHER_TIMES = (
-    "A and B ran at different times: what changed on the machine in between is part of the difference, "
-    "and in no interval; `gpuproof compare --ab` alternates launches"
+    "A and B ran at different times: what changed on the machine in between is part of the difference"
 )
 NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
 
@@ -171,5 +170,9 @@ def _about(found: SideBySide) -> Iterator[str]:
     together = f" for all {num} measures together" if num > 1 else ""
     yield f"intervals hold at {CONFIDENCE:.0%}{together}"
     if not found.is_interleaved:
-        yield AT_OTHER_TIMES
+        yield (
+            f"{AT_OTHER_TIMES}, and in its interval with {units.share(found.between_sessions)} from one "
+            "session to the next (relative standard deviation, --between-sessions), which more launches do "
+            "not take away; `gpuproof compare --ab` alternates launches"
+        )
     yield from found.notes

@@ -33,7 +33,7 @@ from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours,
 from gpuproof.verdict.doubts.probes import scattered_repeats, wrong_products, wrong_words
 from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
-from gpuproof.verdict.doubts.window import data_bound, gaps, growing, too_short, unsteady
+from gpuproof.verdict.doubts.window import data_bound, gaps, growing, not_finite, too_short, unsteady
 
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
@@ -52,6 +52,7 @@ OF_STEPS: tuple[Rule, ...] = (
     uncounted_work,
     data_bound,
     wrong_products,
+    not_finite,
 )
 """For launches that run steps."""
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_neighbours)

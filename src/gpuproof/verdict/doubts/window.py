@@ -195,6 +195,23 @@ def growing(measured: Measured) -> Iterator[Doubt]:
         )
 
 
+def not_finite(measured: Measured) -> Iterator[Doubt]:
+    """Find windows whose steps put out what is no number: what they took may be the time of nothing."""
+    launch = measured.launch
+    what = "the loss" if launch.case.model_work.trains else "outputs"
+    for window in launch.windows:
+        if window.not_finite_after is not None:
+            last, first = window.not_finite_after
+            before = f", and after {count(last)} did not" if last else ""
+            yield suspect(
+                "not-finite",
+                f"{what} of rank {window.rank} on {window.host} held infinities or NaN when looked at after "
+                f"{count(first)} of {count(window.num_steps)} steps{before}",
+                "Use another precision, or a lower training.learning_rate; where other machines give finite "
+                "numbers, look at the device: gpuproof run probe --probe.name=fingerprint",
+            )
+
+
 def data_bound(measured: Measured) -> Iterator[Doubt]:
     """Find a rate that is the loader's, and not the device's."""
     launch = measured.launch

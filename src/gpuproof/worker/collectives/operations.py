@@ -84,6 +84,10 @@ class Collective:
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.sent, self.got = self._buffers()
+        self._expected: torch.Tensor | None = None
+        self._has_output = False
+        self._num_compared = 0
+        self._num_wrong = torch.zeros((), dtype=torch.int64, device=asked.device)
         self.refill()
 
     @abstractmethod
@@ -113,12 +117,25 @@ class Collective:
         if self.got is not self.sent and self.got.numel():
             self.got.fill_(-1)
 
+    def renew(self) -> None:
+        """Compare the output of the run before this one, and write over it; waits for nothing."""
+        if self._has_output:
+            self._compare()
+        self._has_output = True
+        self.spoil()
+        self.refill()
+
     def count_wrong(self) -> tuple[int, int]:
-        """Return how many elements of the output were compared, and how many of them are wrong."""
-        expected = self.expected()
-        if expected is None:
-            return 0, 0
-        return expected.numel(), int((self.got != expected).sum().item())
+        """Compare the last output too; return how many elements of all were compared, and are wrong."""
+        self._compare()
+        return self._num_compared, int(self._num_wrong)
+
+    def _compare(self) -> None:
+        if self._expected is None:
+            self._expected = self.expected()
+        if self._expected is not None:
+            self._num_wrong += (self.got != self._expected).sum()
+            self._num_compared += self._expected.numel()
 
     def _pattern(self, rank: int, first: int, count: int) -> torch.Tensor:
         return (self.asked.pattern or LADDER[-1]).sent_by(rank, first, count, like=self.got)

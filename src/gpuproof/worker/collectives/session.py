@@ -91,11 +91,17 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
     collective = OPERATIONS[asked.operation](asked)
     heartbeat = bench.recorder.heartbeat
     heartbeat.clock, heartbeat.operation = bench.clock, f"{asked.operation} of {asked_bytes} bytes"
+    not_checked = _why_not_checked(asked)
     times_s = time_iterations(
-        asked.spec, collective, clock=bench.clock, meet=bench.ranks.barrier, beat=heartbeat.beat
+        asked.spec,
+        collective,
+        clock=bench.clock,
+        meet=bench.ranks.barrier,
+        beat=heartbeat.beat,
+        before=collective.refill if not_checked else collective.renew,
     )
     bench.count(times_s)
-    checked, wrong, not_checked = _check(bench, collective)
+    checked, wrong = (0, 0) if not_checked else _check(bench, collective)
     return _record(
         asked,
         asked_bytes=asked_bytes,
@@ -137,41 +143,38 @@ def time_iterations(
     clock: StepClock,
     meet: Callable[[], None],
     beat: Callable[[], None] = lambda: None,
+    before: Callable[[], None] | None = None,
 ) -> list[float]:
     """Return the seconds of each iteration, after the warm-up; all ranks begin together.
 
-    `beat` is called when the device has done more of them, and not because the host asked for more.
+    `beat` is called when the device has done more of them, and not because the host asked for more. `before`,
+    outside of the time of each, brings the input back; None does nothing else.
     """
     return time_repeats(
         collective.run,
         clock=clock,
         iterations=spec.iterations,
         warmup_iterations=spec.warmup_iterations,
-        before=collective.refill,
+        before=before or collective.refill,
         meet=meet,
         waits_for_each=spec.blocking,
         beat=beat,
     )
 
 
-def _check(bench: Bench, collective: Collective) -> tuple[int, int, str | None]:
-    """Do the operation again and compare its output: elements compared, wrong ones, why nothing was."""
-    spec = collective.asked.spec
-    if not spec.check_iterations:
-        return 0, 0, "collective.check_iterations is 0"
-    if collective.asked.pattern is None:
-        ranks = collective.asked.num_ranks
-        return (
-            0,
-            0,
-            f"{spec.dtype} holds no sum over {ranks} ranks exactly, so that right and wrong look alike",
-        )
-    checked = wrong = 0
-    for _ in range(spec.check_iterations):
-        collective.refill()
-        collective.spoil()
+def _why_not_checked(asked: Asked) -> str | None:
+    if not asked.spec.check_iterations:
+        return "collective.check_iterations is 0"
+    if asked.pattern is None:
+        ranks, dtype = asked.num_ranks, asked.spec.dtype
+        return f"{dtype} holds no sum over {ranks} ranks exactly, so that right and wrong look alike"
+    return None
+
+
+def _check(bench: Bench, collective: Collective) -> tuple[int, int]:
+    """Do the operation again; return how many elements of all its outputs were compared, and are wrong."""
+    for _ in range(collective.asked.spec.check_iterations):
+        collective.renew()
         collective.run()
-        bench.clock.synchronize()
-        compared, differing = collective.count_wrong()
-        checked, wrong = checked + compared, wrong + differing
-    return checked, wrong, None
+    bench.clock.synchronize()
+    return collective.count_wrong()

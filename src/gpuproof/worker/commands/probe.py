@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     facts["modules"] = {name: find_spec(name) is not None for name in ("psutil", "pynvml")}
     facts["compiler"] = shutil.which("c++") or shutil.which("g++")
     try:
-        facts |= _with_tensorflow() if options.framework == "tensorflow" else _with_torch()
+        facts |= _with_tensorflow() if options.framework == "tensorflow" else _with_torch(options.device)
     except ImportError as error:
         facts |= _without_torch(error)
     if options.multi_node:
@@ -45,6 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuproof.worker probe", description=__doc__)
     parser.add_argument("--users", action="store_true", help="devices and the processes on them alone")
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="which to ask")
+    parser.add_argument(
+        "--device", default="auto", help="a type that another package brings, to count it, too"
+    )
     parser.add_argument("--multi-node", action="store_true", help="look at networks and limits, too")
     parser.add_argument("--master", help="with --port: meet the other hosts at this address of node 0")
     parser.add_argument("--port", type=int, help="the port of node 0")
@@ -72,10 +75,10 @@ def _multi_node(options: argparse.Namespace) -> dict[str, object]:
     return facts
 
 
-def _with_torch() -> dict[str, object]:
+def _with_torch(device: str) -> dict[str, object]:
     from gpuproof.worker.host.environment import describe_host
 
-    return describe_host(patience_s=DRIVER_PATIENCE_S)
+    return describe_host(device=device, patience_s=DRIVER_PATIENCE_S)
 
 
 def _with_tensorflow() -> dict[str, object]:

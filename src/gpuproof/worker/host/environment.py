@@ -144,6 +144,7 @@ def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
     capability = found.compute_capability
     facts = {
         "index": index,
+        "kind": accelerator.type,
         "name": found.name,
         "uuid": found.uuid,
         "compute_capability": None if capability is None else ".".join(map(str, capability)),

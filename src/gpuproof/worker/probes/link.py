@@ -1,8 +1,9 @@
 """How fast do bytes come to each device, from it, and from one device to another? And do they arrive whole?
 
 One rank goes through all devices of its host. Copies are timed by events of the device that sends or, of the
-host's links, by those of the device itself. What was copied is compared on the host at the end: a device that
-receives wrong bytes and is asked whether they are right is no witness.
+host's links, by those of the device itself. Every copy is compared, between the times that are taken: on the
+device where it comes to one, and the last ones on the host too, since a device that receives wrong bytes and
+is asked whether they are right is no witness.
 """
 
 from __future__ import annotations
@@ -63,6 +64,56 @@ class _Ends:
         return {"kind": self.kind, "size_bytes": self.size_bytes, **memory}
 
 
+class _Way:
+    """One way of a link: pairs of copies, the second of which is timed, and all of which are compared.
+
+    The first keeps the device busy while the second is queued, as comparing would not for long enough. Words
+    and the same turned over take turns in two places, so that a copy that writes nothing shows too.
+    """
+
+    def __init__(self, words: Sequence[torch.Tensor], ends: _Ends) -> None:
+        self.ends = ends
+        self._words = words
+        self._sent = _at(ends.source, words)
+        self._expected = _at(ends.target, words)
+        self._got = [torch.zeros_like(side) for side in self._expected]
+        if ends.host_memory == "pinned" and ends.target is None:
+            self._got = [side.pin_memory() for side in self._got]
+        self._pair = 0
+        self._num_wrong: list[torch.Tensor] = []
+
+    def first(self) -> None:
+        """Compare the pair before, and make the first copy of the next one."""
+        if self._pair:
+            self._compare(self._got, self._expected)
+        self._pair += 1
+        self._copy(0)
+
+    def second(self) -> None:
+        """Make the copy that is timed."""
+        self._copy(1)
+
+    def _copy(self, place: int) -> None:
+        sent = self._sent[(self._pair + place) % 2]
+        self._got[place].copy_(sent, non_blocking=self.ends.host_memory != "pageable")
+
+    def _compare(self, got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
+        if self.ends.target is None:
+            accelerator_of(self.ends.timed_on).synchronize(self.ends.timed_on)
+        for place, side in enumerate(got):
+            num = (side != expected[(self._pair + place) % 2]).sum()
+            # To where time is taken: a copy between devices would else wait for the other one in its time.
+            is_here = num.device.type == "cpu"
+            self._num_wrong.append(num if is_here else num.to(self.ends.timed_on, non_blocking=True))
+
+    def num_wrong(self) -> list[int]:
+        """Compare the last pair, on the host; return how many words of each copy came out wrong."""
+        for device in filter(None, (self.ends.source, self.ends.target)):
+            accelerator_of(device).synchronize(device)
+        self._compare([side.cpu() for side in self._got], self._words)
+        return [int(num) for num in self._num_wrong]
+
+
 def measure_links(spec: LinkSpec, bench: Bench) -> Iterator[ProbeFigure]:
     """Yield the times of all copies, and after each size how many words arrived wrong."""
     accelerator = accelerator_of(bench.device)
@@ -97,71 +148,69 @@ def _devices(bench: Bench, accelerator: Accelerator) -> Sequence[torch.device]:
     return [torch.device(accelerator.type, index) for index in indices]
 
 
-def _words(size_bytes: int) -> torch.Tensor:
-    """Return words that all differ from their neighbours, so that a shifted copy shows."""
-    return torch.arange(max(1, size_bytes // WORD_BYTES)) * STRIDE + 1
+def _words(size_bytes: int, memory: HostMemory | None = None) -> list[torch.Tensor]:
+    """Return words that all differ from their neighbours, so that a shifted copy shows, and their reverse."""
+    words = torch.arange(max(1, size_bytes // WORD_BYTES)) * STRIDE + 1
+    return [side.pin_memory() if memory == "pinned" else side for side in (words, ~words)]
+
+
+def _at(device: torch.device | None, words: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return words if device is None else [side.to(device) for side in words]
 
 
 def _with_host(
     device: torch.device, size_bytes: int, memory: HostMemory, spec: LinkSpec, bench: Bench
 ) -> Iterator[ProbeFigure]:
-    accelerator, queued = accelerator_of(device), memory == "pinned"
-    if queued and not accelerator.pins_memory:
+    accelerator = accelerator_of(device)
+    if memory == "pinned" and not accelerator.pins_memory:
         return
-    sent = _words(size_bytes)
-    back = torch.zeros_like(sent)
-    if queued:
-        sent, back = sent.pin_memory(), back.pin_memory()
-    there = torch.zeros_like(sent, device=device)
-    held = sent.to(device)
+    words = _words(size_bytes, memory)
+    ends = _Ends(source=None, target=device, size_bytes=words[0].nbytes, host_memory=memory)
+    forth, home = _Way(words, ends), _Way(words, replace(ends, source=device, target=None))
+    yield _timed([forth], "one_way", forth.second, spec, bench)
+    yield _timed([home], "one_way", home.second, spec, bench)
+    if spec.both_ways and memory == "pinned":  # copies from pageable memory wait for each other on the host
 
-    def to_device() -> None:
-        there.copy_(sent, non_blocking=queued)
+        def both() -> None:
+            accelerator.run_both(forth.second, home.second)
 
-    def to_host() -> None:
-        back.copy_(held, non_blocking=queued)
-
-    forth = _Ends(source=None, target=device, size_bytes=sent.nbytes, host_memory=memory)
-    home = replace(forth, source=device, target=None)
-    yield _timed(forth, "one_way", to_device, spec, bench)
-    yield _timed(home, "one_way", to_host, spec, bench)
-    if spec.both_ways and queued:  # copies from pageable memory wait for each other on the host
-        yield _timed(forth, "both_ways", lambda: accelerator.run_both(to_device, to_host), spec, bench)
-    accelerator.synchronize(device)
-    yield _wrong(forth, there.cpu(), sent, bench)
-    yield _wrong(home, back, sent, bench)
+        yield _timed([forth, home], "both_ways", both, spec, bench)
+    yield from (_wrong(way, bench) for way in (forth, home))
 
 
 def _between(
     source: torch.device, target: torch.device, size_bytes: int, spec: LinkSpec, bench: Bench
 ) -> Iterator[ProbeFigure]:
     accelerator, words = accelerator_of(source), _words(size_bytes)
-    here, coming = words.to(source), torch.zeros_like(words, device=source)
-    there, going = torch.zeros_like(words, device=target), words.to(target)
-
-    def forth() -> None:
-        there.copy_(here, non_blocking=True)
-
-    def back() -> None:
-        coming.copy_(going, non_blocking=True)
-
-    ends = _Ends(source=source, target=target, size_bytes=words.nbytes)
-    yield _timed(ends, "one_way", forth, spec, bench)
+    ends = _Ends(source=source, target=target, size_bytes=words[0].nbytes)
+    forth = _Way(words, ends)
+    yield _timed([forth], "one_way", forth.second, spec, bench)
     if spec.both_ways and source.index < target.index:
-        yield _timed(ends, "both_ways", lambda: accelerator.run_both(forth, back, peer=target), spec, bench)
-    accelerator.synchronize(source)
-    accelerator.synchronize(target)
-    yield _wrong(ends, there.cpu(), words, bench)
+        back = _Way(words, replace(ends, source=target, target=source))
+
+        def both() -> None:
+            accelerator.run_both(forth.second, back.second, peer=target)
+
+        yield _timed([forth, back], "both_ways", both, spec, bench)
+        yield _wrong(back, bench, direction="both_ways")
+    yield _wrong(forth, bench)
 
 
 def _timed(
-    ends: _Ends, direction: Direction, run: Callable[[], None], spec: LinkSpec, bench: Bench
+    ways: Sequence[_Way], direction: Direction, run: Callable[[], None], spec: LinkSpec, bench: Bench
 ) -> ProbeFigure:
+    ends = ways[0].ends
+
+    def first() -> None:
+        for way in ways:
+            way.first()
+
     times_s = time_repeats(
         run,
         clock=clock_for(ends.timed_on, synchronised=ends.host_memory == "pageable"),
         iterations=spec.iterations,
         warmup_iterations=spec.warmup_iterations,
+        before=first,
     )
     bench.count(times_s)
     return ProbeFigure(
@@ -169,24 +218,27 @@ def _timed(
         quantity=QUANTITY,
         unit="B/s",
         labels={**ends.labels, "direction": direction},
-        amount=float(ends.size_bytes * (2 if direction == "both_ways" else 1)),
+        amount=float(ends.size_bytes * len(ways)),
         durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
         source=_record(ends.source),
         target=_record(ends.target),
     )
 
 
-def _wrong(ends: _Ends, got: torch.Tensor, sent: torch.Tensor, bench: Bench) -> ProbeFigure:
-    """Count the words of the last copy that are not what was sent, on the host."""
+def _wrong(way: _Way, bench: Bench, **labels: Direction) -> ProbeFigure:
+    """Say how many words of all copies were not what was sent, and in how many of the copies."""
+    num_wrong = way.num_wrong()
+    bad = [place for place, num in enumerate(num_wrong, start=1) if num]
+    first = f": {len(bad)} came out wrong, first number {bad[0]}" if bad else ""
     return ProbeFigure(
         rank=bench.identity.rank,
         quantity="wrong values",
         unit="1",
-        labels={**ends.labels, "pattern": "copy"},
-        value=float(int((got != sent).sum())),
-        evidence=("words of the last copy, compared on the host",),
-        source=_record(ends.source),
-        target=_record(ends.target),
+        labels={**way.ends.labels, "pattern": "copy", **labels},
+        value=float(sum(num_wrong)),
+        evidence=(f"{len(num_wrong)} copies compared, the last two on the host{first}",),
+        source=_record(way.ends.source),
+        target=_record(way.ends.target),
     )
 
 

@@ -1,6 +1,7 @@
 """What does communication cost beside compute? Products, an all-reduce, and both together.
 
-What both take together, less what the products take alone, is exposed: no compute hides it.
+What both take together, less what the products take alone, is exposed: no compute hides it. The message is of
+zeros, summed in place over and over: what any of the sums gets wrong is in it at the end.
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeFigure]:
 
     for name, run in (("compute", compute), ("communication", communicate), ("both", both)):
         yield _timed(name, run, spec, bench, edge=edge)
+    yield ProbeFigure(
+        rank=bench.identity.rank,
+        quantity="wrong values",
+        unit="1",
+        labels={"pattern": "sums of zeros", "message_bytes": spec.message_bytes},
+        value=float(int((message != 0).sum())),
+        evidence=("the message after all sums in place, each of zeros",),
+    )
 
 
 def _product(edge: int, bench: Bench) -> MatrixProduct:

@@ -47,6 +47,7 @@ from gpuproof.worker.step.cuda_graph import (
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
 from gpuproof.worker.step.generation import tokens_before
+from gpuproof.worker.step.inference import OutputWatch
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
 from gpuproof.worker.step.training import TrainingStep
@@ -211,7 +212,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         plan = planned.plan
-        timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
+        watch = OutputWatch(prepared.step, feed_plan(plan, writer))
+        timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
         caught_up = prepared.clock.caught_up
@@ -221,6 +223,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             data_wait_s=writer.data_wait_s,
             tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
+            not_finite_after=watch.not_finite_after(),
         )
         recorder.write(window)
     write_connections(recorder, prepared.identity)

@@ -68,6 +68,10 @@ class ModelStep(Protocol):
     def last_loss(self) -> torch.Tensor | None:
         """The loss of the latest step."""
 
+    @property
+    def outputs(self) -> object:
+        """What the latest step put out."""
+
     def __call__(self) -> None:
         """Run one step."""
 
@@ -96,6 +100,11 @@ class CapturedStep:
     def last_loss(self) -> torch.Tensor | None:
         """The loss of the latest step, which every replay writes to the same place."""
         return self.eager.last_loss
+
+    @property
+    def outputs(self) -> object:
+        """What the latest step put out, at the same place each time too."""
+        return self.eager.outputs
 
 
 def check_capturable(accelerator: Accelerator, *, world_size: int) -> None:

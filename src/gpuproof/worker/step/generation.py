@@ -23,6 +23,8 @@ class GenerationStep:
     """A step of a model with a key-value cache, as a function of nothing."""
 
     last_loss: torch.Tensor | None = None
+    outputs: torch.Tensor | None = None
+    """The scores of the latest tokens."""
 
     def __init__(self, generation: Generation, *, pool: Batches, precision: PrecisionPolicy) -> None:
         self.generation = generation
@@ -39,7 +41,7 @@ class GenerationStep:
         """Run one step: read a batch of prompts into an empty cache."""
         prompts, _ = self._pool.next_batch()
         with torch.inference_mode(), self._autocast:
-            self.generation.prefill(prompts)
+            self.outputs = self.generation.prefill(prompts)
 
     def _first_tokens(self, prompts: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(), self._autocast:
@@ -66,7 +68,8 @@ class DecodeStep(GenerationStep):
             self.generation.rewind(self._prompt_tokens)
             self._tokens = self._first
         with torch.inference_mode(), self._autocast:
-            self._tokens = self.generation.decode(self._tokens).argmax(dim=-1)
+            self.outputs = self.generation.decode(self._tokens)
+            self._tokens = self.outputs.argmax(dim=-1)
 
 
 class AnswerStep(GenerationStep):

@@ -1,22 +1,29 @@
-"""An inference step: one forward pass of a batch in evaluation mode, without gradients."""
+"""An inference step: a batch forward in evaluation mode, without gradients. And a look at what steps give."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from gpuproof.records.run import Evaluation
 from gpuproof.worker.data.batch_source import Batches, BatchSource
+from gpuproof.worker.engine.loop import StepTimesSink
+from gpuproof.worker.step.cuda_graph import ModelStep
 from gpuproof.worker.step.model import LossFunction
 from gpuproof.worker.step.precision import PrecisionPolicy
+
+SAMPLED = 2**16
+"""Elements of an output that are looked at, evenly spread: some 10 µs on a device, a few times a second."""
 
 
 class InferenceStep:
     """One batch forward, as a function of nothing. The clock decides whether to wait for it."""
 
     last_loss: torch.Tensor | None = None
+    outputs: object = None
 
     def __init__(self, *, module: nn.Module, pool: Batches, precision: PrecisionPolicy) -> None:
         self.module = module.eval()
@@ -26,8 +33,62 @@ class InferenceStep:
     def __call__(self) -> None:
         """Run one step."""
         inputs, _ = self._pool.next_batch()
+        self.outputs = None  # the memory of those before is free again, as if nobody kept them
         with torch.inference_mode(), self._autocast:
-            self.module(inputs)
+            self.outputs = self.module(inputs)
+
+
+class OutputWatch:
+    """Looks whether what steps put out is finite: between chunks of steps, and without waiting for a device.
+
+    It stands before the sink of a window's step times, and the device notes what it sees.
+    """
+
+    def __init__(self, step: ModelStep, sink: StepTimesSink) -> None:
+        self._step = step
+        self._sink = sink
+        self._num_done = 0
+        self._seen: list[tuple[int, torch.Tensor]] = []
+
+    def __call__(self, times_s: Sequence[float]) -> None:
+        """Hand step times on, and look at the outputs of the latest step."""
+        self._sink(times_s)
+        self._num_done += len(times_s)
+        for tensor in _tensors(self._step.outputs) if times_s else ():
+            self._seen.append((self._num_done, _is_finite(tensor)))
+            break  # scores come first; what else a model returns is made of them, or of no numbers
+
+    def not_finite_after(self) -> tuple[int, int] | None:
+        """Return after how many steps outputs were last finite and first not; None where all were.
+
+        Waits for the device.
+        """
+        last = 0
+        for num_done, is_finite in self._seen:
+            if not is_finite:
+                return last, num_done
+            last = num_done
+        return None
+
+
+def _tensors(outputs: object) -> Iterator[torch.Tensor]:
+    """Yield the floating-point tensors of what a model returns; of one that ranks share, this rank's part."""
+    if isinstance(outputs, torch.Tensor):
+        own = outputs.to_local() if hasattr(outputs, "to_local") else outputs
+        if own.is_floating_point() and own.numel():
+            yield own.detach()
+    elif isinstance(outputs, Mapping | Sequence) and not isinstance(outputs, str):
+        for part in outputs.values() if isinstance(outputs, Mapping) else outputs:
+            yield from _tensors(part)
+
+
+@torch.no_grad()
+def _is_finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Say on the device whether a sample of the elements is finite; of what lies apart, of its last row."""
+    row = tensor if tensor.is_contiguous() else tensor[-1]
+    sample = row.reshape(-1)[:: 1 + row.numel() // SAMPLED]
+    wide = sample.float() if sample.element_size() == 1 else sample  # of 8 bits torch does not tell
+    return torch.isfinite(wide).all()
 
 
 @torch.inference_mode()

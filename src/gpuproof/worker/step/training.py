@@ -67,6 +67,11 @@ class TrainingStep:
         self._micro_batch()
         self.update()
 
+    @property
+    def outputs(self) -> torch.Tensor | None:
+        """What tells whether the step came to anything: its loss."""
+        return self.last_loss
+
     def _micro_batch(self) -> None:
         self.backward(self.forward(self.next_batch()))
 

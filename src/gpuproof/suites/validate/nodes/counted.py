@@ -14,9 +14,9 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate.hosts import begun_on, device_subject, facts_by_host, setups_by_host
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.verdict.checks.answers import not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import MUTE, UNLISTED, not_told, nothing_to_check, told
 from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
-from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host
+from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
 THERE, TESTED = "every GPU is there", "every device is tested"
 BY_OPTION = "--expected-gpus"
@@ -102,14 +102,14 @@ def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
             yield Judged(name=THERE, outcome=outcome)
         if not found.is_mute:
             yield Judged(name=TESTED, outcome=_tested(found))
+    for subject in unlisted_gpus(gpus.values()):
+        yield Judged(name=THERE, outcome=not_told(subject, UNLISTED, LOOK))
 
 
 def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Outcome]:
     subject, there = f"host/{gpus.host}", gpus.there
     if gpus.is_mute:
-        yield not_told(
-            subject, "it reported nothing of itself", "Run it again; look at the host's rank-N.jsonl"
-        )
+        yield not_told(subject, MUTE, "Run it again; look at the host's rank-N.jsonl")
         return
     if gpus.silent:
         names = ", ".join(f"{each.get('vendor')} {each.get('pci_bus_id')}" for each in gpus.silent)
@@ -119,8 +119,6 @@ def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Out
         reason = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} its GPU {uuid}, too"
         step = "Name each machine once (--on): two names of one machine are one host"
         yield not_told(subject, f"{reason}: it is one machine, or one of them tells of another's", step)
-    for unlisted in gpus.unlisted if gpus.listed else ():
-        yield not_told(unlisted, "it ran or is visible, and no driver lists it", LOOK)
     if gpus.num_missing or not (gpus.silent or doubled):
         yield _counted(gpus, there)
 

@@ -1,0 +1,206 @@
+"""The one way to a winner: may both sides be used, and do their launches show a difference?
+
+FASTER, SLOWER, best, a place on a Pareto front and advice rest on `compare_sides`, or on `why_unusable` where
+only means are held against each other. A side that is INVALID wins and loses nothing, nor does one that is
+SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from gpuproof.records.codec import from_json
+from gpuproof.records.result import Better, Doubt, Result, Validity
+from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
+
+Touch = Literal["never", "unless alike", "unless in turns", "times"]
+TOUCHES: Mapping[str, tuple[Touch, str]] = {
+    "launches-differ": ("never", "their spread is what the interval is made of"),
+    "imprecise": ("never", "scatter within launches is part of the spread between them"),
+    "work-not-counted": ("never", "FLOPs and shares of a peak rest on it, no time and no rate of items"),
+    "flops-disagree": ("never", "as above"),
+    "not-measured": ("never", "what was left out has no figure that could win"),
+    "host-bound": ("unless alike", "the pace of both is their host's; of one, host and device are compared"),
+    "idle-unknown": ("unless alike", "as above"),
+    "data-bound": ("unless alike", "the pace of both is their loader's"),
+    "gpus-not-used": ("unless alike", "both are of the processor"),
+    "not-checked": ("unless alike", "a wrong result may be fast; unchecked on both it favours neither"),
+    "over-peak": ("unless alike", "the same kernels or clocks exceed the same data sheet on both"),
+    "over-memory-peak": ("unless alike", "as above"),
+    "cpu-neighbours": ("unless in turns", "others that come and go meet either of a pair by chance alike"),
+    "gpu-neighbours": ("unless in turns", "as above"),
+    "cpu-steal": ("unless in turns", "as above"),
+    "noisy": ("unless in turns", "what makes steps scatter is in the scatter of pairs"),
+    "unsteady": ("unless in turns", "levels that come and go are in the scatter of pairs"),
+    "steadiness-unknown": ("unless in turns", "as above, were there any"),
+    "stalled": ("unless in turns", "stops that come and go are in the scatter of pairs"),
+    "gap-between-steps": ("unless in turns", "as above"),
+    "growth-or-drift": ("unless in turns", "a growing cache is common to a pair, and so is a slow drift"),
+    "ranks-wait": ("unless in turns", "what holds up a rank holds up either of a pair by chance alike"),
+    "ranks-differ": ("unless in turns", "as above"),
+    "unequal-ranks": ("unless in turns", "both of a pair run on the same ranks, the slow one too"),
+    "few-steps": ("times", "the first steps after a start are not those that follow"),
+    "made-before": ("times", "what was ready before the window is in the rate of one more than of another"),
+    "compiled-in-window": ("times", "compiling is no step"),
+    "slow-start": ("times", "first requests are not those that follow"),
+    "generator-late": ("times", "the load was not the one that was asked for"),
+    "queue-grows": ("times", "latencies grow with the length of the window"),
+}
+"""How a doubt touches a difference, and why. *never*: not at all. *unless alike*: where one side alone has
+it; on both it sets the same pace or the same question. *unless in turns*: always, but for pairs of
+neighbouring launches in an order drawn at random of which both sides have it: it is in the scatter that the
+interval is made of. *times*: always; but like all of the above, no figure that is not of time. What is not
+listed (faults and throttling of a device, other work than was asked for, codes of plug-ins) touches every
+figure."""
+UNTIMED = ("accuracy", "loss", "perplexity")
+"""In names of figures that do not depend on how long a step took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSide:
+    """One side: what its launches say, and what speaks against that."""
+
+    name: str
+    values: Sequence[float]
+    """A value a launch."""
+    doubts: Sequence[Doubt] = ()
+    validity: Validity | None = None
+    """None where the doubts say it."""
+    value: float | None = None
+    """What stands in tables for all launches; None where sides are only compared in pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """How launches of A and B belong together."""
+
+    is_interleaved: bool = False
+    num_pilot: int | None = None
+    """Pairs that decided how many there are."""
+    between_sessions: float = 0.0
+    """Relative standard deviation of one session from the next; 0 where all launches are of one."""
+
+    def comparing(self, better: Better, confidence: float) -> Callable[..., Comparison]:
+        """Return the comparison of values of launches."""
+        if self.is_interleaved:
+            return partial(compare_pairs, better=better, confidence=confidence, num_pilot=self.num_pilot)
+        return partial(
+            compare_launches,
+            better=better,
+            confidence=confidence,
+            is_cautious=True,
+            between_sessions=self.between_sessions,
+        )
+
+
+ONE_SESSION = Pairing()
+
+
+def compare_sides(
+    a: ComparedSide,
+    b: ComparedSide,
+    *,
+    better: Better,
+    confidence: float,
+    pairing: Pairing = ONE_SESSION,
+    figure: str = "",
+) -> Comparison:
+    """Say what launches of B show against those of A; that they cannot tell where a side is not to be used.
+
+    Raises:
+        ValueError: a value is not above 0 or not finite.
+    """
+    for side, other in ((a, b), (b, a)):
+        is_in_turns = pairing.is_interleaved
+        if reason := why_unusable(side, beside=other.doubts, is_in_turns=is_in_turns, figure=figure):
+            return not_compared(reason, num_a=len(a.values), num_b=len(b.values), confidence=confidence)
+    return pairing.comparing(better, confidence)(a.values, b.values)
+
+
+def why_unusable(
+    side: ComparedSide, *, beside: Sequence[Doubt] = (), is_in_turns: bool = False, figure: str = ""
+) -> str | None:
+    """Say why a side wins and loses nothing in a figure, next to a side with the doubts `beside`.
+
+    >>> few = Doubt(validity="SUSPECT", code="few-steps", reason="2 steps", remedy="")
+    >>> why_unusable(ComparedSide(name="A", values=[1.0], doubts=[few]))
+    'A is SUSPECT (2 steps)'
+    """
+    codes_beside = {doubt.code for doubt in beside}
+    for doubt in sorted(side.doubts, key=lambda doubt: doubt.validity != "INVALID"):
+        is_common = doubt.code in codes_beside
+        if doubt.validity == "INVALID" or _touches(doubt.code, is_common, is_in_turns, figure):
+            return f"{side.name} is {doubt.validity} ({doubt.reason})"
+    is_bare = side.validity == "INVALID" or (side.validity == "SUSPECT" and not side.doubts)
+    return f"{side.name} is {side.validity}" if is_bare else None
+
+
+def _touches(code: str, is_common: bool, is_in_turns: bool, figure: str) -> bool:
+    if code not in TOUCHES:
+        return True
+    touch = TOUCHES[code][0]
+    if touch == "never" or any(word in figure for word in UNTIMED):
+        return False
+    is_excused = {"unless alike": is_common, "unless in turns": is_common and is_in_turns}
+    return not is_excused.get(touch, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Which of several sides of one session may be called the best."""
+
+    contenders: tuple[ComparedSide, ...]
+    left_out: Mapping[str, str]
+    """Name → why it wins and loses nothing."""
+    missing: str | None
+    """Why none may be called so; None where the best of the contenders may."""
+
+    @property
+    def named(self) -> str:
+        """Those left out in one sentence; "" where there are none."""
+        first, *more = [*self.left_out.values(), ""]
+        return f"{first} and {len(more) - 1} more cannot be used, either" if len(more) > 1 else first
+
+
+def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
+    """Sort out who may win: what all have is alike, and two at least must be left.
+
+    None wins, either, where one that is SUSPECT and so left out has the best figure of all.
+    """
+    codes = [{doubt.code for doubt in side.doubts} for side in sides if _is_counted(side)]
+    common = set.intersection(*codes) if codes else set()
+    beside = [doubt for side in sides for doubt in side.doubts if doubt.code in common]
+    reasons = {side.name: why_unusable(side, beside=beside, figure=figure) for side in sides}
+    left_out = {name: reason for name, reason in reasons.items() if reason}
+    contenders = tuple(side for side in sides if side.name not in left_out)
+    found = Contest(contenders=contenders, left_out=left_out, missing=None)
+    if not left_out:
+        return found
+    if len(contenders) < 2:
+        few = f"only {contenders[0].name}" if contenders else "none"
+        return replace(found, missing=f"{few} of {len(sides)} can be used: {found.named}")
+    sign = 1 if better == "higher" else -1
+    rivals = [side for side in sides if _is_counted(side) and side.value is not None]
+    top = max(rivals, key=lambda side: sign * (side.value or 0.0), default=None)
+    if top is not None and top.name in left_out:
+        return replace(found, missing=f"{left_out[top.name]}, and its figure is the best")
+    return found
+
+
+def _is_counted(side: ComparedSide) -> bool:
+    """Say whether there is a figure at all: an INVALID one is none."""
+    return side.validity != "INVALID" and all(doubt.validity != "INVALID" for doubt in side.doubts)
+
+
+def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
+    """Return the doubts about one case of a run: its own where the run tells them apart, and the run's."""
+    rows = [*result.detail.get("points", ()), *result.detail.get("configurations", ())]
+    own = {
+        row.get("case_id", row.get("name")): tuple(from_json(Doubt, x) for x in row.get("doubts", ()))
+        for row in rows
+    }
+    codes = {doubt.code for doubts in own.values() for doubt in doubts}
+    return (*own.get(case, ()), *(doubt for doubt in result.doubts if doubt.code not in codes))

@@ -1,0 +1,89 @@
+"""XIDs by code: which fail their GPU, which cannot be told, and which are told and decide nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from fleet_by_hand import gpu, hosts, measured
+from gpuproof.verdict.checks.events import _table, advisory_events, judge_events, meaning_of
+from gpuproof.verdict.facts import Announced, FleetFacts
+
+ON = gpu("a", 0)
+
+
+def facts(*events: Announced) -> FleetFacts:
+    return FleetFacts(measures=[], hosts=hosts("a", gpus=1), events={ON: list(events)})
+
+
+def xid(code: int, *, pid: int | None = None, launch: str = "gemm/0", is_ours: bool = False) -> Announced:
+    return Announced(title=f"xid {code}", code=code, pid=pid, launch=launch, is_ours=is_ours)
+
+
+def status(*events: Announced) -> str:
+    (outcome,) = judge_events(facts(*events))
+    return outcome.status
+
+
+def test_every_code_of_the_catalogue_has_an_action_of_the_table() -> None:
+    """48 ask to restart the application and 19 to ignore it, as NVIDIA's table was when it was mirrored."""
+    codes = [int(code) for code in _table("xids.csv", "code")]
+    actions = Counter(meaning_of(code).action for code in codes)
+    assert (len(codes), actions["RESTART_APP"], actions["IGNORE"]) == (109, 48, 19)
+    for row in _table("xid_actions.csv", "action").values():
+        assert row["status"] in ("WARN", "FAIL", "ERROR")
+        assert row["actor"] in ("user", "administrator", "vendor")
+        assert row["next_step"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ((13, 31, 43, 45, 63, 92, 94, 154), "PASS"),  # of an application, or to be ignored
+        ((46, 48, 54, 62, 64, 74, 79, 95, 119, 140, 144, 150), "FAIL"),
+        ((78, 142, 151, 159, 162, 999), "ERROR"),
+    ],
+)
+def test_a_code_counts_by_its_immediate_action(codes: tuple[int, ...], expected: str) -> None:
+    assert {code: status(xid(code)) for code in codes} == dict.fromkeys(codes, expected)
+    assert status(*map(xid, codes)) == expected
+
+
+def test_the_gravest_of_several_decides_and_all_are_named() -> None:
+    (outcome,) = judge_events(facts(xid(43), xid(999), xid(79)))
+    assert outcome.status == "FAIL"
+    assert outcome.measured == (
+        "xid 79 (GPU has fallen off the bus), xid 999 (not in the catalogue), xid 43 (GPU stopped processing)"
+    )
+    assert (outcome.next_step, outcome.responsible) == (
+        "Drain the host and restart the machine",
+        "administrator",
+    )
+
+
+def test_what_a_program_may_have_caused_counts_where_ours_met_it_or_several_did() -> None:
+    assert status(xid(31, pid=7)) == "PASS"
+    assert status(xid(31, pid=7), xid(31, pid=7, launch="gemm/1")) == "PASS"  # one program, again
+    assert status(xid(31, pid=7), xid(31, pid=8)) == "FAIL"
+    assert status(xid(31), xid(31, launch="training/0")) == "FAIL"  # other processes by the launch
+    assert status(xid(31, pid=7, is_ours=True)) == "FAIL"
+    wrong = measured(ON, 3.0, name="wrong values", unit="1")
+    (outcome,) = judge_events(replace(facts(xid(31)), measures=[wrong]))
+    assert outcome.status == "FAIL"
+    assert status(xid(43, is_ours=True), xid(45, is_ours=True, launch="training/0")) == "PASS"
+
+
+def test_what_decides_nothing_is_told_with_whose_it_is() -> None:
+    found = advisory_events(facts(xid(43), xid(13, pid=7), xid(13, pid=7), xid(79)))
+    assert [(x.is_required, x.outcome.status, x.outcome.measured) for x in found] == [
+        (False, "WARN", "xid 43 (GPU stopped processing), 1 times, cannot tell whose"),
+        (False, "WARN", "xid 13 (Graphics Engine Exception), 2 times, of process 7"),
+    ]
+
+
+def test_a_driver_that_did_not_answer_is_an_error_and_a_lost_device_a_failure() -> None:
+    assert status(Announced(title="not_answering")) == "ERROR"
+    assert status(Announced(title="lost")) == "FAIL"
+    assert status(Announced(title="lost"), Announced(title="not_answering")) == "FAIL"
