@@ -3,7 +3,7 @@
 Each suspect is held against all that are not lower: it is out where it lies further under their mean than one
 more healthy figure does with the stated rate (`statistics.prediction`: long and heavy tails are allowed for,
 as far as so many figures tell of them). The lowest quarter may be suspects together, so that several do not
-hide each other. Of fleets of healthy figures the stated share sees anybody named, whether they are normal, t₄,
+hide each other. Of healthy fleets the stated share sees anybody named, whether figures are normal, t₄,
 exponential or log-normal (`benchmarks/tail_knowledge.py`).
 
 >>> lowest = low_outliers([1.0, 0.1, -0.3, 0.4, -0.2, 0.2, -0.1, -90.0], error_rate=0.005, least_scatter=0.1)
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import fmean
 
-from gpuproof.statistics.prediction import Prediction, l_skewness, tail_factor
+from gpuproof.statistics.prediction import Prediction, tail_factor, tail_weight
 
 LEAST_FIGURES = 5
 """Under five the others are too few to show how they scatter."""
@@ -66,5 +66,5 @@ def _of_others(figures: Sequence[float], least_scatter: float) -> Prediction:
         day=0.0,
         chance=max(scatter, least_scatter) * sqrt(1 + 1 / num),
         degrees=num - 1,
-        tail_factor=tail_factor(num, l_skewness(figures)),
+        tail_factor=tail_factor(num, tail_weight(figures)),
     )

@@ -29,9 +29,10 @@ from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import not_judged
 from gpuproof.verdict.rules.refusals import device_of, with_unit
 
-JOINT_SHARE, HOST_SHARE, FAST_SHARE = 0.7, 0.15, 0.05
-"""Of the error rate, what the mean over tests may use, that of a host's devices, and figures that are better;
-figures by themselves have the rest. A subject that is slow is mostly slow in all of its tests."""
+ALONE_SHARE, FAST_SHARE = 0.2, 0.05
+"""Of the error rate of a rule, what figures by themselves may use, and those that are better …"""
+HOST_SHARE = 0.2
+"""… and of that of all rules of their kind, which joint questions share, what hosts may."""
 MUCH = 0.2
 """Nobody passes beside one that is off by so much and is not accused."""
 TOO_DIFFERENT = "they differ too much from each other"
@@ -49,7 +50,8 @@ class PeerGroup:
     measures: tuple[Measure, ...]
     family: tuple[str, str | None]
     """Kind of subject and type of GPU: of one family several groups are judged jointly."""
-    error_rate: float
+    joint_rate: float
+    """What joint questions of all groups together may use of the error rate."""
     middle: float
     """Their median, in their unit."""
     differences: Mapping[str, float]
@@ -69,18 +71,22 @@ class PeerGroup:
 def peer_groups(
     measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float, of_all: float
 ) -> list[PeerGroup]:
-    """Compare the measures of one rule, which may use `error_rate` of that of all rules of its kind."""
-    del of_all
+    """Compare the measures of one rule, which may use `error_rate` of that `of_all` rules of its kind."""
     groups: dict[tuple[object, ...], list[Measure]] = {}
     for measure in measures:
         kind = kind_of(measure.subject)
         work = entry_key(measure.name, measure.labels, kind)
         groups.setdefault((work, measure.unit, kind, device_of(measure, facts)), []).append(measure)
     each = error_rate / max(1, len(groups))
-    return [_compared(group, (kind, device), each) for (*_, kind, device), group in groups.items()]
+    return [
+        _compared(group, (kind, device), error_rate=each, of_all=of_all)
+        for (*_, kind, device), group in groups.items()
+    ]
 
 
-def _compared(group: Sequence[Measure], family: tuple[str, str | None], error_rate: float) -> PeerGroup:
+def _compared(
+    group: Sequence[Measure], family: tuple[str, str | None], *, error_rate: float, of_all: float
+) -> PeerGroup:
     """Compare the figures of one test."""
     by_subject: defaultdict[str, list[float]] = defaultdict(list)
     for measure in group:
@@ -94,8 +100,7 @@ def _compared(group: Sequence[Measure], family: tuple[str, str | None], error_ra
     slow: Iterable[str] = ()
     fast: Iterable[str] = ()
     if len(values) >= LEAST_FIGURES and middle > 0:
-        alone = error_rate * (1 - JOINT_SHARE - HOST_SHARE - FAST_SHARE)
-        slow, shown = _low(off, alone)
+        slow, shown = _low(off, error_rate * ALONE_SHARE)
         fast, _ = _low({subject: -by for subject, by in off.items()}, error_rate * FAST_SHARE)
         detectable = dict.fromkeys(values, max(shown, LEAST_DIFFERENCE))
     elif len(values) > 1 and middle > 0:
@@ -106,7 +111,7 @@ def _compared(group: Sequence[Measure], family: tuple[str, str | None], error_ra
     return PeerGroup(
         measures=tuple(group),
         family=family,
-        error_rate=error_rate,
+        joint_rate=of_all,
         middle=middle,
         differences=off,
         scatter=scatter / NORMAL_MAD,
@@ -133,7 +138,7 @@ def sides_of(groups: Iterable[PeerGroup]) -> Sides:
             families[group.family].append(group)
     accused: dict[str, str] = {}
     for (kind, _), family in families.items():
-        means, rate = _means(family), sum(group.error_rate for group in family)
+        means, rate = _means(family), family[0].joint_rate / len(families)
         hosts: defaultdict[str, list[str]] = defaultdict(list)
         for subject in means:
             hosts[host_of(subject) or ""].append(subject)
@@ -142,7 +147,7 @@ def sides_of(groups: Iterable[PeerGroup]) -> Sides:
             for host in _low(of_hosts, rate * HOST_SHARE)[0]:
                 by, num = share(-of_hosts[host]), len(hosts[host])
                 accused |= dict.fromkeys(hosts[host], f"host {host}: {by} in the mean over its {num} GPUs")
-        for subject in _low(means, rate * JOINT_SHARE)[0]:
+        for subject in _low(means, rate * (1 - HOST_SHARE))[0]:
             accused.setdefault(subject, f"{share(-means[subject])} in the mean over {len(family)} tests")
     return accused
 
