@@ -178,7 +178,12 @@ def rank_configurations(
     sign = 1 if better == "higher" else -1
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
     level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
-    left = [one.name for one in usable if one is not top and not _is_worse(one, top, better, level)]
+
+    def is_worse(one: ConfigurationFigures) -> bool:
+        compared = compare_sides(top.side, one.side, better=better, confidence=level, figure=metric)
+        return compared.verdict == "slower"
+
+    left = [one.name for one in usable if one is not top and not is_worse(one)]
     if left:
         reason = f"no difference shown between {top.name} and {_some(left)}"
         return replace(unnamed, missing=reason, contenders=(top.name, *left))
@@ -209,10 +214,6 @@ def _launches(usable: Sequence[ConfigurationFigures], name: str) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
-
-
-def _is_worse(one: ConfigurationFigures, top: ConfigurationFigures, better: Better, level: float) -> bool:
-    return compare_sides(top.side, one.side, better=better, confidence=level).verdict == "slower"
 
 
 def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:

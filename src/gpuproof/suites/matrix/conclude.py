@@ -101,7 +101,6 @@ def matrix_result(
     unlike = list(unlike_work(cases))
     ranking = rank_configurations(found, metric, better, unlike=unlike)
     compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
-    measures = list(_measures(cases, found, compared, positions or {}))
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
         configurations=tuple(found),
@@ -113,7 +112,7 @@ def matrix_result(
     return benchmark_result(
         "matrix",
         evidence,
-        measures=measures,
+        measures=list(_measures(cases, found, compared, positions or {})),
         doubts=invalid_first([*unlike, *doubts]),
         failures=failures,
         num_launches=num_done,
