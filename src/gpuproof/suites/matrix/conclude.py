@@ -24,6 +24,7 @@ from gpuproof.suites.matrix.compare import (
     MatrixRanking,
     choose_metric,
     configurations,
+    memory_cost,
     pareto_front,
     rank_configurations,
     unlike_work,
@@ -118,7 +119,7 @@ def matrix_result(
 
 def _fronts(found: Sequence[ConfigurationFigures], better: Better) -> dict[str, tuple[str, ...]]:
     return {
-        "front_by_memory": tuple(pareto_front(found, lambda one: one.memory_bytes, better)),
+        "front_by_memory": tuple(pareto_front(found, memory_cost(found), better)),
         "front_by_time": tuple(pareto_front(found, lambda one: one.wall_s, better)),
     }
 
@@ -166,8 +167,8 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Ite
         for kept in records.of(CollectedFiles):
             if kept.missing:
                 yield f"{records.case.case_id}: no file for {', '.join(kept.missing)}"
-    bases = dict.fromkeys(case.best_known_memory.basis for case in cases if case.best_known_memory.basis)
-    yield from (_basis_note(basis) for basis in bases)
+    bases = dict.fromkeys(amount.basis for case in cases for amount in (case.memory, case.resident))
+    yield from (_basis_note(basis) for basis in bases if basis)
     reasons = dict.fromkeys(case.energy_missing for case in cases if case.energy_missing)
     yield from (f"no energy: {reason}" for reason in reasons)
     yield from torn_notes(launches)
@@ -175,12 +176,14 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Ite
 
 def _basis_note(basis: str) -> str:
     if basis == "process tree":
-        return "memory is what the driver reports for the case's own processes, read about once a second"
+        return "GPU memory is what the driver reports for the case's own processes, read about once a second"
     if basis == "allocator":
-        return "memory is the most that the framework's allocator held for tensors"
+        return "GPU memory is the most that the framework's allocator held for tensors"
     if basis.startswith("resident"):
-        return "memory is what the case's processes held on the host; shared pages count once in each process"
-    return f"memory is of the {basis}, others' included: the driver listed none of the case's processes"
+        return (
+            "resident is what the case's processes held on the host; shared pages count once in each process"
+        )
+    return f"GPU memory is of the {basis}, others' included: the driver listed none of the case's processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +198,9 @@ class MatrixMeasure:
 
 COSTS = (
     MatrixMeasure(name="wall_s", better="lower", unit="s", read=lambda case: case.wall_s),
+    MatrixMeasure(name="memory_bytes", better="lower", unit="B", read=lambda case: case.memory.peak_bytes),
     MatrixMeasure(
-        name="memory_bytes", better="lower", unit="B", read=lambda case: case.best_known_memory.peak_bytes
+        name="resident_bytes", better="lower", unit="B", read=lambda case: case.resident.peak_bytes
     ),
     MatrixMeasure(name="energy_j", better="lower", unit="J", read=lambda case: case.energy_j),
 )
