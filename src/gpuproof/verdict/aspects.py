@@ -1,9 +1,9 @@
 """What a verdict covers: aspects × subjects, and how fine each cell of that table was judged.
 
 In: the rows that a recipe requires, the subjects that should be there, the outcomes of all rules and checks.
-Out: one `AspectCell` for each row and subject. A cell of a rate is decided by its sharpest required rule that
-could judge: the smallest loss that its limit fails in 95 % of cases (`minimum_detectable`) is at most what the
-recipe demands, and it stands on a number, a published figure or a baseline; peers close no cell. A contract
+Out: one `AspectCell` for each row and subject. A cell of a rate is decided by its sharpest required rule
+that could judge: the smallest loss that its limit fails in 95 % of cases (`minimum_detectable`) is at most
+what is demanded, and it stands on a number, a published figure or a baseline; peers close none. A contract
 closes it as *at least X*. All other cells are decided by the checks that they name. What is not decided is
 open, with the reason and how to judge it; nothing that is given or measured later takes a row away.
 
