@@ -45,7 +45,9 @@ def rule(status: Status = "PASS", loss: float | None = 0.05, **of: Any) -> Judge
     return Judged(outcome=outcome(status, of.pop("subject", GPU), loss), **{**defaults, **of})
 
 
-def cell(*judged: Judged, row: RequiredAspect = ROW, measures: tuple[Measure, ...] = (MEASURED,)) -> AspectCell:
+def cell(
+    *judged: Judged, row: RequiredAspect = ROW, measures: tuple[Measure, ...] = (MEASURED,)
+) -> AspectCell:
     (only,) = cells_of([row], SUBJECTS, judged=judged, measures=measures, detects=0.1).cells
     return only
 
