@@ -63,7 +63,7 @@ KEEPS_ITS_PACE = {
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
     "expect": {"at_most": 1, "unit": "1"},
 }
-"""Of steps so short that the host decides how long they take: what is asked is whether they train, and no pace."""
+"""Of steps so short that the host decides how long they take: it advises, and no more."""
 NOBODY_LISTENS = {"check": "xid", "required": False}
 """No sampler runs beside these launches."""
 FINGERPRINTS = (
