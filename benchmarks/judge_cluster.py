@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.campaign import create_run
-from gpuproof.selftest.fleet import Fleet, Planted, write_launch
+from gpuproof.selftest.fleet import Fleet, Planted
 from gpuproof.selftest.judging import recipe
+from gpuproof.selftest.launch_records import write_launch
 from gpuproof.store.run import read_case
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE

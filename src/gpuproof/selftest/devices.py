@@ -31,14 +31,20 @@ CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
 
 
-def judge_devices(scenario: str, folder: Path, *, slower: float = 1.0, seed: int = 0) -> Turned:
+def judge_devices(
+    scenario: str, folder: Path, *, slower: float = 1.0, seed: int = 0, is_lost_later: bool = False
+) -> Turned:
     """Judge a host whose last device does what the scenario says; it slows its work by a factor.
+
+    With `is_lost_later` the driver lists no device any more beside all launches but the first.
 
     Raises:
         EnvironmentUnfitError: the sampler cannot be started, or reads nothing.
     """
-    recording = record(scenario, folder / "recording.jsonl")
-    read = load_recording(recording)
+    recordings = [record(f"{NUM_DEVICES}:{scenario}", folder / "recording.jsonl")]
+    if is_lost_later:
+        recordings.append(record("0:normal", folder / "later.jsonl"))
+    read = load_recording(recordings[0])
     fleet = Fleet(
         hosts=("node1",),
         num_devices=NUM_DEVICES,
@@ -51,16 +57,16 @@ def judge_devices(scenario: str, folder: Path, *, slower: float = 1.0, seed: int
     )
     if slower != 1.0:
         fleet = with_fault(fleet, slower={LAST: slower})
-    return judge_fleet(fleet, folder, recording=recording, rules=[BUSY], checks=CHECKS)
+    return judge_fleet(fleet, folder, recordings=recordings, rules=[BUSY], checks=CHECKS)
 
 
-def record(scenario: str, path: Path) -> Path:
-    """Record devices that are made up, by the sampler of the node side.
+def record(devices: str, path: Path) -> Path:
+    """Record devices that are made up (`N:SCENARIO`), by the sampler of the node side.
 
     Raises:
         EnvironmentUnfitError: it cannot be started, or ends badly.
     """
-    environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": f"{NUM_DEVICES}:{scenario}"}
+    environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": devices}
     with node_side_for(None) as worker:
         words = ["record", "--out", str(path), "--duration", str(RECORDED_S), "--interval", "0.1"]
         command = [sys.executable, *worker, *words, "--quiet"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -22,9 +23,8 @@ from gpuproof.selftest.fleet import (
     STEP_S,
     Fleet,
     Planted,
-    records_of,
-    write_launch,
 )
+from gpuproof.selftest.launch_records import records_of, write_launch
 from gpuproof.store.layout import recording_name
 from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.suites.base import HostPlace
@@ -59,6 +59,7 @@ ASPECTS: tuple[Mapping[str, Any], ...] = (
     {"aspect": "state", "each": "host", "title": "the state of a host", "checks": ("clocks", "lost packets")},
 )
 """What READY needs of a fleet that is made up: what it measures."""
+FIGURES = ("matrix products are fast", "training is fast", "collectives are fast")
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
 NOISE, SLOWDOWN = 0.01, 0.1
 SAID = ("PASS", "NOT-APPLICABLE")
@@ -77,7 +78,7 @@ def judge_fleet(
     fleet: Fleet,
     folder: Path,
     *,
-    recording: Path | None = None,
+    recordings: Sequence[Path] = (),
     rules: Sequence[Mapping[str, Any]] = (),
     checks: Sequence[str] = (),
     more_rules: str | None = None,
@@ -85,8 +86,8 @@ def judge_fleet(
 ) -> Turned:
     """Write a run of a fleet, read it again, and judge it by the suite, `rules` of its own and checks.
 
-    `recording` is what was read of each host beside every launch; `more_rules` is a file of rules besides;
-    `options` are the suite's.
+    `recordings` are what was read of each host beside the first launch, and so on, the last of them beside
+    all others; `more_rules` is a file of rules besides; `options` are those of `recipe`.
 
     Raises:
         UsageError: `more_rules` cannot judge, whatever is measured.
@@ -94,7 +95,7 @@ def judge_fleet(
     asked = [{"check": name} for name in (*CHECKS, *checks)]
     if more_rules is not None:
         options |= {"file_rules": more_rules, "file_source": "rules.yaml"}
-    evidence = write_fleet(fleet, folder, recording=recording, rules=[*rules, *asked], **options)
+    evidence = write_fleet(fleet, folder, recordings=recordings, rules=[*rules, *asked], **options)
     result = SUITE.conclude(evidence).result
     return turned(result.outcomes, result.detail["readiness"], notes=_torn(evidence))
 
@@ -102,8 +103,8 @@ def judge_fleet(
 def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
     """Return the word before its cap, and what speaks against a better one: required checks first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
-    against = map(told_against, open_)
-    return Turned(word=readiness["uncapped"], against=(*against, *readiness["reasons"], *notes))
+    reasons = (reason for reason in readiness["reasons"] if reason != readiness["capped"])
+    return Turned(word=readiness["uncapped"], against=(*map(told_against, open_), *reasons, *notes))
 
 
 def told_against(item: Judged) -> str:
@@ -116,19 +117,22 @@ def write_fleet(
     fleet: Fleet,
     folder: Path,
     *,
-    recording: Path | None = None,
+    recordings: Sequence[Path] = (),
     rules: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> Evidence:
     """Launch all that the suite asks for on a fleet that is made up; return what can be read of it."""
-    config = recipe(fleet, folder, rules=rules, is_read=recording is not None, **options)
-    places = tuple(HostPlace(name=host, num_devices=fleet.num_devices) for host in fleet.hosts)
+    config = recipe(fleet, folder, rules=rules, is_read=bool(recordings), **options)
+    number = fleet.num_devices if fleet.is_counted else None
+    places = tuple(HostPlace(name=host, num_devices=number) for host in fleet.hosts)
+    begun = count()
     run = create_run(config, origins={}, source="selftest", places=places)
     state = SUITE.begin(config, places)
     while (case := next(iter(SUITE.next(state, {}, None)), None)) is not None:
         if case.case_id == fleet.planted.stops_before:
             break
-        state = SUITE.settle(state, _launched(fleet, case, run, recording))
+        beside = recordings[min(next(begun), len(recordings) - 1)] if recordings else None
+        state = SUITE.settle(state, _launched(fleet, case, run, beside))
     return read_evidence(run)
 
 
@@ -142,9 +146,19 @@ def _launched(fleet: Fleet, case: Case, run: RunDirectory, recording: Path | Non
 
 
 def recipe(
-    fleet: Fleet, folder: Path, *, rules: Sequence[Mapping[str, Any]], is_read: bool, **options: Any
+    fleet: Fleet,
+    folder: Path,
+    *,
+    rules: Sequence[Mapping[str, Any]],
+    is_read: bool,
+    figures: Collection[str] = FIGURES,
+    **options: Any,
 ) -> RunConfig:
-    """Return the recipe of a validation of a fleet: products, one collective, training."""
+    """Return the recipe of a validation of a fleet: products, one collective, training.
+
+    `figures` are the floors that it has, by name; `options` are the suite's.
+    """
+    floors = figure_rules(fleet, at_once=not options.get("alone", True))
     validate = {
         "stages": ["gemm", "collective", "training"],
         "blame": "never",  # the search is asked by itself: see judge_links
@@ -156,7 +170,7 @@ def recipe(
             "max_bytes": COLLECTIVE_BYTES,
         },
         "aspects": ASPECTS,
-        "rules": [*figure_rules(fleet, at_once=not options.get("alone", True)), *rules],
+        "rules": [*(rule for rule in floors if rule["name"] in figures), *rules],
         **options,
     }
     return RunConfig.model_validate(
@@ -184,9 +198,9 @@ def figure_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]
     samples_per_s = num_ranks * BATCH_SIZE / STEP_S
     among = "whole" if len(fleet.hosts) > 1 else "host"
     return [
-        floor("matrix products are fast", "gpu", "throughput", products, (PRODUCTS_FLOPS_PER_S, "FLOP/s")),
-        floor("training is fast", "whole", "throughput", {"case": "training"}, (samples_per_s, "samples/s")),
-        floor("collectives are fast", among, "bus bandwidth", over, (moved, "B/s")),
+        floor(FIGURES[0], "gpu", "throughput", products, (PRODUCTS_FLOPS_PER_S, "FLOP/s")),
+        floor(FIGURES[1], "whole", "throughput", {"case": "training"}, (samples_per_s, "samples/s")),
+        floor(FIGURES[2], among, "bus bandwidth", over, (moved, "B/s")),
     ]
 
 

@@ -1,0 +1,354 @@
+"""What ranks of a fleet that is made up write: of healthy GPUs, and with what is wrong.
+
+A fault is planted in what the worker says (its records), never in what is made of it: a run is written to
+disk launch by launch as the suite asks for it, and is read again by the same way as any other run. Figures
+scatter by 0.3 % from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from one day to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuproof import __version__
+from gpuproof.records.breakdown import OwnCompute
+from gpuproof.records.case import Case
+from gpuproof.records.progress import RankProgress
+from gpuproof.records.run import (
+    Device,
+    DeviceNeighbours,
+    Environment,
+    Failure,
+    FailureCause,
+    HostLoad,
+    RankResult,
+    Setup,
+    Start,
+    Steps,
+    Window,
+)
+from gpuproof.records.work.collective import ELEMENT_BYTES, CollectiveTrial
+from gpuproof.records.work.connections import Connections, CountedConnection
+from gpuproof.selftest.fleet import (
+    LINK_BYTES_PER_S,
+    OPERATION_S,
+    PRODUCTS_FLOPS_PER_S,
+    SETTLED_S,
+    STEP_S,
+    Fleet,
+)
+
+STEP_NOISE, DEVICE_NOISE, DAY_NOISE = 0.003, 0.002, 0.005
+SLOWER_LINK = 1.4
+PARAMETERS = 1_000_000
+SEGMENTS = 50_000
+"""Of TCP, from each rank to each other host."""
+ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
+BURSTS = 5
+NUM_STEPS = 120
+BEGAN_UNIX_S = 1_795_000_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    rank: int
+    local_rank: int
+    host: str
+    device: Device
+    slower: float
+
+
+def write_launch(fleet: Fleet, case: Case, folder: Path) -> None:
+    """Write what the ranks and the launcher of one launch leave in its folder."""
+    from gpuproof.records.journal import encode
+    from gpuproof.store import layout
+
+    lines: dict[Path, list[str]] = {}
+    for record in records_of(fleet, case):
+        rank = getattr(record, "rank", 0)
+        path = folder / layout.LAUNCHER_JOURNAL if rank is None else layout.rank_journal(folder, rank)
+        lines.setdefault(path, []).append(encode(record) + "\n")
+    for path, written in lines.items():
+        path.write_text("".join(written), encoding="utf-8")
+    if fleet.planted.torn == case.case_id:
+        last = layout.rank_journals(folder)[-1]
+        last.write_bytes(last.read_bytes()[:-20])
+
+
+def records_of(fleet: Fleet, case: Case) -> Iterator[Any]:
+    """Yield the records of one launch, rank by rank."""
+    planted, hosts = fleet.planted, case.placement.hosts
+    if planted.lost in hosts:
+        yield Failure(
+            rank=None,
+            host=str(planted.lost),
+            phase="setup",
+            cause="environment",
+            message="no answer on port 22",
+            unix_s=BEGAN_UNIX_S,
+        )
+        return
+    rng = np.random.default_rng([fleet.seed, *_day(fleet), *case.case_id.encode()])
+    ranks = list(_ranks(fleet, case))
+    for each in ranks[:1] if planted.is_split else ranks:
+        world_size = 1 if planted.is_split else len(ranks)
+        yield from _begin(fleet, each, world_size)
+        if (planted.hung, planted.stopped) != (None, None) and case.case_id == "training":
+            yield from _no_end(fleet, each)
+        else:
+            yield from _done(fleet, case, each, ranks, rng)
+
+
+def _day(fleet: Fleet) -> tuple[int, ...]:
+    """Return what seeds chance besides, of a fleet that is measured on a day."""
+    return () if fleet.day is None else (fleet.day,)
+
+
+def _all_slower(fleet: Fleet) -> float:
+    """Return by which factor everything takes longer, for the day or the fault."""
+    rng = np.random.default_rng([fleet.seed, *_day(fleet)])
+    return fleet.planted.all_slower * (1.0 if fleet.day is None else float(rng.normal(1.0, DAY_NOISE)))
+
+
+def _ranks(fleet: Fleet, case: Case) -> Iterator[_Rank]:
+    per_host = case.placement.ranks_per_host
+    indices = case.placement.devices or tuple(range(per_host))
+    for node, host in enumerate(case.placement.hosts):
+        for local, index in enumerate(indices[:per_host]):
+            uuid = fleet.uuid_of(host, index)
+            device = Device(
+                kind="cuda",
+                index=index,
+                name=fleet.device_name,
+                uuid=uuid,
+                memory_total_bytes=2**34,
+                simulated=True,
+            )
+            own = np.random.default_rng([fleet.seed, *uuid.encode()]).normal(1.0, DEVICE_NOISE)
+            slower = float(own) * _all_slower(fleet) * fleet.planted.slower.get(uuid, 1.0)
+            yield _Rank(
+                rank=node * per_host + local, local_rank=local, host=host, device=device, slower=slower
+            )
+
+
+def _begin(fleet: Fleet, each: _Rank, world_size: int) -> Iterator[Any]:
+    yield Start(
+        rank=each.rank,
+        world_size=world_size,
+        local_rank=each.local_rank,
+        local_world_size=min(world_size, fleet.num_devices),
+        host=each.host,
+        pid=1000 + each.rank,
+        start="exec",
+        gpuproof_version=__version__,
+        unix_s=BEGAN_UNIX_S + fleet.planted.clock_ahead_s.get(each.host, 0.0),
+        monotonic_s=fleet.begins_monotonic_s - SETTLED_S,
+    )
+    if each.local_rank == 0 and each.host != fleet.planted.mute:
+        yield Environment(host=each.host, facts=_facts(fleet, each.host))
+
+
+def _facts(fleet: Fleet, host: str) -> dict[str, Any]:
+    devices = [
+        {"index": index, "name": fleet.device_name, "uuid": fleet.uuid_of(host, index)}
+        for index in range(fleet.num_devices)
+    ]
+    return {
+        "host": host,
+        "os": "Linux",
+        "torch": "2.13.0",
+        "torch_cuda": "13.0",
+        "nccl": "2.28",
+        "devices": devices,
+        "accelerators": {
+            "devices": list(fleet.listed or map(_listed, devices)),
+            "drivers": {"seeded": {"version": "580.1"}},
+            "absent": {},
+        },
+        "environment": {},
+        **fleet.planted.facts.get(host, {}),
+    }
+
+
+def _listed(device: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "physical_index": device["index"],
+        "framework_index": device["index"],
+        "uuid": device["uuid"],
+        "name": device["name"],
+        "static": {"power_limit_w": 700.0, "power_limit_default_w": 700.0},
+        "state": {"remapped_rows_failed": 0.0, "remapped_rows_pending": 0.0, "ecc_uncorrected_count": 0.0},
+    }
+
+
+def _no_end(fleet: Fleet, each: _Rank) -> Iterator[Failure]:
+    """Yield last words: of a rank that is stuck; or of all but the stopped one, and the launcher's."""
+    hung, stopped = fleet.planted.hung, fleet.planted.stopped
+    if each.rank == stopped:
+        yield _failure(each, None, "lost_rank", f"rank {stopped} ended without an error message")
+    elif stopped is not None or each.rank == hung:
+        progress = None if stopped is None else RankProgress(collectives=17, launched=9, begun=9, completed=8)
+        found = _failure(each, each.rank, "hang", "no step was done for 60 s")
+        yield replace(found, steps_done=17, progress=progress)
+
+
+def _failure(each: _Rank, rank: int | None, cause: FailureCause, message: str) -> Failure:
+    return Failure(
+        rank=rank,
+        host=each.host,
+        phase="measure",
+        cause=cause,
+        message=message,
+        unix_s=BEGAN_UNIX_S + 100,
+    )
+
+
+def _done(
+    fleet: Fleet, case: Case, each: _Rank, ranks: Sequence[_Rank], rng: np.random.Generator
+) -> Iterator[Any]:
+    is_collective = _is_collective(case)
+    waits = is_collective or _trains(case)
+    slower = max(rank.slower for rank in ranks) if waits else each.slower
+    yield _setup(fleet, case, each)
+    times_s: list[float] = []
+    if is_collective:
+        trials = list(_trials(fleet, case, each, len(ranks), rng))
+        yield from trials
+        times_s = [sum(trial.durations_s) for trial in trials]
+    else:
+        times_s = _noisy(rng, _step_s(case) * slower, NUM_STEPS)
+        yield Steps(rank=each.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
+    yield _window(fleet, case, each, times_s)
+    if len({rank.host for rank in ranks}) > 1:
+        yield _connections(fleet, each, ranks)
+    if _trains(case) and len(ranks) > 1 and not fleet.planted.is_split:
+        bursts = tuple(tuple(_noisy(rng, STEP_S * each.slower, 10)) for _ in range(BURSTS))
+        yield OwnCompute(rank=each.rank, clock="device_event", bursts_s=bursts, missing=None)
+    has_loss = _trains(case) and fleet.planted.without_loss != each.rank
+    ended_s = fleet.begins_monotonic_s + sum(times_s) + 1
+    yield RankResult(rank=each.rank, monotonic_s=ended_s, last_loss=0.5 if has_loss else None)
+
+
+def _connections(fleet: Fleet, each: _Rank, ranks: Sequence[_Rank]) -> Connections:
+    addresses = {rank.host: f"10.0.{place // 256}.{place % 256}" for place, rank in enumerate(ranks)}
+    hosts = list(addresses)
+    place = hosts.index(each.host)
+    beside = dict.fromkeys((hosts[place - 1], hosts[(place + 1) % len(hosts)]))  # as in a ring
+    return Connections(
+        rank=each.rank,
+        connections=tuple(
+            CountedConnection(
+                local=addresses[each.host],
+                peer=addresses[host],
+                segments_sent=SEGMENTS,
+                segments_sent_again=SEGMENTS // 10 if (each.host, host) == fleet.planted.lossy else 0,
+            )
+            for host in beside
+        ),
+        missing=None,
+    )
+
+
+def _noisy(rng: np.random.Generator, middle_s: float, count: int) -> list[float]:
+    return [float(time_s) for time_s in middle_s * np.exp(rng.normal(0.0, STEP_NOISE, count))]
+
+
+def _is_collective(case: Case) -> bool:
+    return hasattr(case.work, "collective")
+
+
+def _trains(case: Case) -> bool:
+    return not _is_collective(case) and case.model_work.trains
+
+
+def _is_products(case: Case) -> bool:
+    return case.model_work.model.name == "gemm"
+
+
+def _flops(case: Case) -> float:
+    if not _is_products(case):
+        return 6.0 * PARAMETERS * case.model_work.data.batch_size
+    options: Mapping[str, int] = case.model_work.model.options
+    return 2.0 * float(options["m"]) * options["n"] * options["k"] * case.model_work.data.batch_size
+
+
+def _step_s(case: Case) -> float:
+    return _flops(case) / PRODUCTS_FLOPS_PER_S if _is_products(case) else STEP_S
+
+
+def _setup(fleet: Fleet, case: Case, each: _Rank) -> Setup:
+    is_collective = _is_collective(case)
+    return Setup(
+        rank=each.rank,
+        device=each.device,
+        backend=fleet.planted.backend if case.placement.num_ranks > 1 else None,
+        threads=1,
+        num_parameters=0 if is_collective else PARAMETERS,
+        items_per_step=1 if is_collective else case.model_work.data.batch_size,
+        item="operations" if is_collective else "products" if _is_products(case) else "samples",
+        flops_per_step=None if is_collective else _flops(case),
+        precision="float32" if is_collective else case.model_work.compute.precision,
+        compiled=None,
+        data="synthetic",
+        pool_samples=1,
+        not_applied=(),
+        notes=(),
+        monotonic_s=fleet.begins_monotonic_s - 1,
+    )
+
+
+def _trials(
+    fleet: Fleet, case: Case, each: _Rank, num_ranks: int, rng: np.random.Generator
+) -> Iterator[CollectiveTrial]:
+    spec = case.work.collective  # type: ignore[union-attr]  # its kind was asked for
+    for operation in spec.operations:
+        for size in spec.sizes_bytes:
+            count = size // ELEMENT_BYTES[spec.dtype]
+            middle_s = (OPERATION_S + size / LINK_BYTES_PER_S) * _all_slower(fleet)
+            if fleet.planted.slow_link and fleet.planted.slow_link <= set(case.placement.hosts):
+                middle_s *= SLOWER_LINK
+            yield CollectiveTrial(
+                rank=each.rank,
+                operation=operation,
+                asked_bytes=size,
+                size_bytes=size,
+                num_elements=count,
+                durations_s=tuple(_noisy(rng, middle_s, spec.iterations)),
+                num_checked=count,
+                num_wrong=int(fleet.planted.wrong_on == each.rank and num_ranks > 1),
+            )
+
+
+def _window(fleet: Fleet, case: Case, each: _Rank, times_s: Sequence[float]) -> Window:
+    items = 1 if _is_collective(case) else case.model_work.data.batch_size
+    total_s = sum(times_s)
+    return Window(
+        rank=each.rank,
+        host=each.host,
+        num_steps=len(times_s),
+        requested_steps=None,
+        requested_s=None,
+        items=len(times_s) * items,
+        wall_s=total_s,
+        steps_s=total_s,
+        clock="device_event",
+        stop_reason=f"{len(times_s)} steps",
+        begin_monotonic_s=fleet.begins_monotonic_s,
+        end_monotonic_s=fleet.begins_monotonic_s + (fleet.window_s or total_s),
+        load=HostLoad(
+            num_cpus=64,
+            busy_cpu_s=total_s,
+            own_cpu_s=total_s,
+            run_queue_wait_s=0.0,
+            steal_cpu_s=0.0,
+            missing=None,
+        ),
+        neighbours=ALONE,
+        peak_allocated_bytes=None,
+        peak_reserved_bytes=None,
+        peak_with_warmup_bytes=None,
+    )
