@@ -82,6 +82,10 @@ class AspectCell:
     aspect: Aspect
     title: str
     subject: str
+    measure: str | None = None
+    """The measure that decides it; None where checks do."""
+    is_of_any: bool = False
+    """Whether one subject is enough, whichever it is; then `subject` is the whole."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     standing: Standing
     resolution: float | None = None
@@ -213,6 +217,8 @@ def _by_figures(
         aspect=row.aspect,
         title=row.title,
         subject=subject,
+        measure=row.measure,
+        is_of_any=row.each == "any",
         labels=row.labels,
         standing=standing,
         resolution=None

@@ -36,7 +36,7 @@ from gpuproof.verdict.rules import (
     rules_of_entries,
 )
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
-from gpuproof.verdict.rules.one_by_one import why_none_published
+from gpuproof.verdict.rules.one_by_one import judge_far_under_peak, why_none_published
 
 STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
 EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
@@ -108,6 +108,7 @@ def judge_all(found: Sequence[StageResult], facts: FleetFacts, options: Validate
     return [
         *judged,
         *(_left_out(name, why) for name, why in lacking.items()),
+        *judge_far_under_peak(facts),
         *advisory_events(facts),
         *_unused_baseline(given, facts),
         *_no_efficiency(facts, options),

@@ -25,18 +25,18 @@ def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] 
     The centre of its own baseline, else the lowest figure that was measured and published of its board with
     any tool, else the board's dense rate by its data sheet, or by the declaration of a simulated device.
     """
-    past = past_centre(measure, facts)
-    if past is not None:
-        return past
+    return past_centre(measure, facts) or published_rate(measure, facts) or dense_rate(measure, facts)
+
+
+def published_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
+    """Return the lowest figure that was measured and published of a board, with any tool, and its source."""
     figures = figures_of(
         measured_conditions(measure, facts),
         (figure for figure in facts.expectations.figures.values() if figure.kind == "measured"),
         unit=measure.unit,
         ignoring=("tool",),
     )
-    if figures:
-        return figures[0].value, figures[0].provenance
-    return dense_rate(measure, facts)
+    return (figures[0].value, figures[0].provenance) if figures else None
 
 
 def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:

@@ -12,7 +12,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,7 +27,14 @@ from gpuproof.verdict.baseline import Baseline, BaselineEntry
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.expectations import CONDITIONS, PUBLISHED, load_expectations
 from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
-from gpuproof.verdict.rules.quantities import UNITS, Limit, is_unit_of, units_of_measure, why_no_limit
+from gpuproof.verdict.rules.quantities import (
+    NUMBERS,
+    UNITS,
+    edge_of,
+    is_unit_of,
+    units_of_measure,
+    why_no_limit,
+)
 
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 MOST_TOLERANCE = 0.5
@@ -242,11 +249,10 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         yield f"nothing is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
     if isinstance(expect.baseline, float) and expect.baseline < 1 - MOST_TOLERANCE:
         yield f"{share(expect.baseline)} of the baseline lets pass what is broken", "Give 0.5 or more"
-    number = getattr(expect, form) if form in get_args(Limit) else None
+    number = getattr(expect, form) if form in NUMBERS else None
     if number and number > 0 and expect.unit is not None:
-        limit: Limit = "at_most" if form == "at_most" else "at_least"
-        edge = number * (1 + _stated_tolerance(entry) * (1 if limit == "at_most" else -1))
-        if reason := why_no_limit(limit, edge, entry.measure.name, expect.unit):
+        edge = edge_of(form, number, entry.tolerance if isinstance(entry.tolerance, float) else None)
+        if reason := why_no_limit(form, edge, entry.measure.name, expect.unit):
             yield reason, "Give a limit that can be missed, and met"
     if form == "reference" and expect.reference is not None and expect.reference != PUBLISHED:
         try:
@@ -262,7 +268,7 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
 
 def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     expect = entry.expect
-    has_number = form in ("at_least", "at_most")
+    has_number = form in NUMBERS
     if has_number and expect.unit is None:
         yield "a number without its unit is no expectation", "Add unit, as the measure has it"
     if expect.unit is not None and not has_number:
@@ -272,10 +278,7 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     if form in ("peers", "equal") and entry.tolerance is not None:
         yield f"tolerance has no meaning beside {form}", "Remove it: the error rate is that of all subjects"
     if entry.contract and not has_number:
-        yield (
-            f"contract has no meaning beside {form}: it is a number",
-            "Remove it, or give at_least or at_most",
-        )
+        yield f"contract has no meaning beside {form}", "Remove it, or give at_least or at_most"
     if isinstance(expect.baseline, float) and entry.tolerance is not None:
         yield "the share of the baseline is the tolerance already", "Remove tolerance"
 
@@ -287,12 +290,8 @@ def _faults_of_measure(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]
         close = difflib.get_close_matches(name, UNITS, n=1)
         step = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(UNITS)}"
         yield f"no stage measures {name!r}", step
-    if form in get_args(Limit) and units is not None and unit is not None and not is_unit_of(unit, units):
+    if form in NUMBERS and units is not None and unit is not None and not is_unit_of(unit, units):
         yield f"{name} is in {' or '.join(units)}, and the number in {unit}", "Give it in the measure's unit"
-
-
-def _stated_tolerance(entry: RuleEntry) -> float:
-    return entry.tolerance if isinstance(entry.tolerance, float) else 0.0
 
 
 def _names_given_twice(built: Sequence[Sequence[Rule | CheckRule]], document: Document) -> Iterator[Mistake]:

@@ -20,8 +20,9 @@ from gpuproof.verdict.expectations import (
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
-from gpuproof.verdict.rules.model import Rule
+from gpuproof.verdict.rules.model import Form, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged, why_no_figure
+from gpuproof.verdict.rules.quantities import edge_of
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
 
 FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
@@ -51,9 +52,8 @@ def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFact
     """Say why a published figure judges nothing here; stated numbers are judged before, all together."""
     if rule.expected.key is None:
         return None
-    is_time = measure.better == "lower"
-    edge = expected * (1 + (rule.tolerance or 0.0) * (1 if is_time else -1))
-    return why_vacuous("at_most" if is_time else "at_least", edge, [measure], facts)
+    form: Form = "at_most" if measure.better == "lower" else "at_least"
+    return why_vacuous(form, edge_of(form, expected, rule.tolerance), [measure], facts)
 
 
 def _stated(rule: Rule) -> tuple[float, str]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal, get_args
+from typing import get_args
 
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.records.result import Measure
 from gpuproof.records.work.collective import Operation
 from gpuproof.units import significant
 from gpuproof.verdict.expectations import load_expectations
+from gpuproof.verdict.rules.model import Form
 
 SPEED_SHARES = ("MFU", "memory bandwidth use")
 """Shares of what the board does by its data sheet: how fast it is, in other words."""
@@ -55,7 +56,8 @@ OWN_UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
 }
 """Of quantities that thresholds of other tools have, and published figures have not."""
-Limit = Literal["at_least", "at_most"]
+NUMBERS = ("at_least", "at_most")
+"""Forms of a rule that state a number."""
 
 
 def speaks_of_speed(measure: Measure) -> bool:
@@ -99,7 +101,16 @@ def is_unit_of(unit: str, units: tuple[str, ...]) -> bool:
     return unit in units or (A_RATE in units and unit.endswith("/s"))
 
 
-def why_no_limit(form: Limit, number: float, name: str, unit: str) -> str | None:
+def edge_of(form: Form, number: float, tolerance: float | None) -> float:
+    """Return the last value that a stated number passes, with its tolerance.
+
+    >>> edge_of("at_least", 100.0, 0.1), edge_of("at_most", 100.0, None)
+    (90.0, 100.0)
+    """
+    return number + (1 if form == "at_most" else -1) * abs(number) * (tolerance or 0.0)
+
+
+def why_no_limit(form: Form, number: float, name: str, unit: str) -> str | None:
     """Say why a number is no limit whatever is measured; None where it may be one."""
     said = f"{form.replace('_', ' ')} {significant(number)}"
     if name in COUNTS_OF_WRONG and unit == "1" and (form == "at_least" or number > 0):
@@ -107,9 +118,9 @@ def why_no_limit(form: Limit, number: float, name: str, unit: str) -> str | None
     if form == "at_most":
         most = 1.0 if name in RATIOS else MOST.get(unit)
         if most is not None and (number > most or (number == most and name not in RATIOS)):
-            return f"{said} says nothing: over {significant(most)} is what nothing that works comes to"
+            return f"{said} says nothing: over {most:g} is what nothing that works comes to"
         return None
     most = MORE_THAN_THERE_IS if name == "scaling efficiency" else MOST.get(unit)
     if most is not None and number > most:
-        return f"{said} cannot be: nothing is over {significant(most)}"
+        return f"{said} cannot be: nothing is over {most:g}"
     return None

@@ -21,7 +21,7 @@ from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
 from gpuproof.verdict.rules.healthy import past_centre
 from gpuproof.verdict.rules.model import Form, Rule
-from gpuproof.verdict.rules.quantities import MOST, RATIOS, Limit, speaks_of_speed, why_no_limit
+from gpuproof.verdict.rules.quantities import MOST, NUMBERS, RATIOS, edge_of, speaks_of_speed, why_no_limit
 
 VACUOUS_SHARE = 0.2
 """A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
@@ -50,30 +50,27 @@ def with_unit(value: float, unit: str, *, beside: str = "") -> str:
 def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Return the first reason why a stated number, less its tolerance, cannot judge these measures."""
     expected = rule.expected
-    if expected.form not in ("at_least", "at_most") or expected.number is None:
+    if expected.form not in NUMBERS or expected.number is None:
         return None
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
         return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
     if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
         return None
-    form: Form = expected.form
-    sign = 1.0 if form == "at_most" else -1.0
-    edge = expected.number + sign * abs(expected.number) * (rule.tolerance or 0.0)
-    reasons = (why_vacuous(form, edge, alike, facts) for alike in _alike(matched, facts))
+    edge = edge_of(expected.form, expected.number, rule.tolerance)
+    reasons = (why_vacuous(expected.form, edge, alike, facts) for alike in _alike(matched, facts))
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def why_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Say why a limit would pass, or fail, whatever happens to measures of one thing on one type of board."""
     measure = alike[0]
-    limit: Limit = "at_most" if form == "at_most" else "at_least"
-    if reason := why_no_limit(limit, edge, measure.name, measure.unit):
+    if reason := why_no_limit(form, edge, measure.name, measure.unit):
         return reason
-    if speaks_of_speed(measure) and (measure.better == "lower") != (limit == "at_most"):
+    if speaks_of_speed(measure) and (measure.better == "lower") != (form == "at_most"):
         better = "less" if measure.better == "lower" else "more"
-        return f"{limit.replace('_', ' ')} of {measure.name} passes what is slow: {better} is better"
-    if limit == "at_most":
+        return f"{form.replace('_', ' ')} of {measure.name} passes what is slow: {better} is better"
+    if form == "at_most":
         return _why_no_ceiling(edge, alike, facts)
     return _why_impossible(edge, alike, facts) or _why_no_floor(edge, alike, facts)
 
