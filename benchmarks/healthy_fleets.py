@@ -2,8 +2,9 @@
 
 Simulates fleets whose hosts differ by chance only (normal, and Student's t with 4 degrees of freedom; spread
 0.1, 0.5 and 2 %) and judges each as a run does, of one test and of twelve: once with tests that have nothing
-in common on a host, once with a host alike in all. Then log-normal hosts, whose longer tail is on the slow
-side and of which nothing is promised, rounded rates, tests that some hosts lack, and fleets with a slow host.
+in common on a host, once with a host alike in all. Then fleets whose launches scatter by 5 % (one, three or
+five of each), log-normal hosts, whose longer tail is on the slow side and of which nothing is promised,
+rounded rates, tests that some hosts lack, and fleets with a slow host.
 Prints shares of fleets with their 95 % bound; asserts nothing.
 Promise: at most 5 % of healthy fleets (bound 6.5 %); a host 10 % slow among 8 at 0.5 % spread is named in
 99 %.
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import beta, t
 
 from gpuproof.analysis.hosts import HostMeasured
 from gpuproof.analysis.hosts_suite import SuiteSummary, summarize_suite
@@ -30,6 +31,7 @@ SIZES = (3, 4, 5, 8, 16, 64)
 SPREADS = (0.001, 0.005, 0.02)
 REACH = 0.001
 """Of the interval of each host's launches."""
+LAUNCH_SPREAD = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class Fleet:
     """Share of a host's deviation, as variance, that all its tests have in common."""
     rounded: float = 0.0
     """To which step rates are rounded; 0: not."""
+    launches: int = 0
+    """Of each test on each host, which scatter by `LAUNCH_SPREAD`; 0: by next to nothing."""
     lacking: float = 0.0
     """Share of tests that a host lacks."""
     slow: tuple[float, ...] = ()
@@ -63,9 +67,21 @@ def rates(fleet: Fleet, rng: np.random.Generator) -> FloatArray:
     return np.asarray(found)
 
 
+def launched(fleet: Fleet, rates: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of the launches of each rate, and how far its interval reaches; NaN: it has none."""
+    if not fleet.launches:
+        return rates, np.full(rates.shape, REACH)
+    launches = rates * (1 + LAUNCH_SPREAD * rng.standard_normal((fleet.launches, *rates.shape)))
+    means = launches.mean(0)
+    if fleet.launches == 1:
+        return means, np.full(rates.shape, np.nan)
+    scatter = launches.std(0, ddof=1) / fleet.launches**0.5
+    return means, np.asarray(t.ppf(0.975, fleet.launches - 1) * scatter / means)
+
+
 def judged(fleet: Fleet, rng: np.random.Generator) -> SuiteSummary:
     """Draw a fleet and judge it; hosts have one to eight devices."""
-    drawn = rates(fleet, rng)
+    drawn, reaches = launched(fleet, rates(fleet, rng), rng)
     devices = rng.choice([1, 2, 4, 8], size=fleet.hosts).tolist()
     tests = {
         f"test {test}": [
@@ -75,7 +91,7 @@ def judged(fleet: Fleet, rng: np.random.Generator) -> SuiteSummary:
                 num_devices=devices[host],
                 items_per_s_total=1000 * rate * devices[host],
                 items_total=1000,
-                relative_reach=REACH,
+                relative_reach=None if isnan(reach := reaches[host, test]) else float(reach),
             )
             for host, rate in enumerate(drawn[:, test].tolist())
             if not isnan(rate)
@@ -110,6 +126,10 @@ def healthy() -> Iterator[Fleet]:
                 yield Fleet(hosts=hosts, tails=tails, spread=spread)
                 yield Fleet(hosts=hosts, tails=tails, spread=spread, tests=12)
                 yield Fleet(hosts=hosts, tails=tails, spread=spread, tests=12, alike=1.0)
+    for hosts in SIZES:
+        for launches in (1, 3, 5):
+            yield Fleet(hosts=hosts, tests=1, launches=launches)
+            yield Fleet(hosts=hosts, tests=12, launches=launches)
     for step in (0.001, 0.01, 0.03):
         yield Fleet(hosts=5, spread=0.02, rounded=step)
         yield Fleet(hosts=8, spread=0.01, rounded=step, tests=12)
@@ -150,6 +170,7 @@ def main() -> None:
 def _told(fleet: Fleet) -> str:
     parts = [f"{fleet.hosts} hosts, {fleet.tests} test(s), {fleet.tails}, spread {fleet.spread:.1%}"]
     parts += [f"alike {fleet.alike:.0%}"] * bool(fleet.alike)
+    parts += [f"{fleet.launches} launches that scatter by {LAUNCH_SPREAD:.0%}"] * bool(fleet.launches)
     parts += [f"rounded to {fleet.rounded:.1%}"] * bool(fleet.rounded)
     parts += [f"{fleet.lacking:.0%} of tests missing"] * bool(fleet.lacking)
     parts += [f"slower by {', '.join(f'{slow:.0%}' for slow in fleet.slow)}"] * bool(fleet.slow)

@@ -339,17 +339,16 @@ def slow() -> Iterator[HealthyFleet]:
         yield HealthyFleet(slow=loss, slow_tests=tests, day_is_shared=shared)
     for loss, of_baseline in product((0.05, 0.1, 0.2), (8, 64)):
         yield HealthyFleet(slow=loss, of_baseline=of_baseline, spread=0.005)
+    no_baseline = HealthyFleet(spread=0.005, runs=0)
     for num, gpus in ((1, 8), (1, 64), (2, 64), (8, 64)):
-        for loss, alike, alike_on_host in (
+        for loss, alike, of_hosts in (
             (0.05, 0.0, 0.0),
             (0.05, 0.95, 0.0),
             (0.05, 0.95, 0.9),
             (0.1, 0.95, 0.0),
         ):
-            yield HealthyFleet(
-                **{"gpus": gpus, "slow_gpus": num, "slow": loss, "spread": 0.005, "runs": 0},
-                **{"alike": alike, "alike_on_host": alike_on_host},
-            )
+            fleet = replace(no_baseline, gpus=gpus, slow_gpus=num, slow=loss)
+            yield replace(fleet, alike=alike, alike_on_host=of_hosts)
 
 
 def repeats() -> Iterator[str]:

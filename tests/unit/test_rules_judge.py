@@ -22,6 +22,7 @@ from fleet_by_hand import (
     statuses,
 )
 from gpuproof.records.result import Measure
+from gpuproof.units import share
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.facts import FleetFacts
@@ -345,24 +346,18 @@ def test_one_that_stands_apart_is_named_and_the_healthy_are_not() -> None:
     ("values", "expected"),
     [
         ((6.85e14,), "PASS"),
-        ((6.3e14,), "ERROR"),
-        ((6.1e14,), "FAIL"),
-        ((6.1e14, 7e14), "ERROR"),
-        ((6.1e14, 6.1e14), "FAIL"),
-        ((6.1e14, 7.9e14), "ERROR"),
-        ((5.8e14, 7e14), "FAIL"),
+        ((6.6e14,), "PASS"),
+        ((6.0e14,), "FAIL"),
+        ((6.6e14, 6.6e14, 6.6e14), "FAIL"),
+        ((6.6e14, 7e14, 7e14), "PASS"),
     ],
 )
-def test_a_figure_that_is_off_alone_accuses_nobody_unless_it_is_far_off(
-    values: tuple[float, ...], expected: str
-) -> None:
-    """By hand: the median is 6.995e14 and the scaled MAD 2.965e12, so that 6.85e14 is 5 of these off, 6.3e14
-    is 23, 6.1e14 is 30 and 5.8e14 is 40. Of one test the limit is 7 to pass, 15, and 28.5 alone; of two it is
-    19, and 36 alone, or 28.5 where both are off."""
+def test_figures_that_agree_accuse_together(values: tuple[float, ...], expected: str) -> None:
+    """Seven others are 0.3 % apart: too few to say that none of them has a long tail, unless tests agree."""
     measures = [
         replace(measure, labels={**GEMM, "size": size})
         for size, value in enumerate(values)
-        for measure in fleet(*HEALTHY[:7], value).measures
+        for measure in fleet(*(HEALTHY[(place + 3 * size) % 7] for place in range(7)), value).measures
     ]
     rules = read_rules(
         "rules:\n" + "".join(named_rule(f"peers {size}", size) for size in range(len(values))),
@@ -374,8 +369,32 @@ def test_a_figure_that_is_off_alone_accuses_nobody_unless_it_is_far_off(
     (of_last,) = (x.outcome for x in found if x.name == "peers 0" and x.outcome.subject == gpu("d", 1))
     assert of_last.status == expected
     assert {item.outcome.status for item in found if item.outcome.subject != gpu("d", 1)} == {"PASS"}
-    if expected == "ERROR":
-        assert "no other figure of it is" in (of_last.reason or "")
+    if len(values) > 1 and expected == "FAIL":
+        assert "in the mean over 3 tests" in (of_last.measured or "")
+
+
+def test_a_host_that_is_slow_with_all_of_its_gpus_is_named() -> None:
+    """Six hosts of two GPUs 0.3 % apart, one of them 12 % slow."""
+    names = "abcdef"
+    measures = [
+        measured(gpu(name, index), HEALTHY[(2 * place + index) % 7] * (0.88 if name == "c" else 1.0))
+        for place, name in enumerate(names)
+        for index in range(2)
+    ]
+
+    found = judged(rule("{peers: true}"), FleetFacts(measures=measures, hosts=hosts(*names)))
+
+    failed = {x.outcome.subject: x.outcome.measured for x in found if x.outcome.status == "FAIL"}
+    assert set(failed) == {gpu("c", 0), gpu("c", 1)}
+
+
+def test_what_peers_can_see_is_said_beside_a_pass() -> None:
+    found = judged(rule("{peers: true}"), fleet(*HEALTHY))
+
+    for outcome in (item.outcome for item in found):
+        assert outcome.status == "PASS"
+        assert outcome.minimum_detectable is not None
+        assert f"a loss of {share(outcome.minimum_detectable)} would show" in (outcome.expected or "")
 
 
 def named_rule(name: str, size: int) -> str:
@@ -405,21 +424,18 @@ def test_where_peers_disagree_nobody_passes(values: Sequence[float]) -> None:
     found = judged(rule("{peers: true}"), fleet(*values, spread=0.001))
 
     assert {item.outcome.status for item in found} == {"ERROR"}
-    assert all("differ too much from each other" in (item.outcome.reason or "") for item in found)
+    assert all("too" in (item.outcome.reason or "") for item in found)
 
 
 @pytest.mark.parametrize(
-    ("last", "status"), [(6.95e14, "PASS"), (6.7e14, "ERROR"), (6e14, "FAIL"), (7.3e14, "PASS")]
+    ("last", "status"), [(6.95e14, "PASS"), (6.7e14, "PASS"), (5.2e14, "FAIL"), (7.3e14, "PASS")]
 )
-def test_who_is_slower_than_healthy_peers_mostly_are_does_not_pass(last: float, status: str) -> None:
+def test_one_of_eight_peers_is_accused_where_no_tail_explains_it(last: float, status: str) -> None:
     facts = fleet(*HEALTHY[:7], last)
     found = {item.outcome.subject: item.outcome for item in judged(rule("{peers: true}"), facts)}
-    told = found.pop(gpu("d", 1))
 
-    assert told.status == status
+    assert found.pop(gpu("d", 1)).status == status
     assert {each.status for each in found.values()} == {"PASS"}
-    if status == "ERROR":
-        assert "4.2 % off its peers: more than healthy peers mostly are" in (told.reason or "")
 
 
 @pytest.mark.parametrize("num", [4, 6, 8, 16])

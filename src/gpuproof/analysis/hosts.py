@@ -29,7 +29,8 @@ class HostMeasured:
     """Of all devices of the host."""
     items_total: int
     relative_reach: float | None = None
-    """From its rate to the farther end of the interval of its launches, over the rate; None: no interval."""
+    """From its rate to the farther end of the interval of its launches, over the rate; None: it has none, or
+    one of a single launch, which does not tell how launches differ."""
     energy_j: float | None = None
     """Of all devices over the windows in which `items_total` were done."""
     price_per_hour: float | None = None

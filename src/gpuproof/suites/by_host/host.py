@@ -82,7 +82,7 @@ class HostConclusion:
             num_devices=point.num_devices,
             items_per_s_total=point.items_per_s_total,
             items_total=point.items_total,
-            relative_reach=None if interval is None else interval.relative_reach,
+            relative_reach=interval.relative_reach if interval and interval.between_launches else None,
             energy_j=point.energy_j,
             price_per_hour=self.host.get("price_per_hour"),
         )

@@ -73,15 +73,16 @@ def peer_groups(
     measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float, of_all: float
 ) -> list[PeerGroup]:
     """Compare the measures of one rule, which may use `error_rate` of that `of_all` rules of its kind."""
-    groups: dict[tuple[object, ...], list[Measure]] = {}
+    families: dict[tuple[str, str | None], dict[object, list[Measure]]] = {}
     for measure in measures:
         kind = kind_of(measure.subject)
-        work = entry_key(measure.name, measure.labels, kind)
-        groups.setdefault((work, measure.unit, kind, device_of(measure, facts)), []).append(measure)
-    each = error_rate / max(1, len(groups))
+        works = families.setdefault((kind, device_of(measure, facts)), {})
+        works.setdefault((entry_key(measure.name, measure.labels, kind), measure.unit), []).append(measure)
+    each = error_rate / max(1, sum(map(len, families.values())))
     return [
-        _compared(group, (kind, device), error_rate=each, of_all=of_all)
-        for (*_, kind, device), group in groups.items()
+        _compared(group, family, error_rate=each, of_all=of_all)
+        for family, works in families.items()
+        for group in works.values()
     ]
 
 
