@@ -1,7 +1,7 @@
 """How often are equal recordings, and equal runs of two days, called different, and what is still found?
 
 First of `gpuproof compare A B`: finished runs of two days that differ by 1 %, launches of a day by up to 3 %.
-With no time between sessions in the interval, and with the default of 1 %, it prints how often the gate at 0 %
+With no time between sessions in the interval, and with the default of 1 %, it prints how often a gate at 0 %
 calls a regression where there is none (exit 3; promised: at most 5 %), how many intervals of 95 % hold the
 truth, and how often a true regression of 2, 5 and 10 % is found.
 

@@ -51,7 +51,9 @@ def alarms(shape: str, size: int, *, num: int, shift: float = 0.0) -> tuple[int,
     return called, told
 
 
-@pytest.mark.parametrize(("shape", "size"), [("slow", 150), ("0.97", 300), ("0.9", 1000), ("0", 300)])
+@pytest.mark.parametrize(
+    ("shape", "size"), [("slow", 150), ("0.97", 300), ("0.9", 1000), ("0", 300), ("0.5", 60)]
+)
 def test_equal_series_are_hardly_ever_called_different(shape: str, size: int) -> None:
     """0.45 % of 500 are 2.3; 7 or more have a chance of 1 %. Blocks called 7 % of the first shape apart."""
     assert alarms(shape, size, num=500)[0] < 7
