@@ -1,17 +1,17 @@
 """How often are equal recordings, and equal runs of two days, called different, and what is still found?
 
-First of `gpuproof compare A B`: finished runs of two days that differ by 1 %, launches of a day by 0.1 to 3 %.
-Prints with no time between sessions in the interval, and with the default of 1 %, how often the gate at 0 %
+First of `gpuproof compare A B`: finished runs of two days that differ by 1 %, launches of a day by up to 3 %.
+With no time between sessions in the interval, and with the default of 1 %, it prints how often a gate at 0 %
 calls a regression where there is none (exit 3; promised: at most 5 %), how many intervals of 95 % hold the
-truth, and how often it finds a true regression of 2, 5 and 10 %.
+truth, and how often a true regression of 2, 5 and 10 % is found.
 
 Then of `gpuproof monitor compare`: pairs of recordings of equal work, eleven metrics that are autocorrelated
 (AR(1), φ up to 0.97), white noise with a slow part in it, rounded to whole units, or periodic; read every
-0.2 s by a sampler that is dithered or not, with an energy counter or without. Prints a line a shape: the share
-of comparisons in which any metric is "higher" or "lower" (promised: at most 5 %), the share of metrics for
-which it could tell, of those whose interval held the true difference, 0, and how far off 0 a difference would
-have been shown, in standard deviations; and beside it the power: the share of metrics that are called when B is
-really half, one and two standard deviations higher. Then the power in watts of a sawtooth against itself.
+0.2 s by a sampler that is dithered or not, with an energy counter or without. A line a shape has the share of
+comparisons in which any metric is "higher" or "lower" (promised: at most 5 %), the share of metrics for which
+it could tell, of those whose interval held the true difference, 0, how far off 0 a difference would have been
+shown, in standard deviations, and the power: the share of metrics that are called where B is really half, one
+and two standard deviations higher. Then the power in watts of a sawtooth against itself.
 Asserts nothing.
 Usage: python benchmarks/compare_false_alarms.py [PAIRS]; 200 take a few minutes.
 """

@@ -1,11 +1,12 @@
 """How often does a comparison call equal sides different, and find a change that is one? Simulated launches.
 
-Prints, first, of two finished runs (`gpuproof compare A B`): for launches of many shapes on both sides how
-often equal sides are called different (promised: at most 5 %), with the 95 % upper bound, and how often a
-true 2 % is shown, beside what the spread promises. Second, of the gate (`compare --ab --max-regression 0%`),
-a day being a whole comparison with its pilot, its plan and its confirmation: how often a regression is called
-where there is none (promised: a 95 % upper bound of 1 %), how often one of 3 % is found (promised: 95 %), and
-with how many pairs. Asserts nothing; the shapes are of launches, in logarithms, and of no device.
+Prints, first, of two sides of one session whose launches take no turns (points of a sweep; `gpuproof compare
+A B --between-sessions 0`): for launches of many shapes on both sides how often equal sides are called different
+(promised: at most 5 %), with the 95 % upper bound, and how often a true 2 % is shown, beside what the spread
+promises. Second, of the gate (`compare --ab --max-regression 0%`), a day being a whole comparison with its
+pilot, its plan and its confirmation: how often a regression is called where there is none (promised: a 95 %
+upper bound of 1 %), how often one of 3 % is found (promised: 95 %), and with how many pairs. Asserts nothing;
+the shapes are of launches, in logarithms, and of no device.
 Usage: python benchmarks/comparison_errors.py [--quick]
 """
 
@@ -102,7 +103,7 @@ INDEPENDENT: Mapping[str, tuple[Shape, Shape]] = {
     "two levels, 3 % apart": (two_levels, two_levels),
     "counted in 1 %": (counted, counted),
 }
-"""Of finished runs. What changes between two runs is in no interval: drift has no place here."""
+"""Without turns. What drifts between two sides is in no interval, and has no place here."""
 ON_ONE_MACHINE: Mapping[str, Shape] = {
     "normal, 0.5 %": normal(0.005),
     "normal, 1 %": normal(0.01),
@@ -164,9 +165,10 @@ def _is_confirmed(
 
 
 def print_runs() -> None:
-    """Print how two finished runs fare."""
+    """Print how two sides of one session fare."""
     print(
-        f"Two finished runs, {NUM_COMPARISONS:,} comparisons each: called different where equal (95 % bound)"
+        f"Two sides of one session, {NUM_COMPARISONS:,} comparisons each: called different where equal "
+        "(95 % bound)"
     )
     print(f"{'shape':<30}" + "".join(f"{f'{a} + {b}':>20}" for a, b in LAUNCHES))
     for seed, (name, shapes) in enumerate(INDEPENDENT.items()):

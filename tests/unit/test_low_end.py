@@ -51,7 +51,9 @@ def alarms(shape: str, size: int, *, num: int, shift: float = 0.0) -> tuple[int,
     return called, told
 
 
-@pytest.mark.parametrize(("shape", "size"), [("slow", 150), ("0.97", 300), ("0.9", 1000), ("0", 300)])
+@pytest.mark.parametrize(
+    ("shape", "size"), [("slow", 150), ("0.97", 300), ("0.9", 1000), ("0", 300), ("0.5", 60)]
+)
 def test_equal_series_are_hardly_ever_called_different(shape: str, size: int) -> None:
     """0.45 % of 500 are 2.3; 7 or more have a chance of 1 %. Blocks called 7 % of the first shape apart."""
     assert alarms(shape, size, num=500)[0] < 7
@@ -76,8 +78,8 @@ def test_the_variance_of_independent_values_is_one_over_their_number() -> None:
 
 
 def test_two_known_variances_give_welchs_interval() -> None:
-    first = LowEnd(mean=10.0, variance=0.09, num_pieces=5)
-    second = LowEnd(mean=12.0, variance=0.16, num_pieces=5)
+    first = LowEnd(mean=10.0, variance=0.09, freedom=5)
+    second = LowEnd(mean=12.0, variance=0.16, freedom=5)
     found = difference_of_means(first, second, confidence=0.95)
     freedom = 0.25**2 / (0.09**2 / 5 + 0.16**2 / 5)
     assert (found.centre, found.high - found.centre) == (2.0, pytest.approx(0.5 * t.ppf(0.975, freedom)))

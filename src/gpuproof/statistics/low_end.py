@@ -48,8 +48,8 @@ class LowEnd:
     mean: float
     variance: float
     """Of the mean."""
-    num_pieces: int
-    """Independent ones that the variance was taken from: its degrees of freedom."""
+    freedom: int
+    """Degrees of freedom of the variance: independent pieces, less one where a slow part was fitted."""
 
 
 def low_end(series: TimeSeries) -> LowEnd | Unavailable:
@@ -69,7 +69,7 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
     mean = float(values[0] + np.mean(shares * (values - values[0])))
     power = np.square(dct(shares * (values - mean), norm="ortho")[1:])
     if not power.any():
-        return LowEnd(mean=mean, variance=0.0, num_pieces=values.size - 1)
+        return LowEnd(mean=mean, variance=0.0, freedom=values.size - 1)
     bend, steepness = _slow_part(power)
     num_pieces = min(values.size // VALUES_A_PIECE, max(3, int(sqrt(values.size) / 3)))
     if bend is not None:
@@ -78,19 +78,19 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
                 reason=f"too short: {values.size:,} values drift, or change so slowly that they hold too few "
                 f"independent pieces ({int(bend / 2)}; at least {FEWEST_PIECES} needed)"
             )
-        num_pieces = min(num_pieces, int(bend / 2))
+        num_pieces = max(2, min(num_pieces, int(bend / 2)))
     lacking = 1.0
     if bend is not None:
         seen = 1 + steepness / (1 + (np.arange(1, num_pieces + 1) / bend) ** 2)
         lacking = (1 + steepness) / float(seen.mean())
     variance = lacking * float(power[:num_pieces].mean()) / values.size
-    return LowEnd(mean=mean, variance=variance, num_pieces=num_pieces)
+    return LowEnd(mean=mean, variance=variance, freedom=num_pieces - (bend is not None))
 
 
 def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> Interval:
     """Return the interval of second − first, of two independent series (Welch's)."""
     variance = first.variance + second.variance
-    variances, freedoms = (first.variance, second.variance), (first.num_pieces, second.num_pieces)
+    variances, freedoms = (first.variance, second.variance), (first.freedom, second.freedom)
     freedom = welch_degrees_of_freedom(variances, freedoms) if variance else float(min(freedoms))
     reach = float(stdtrit(freedom, (1 + checked_confidence(confidence)) / 2)) * sqrt(variance)
     centre = second.mean - first.mean

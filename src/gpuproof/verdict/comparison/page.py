@@ -168,7 +168,8 @@ def _launches(found: SideBySide) -> Iterator[str]:
 def _about(found: SideBySide) -> Iterator[str]:
     num = len(found.measures)
     together = f" for all {num} measures together" if num > 1 else ""
-    yield f"intervals hold at {CONFIDENCE:.0%}{together}"
+    if headline(found):
+        yield f"intervals hold at {CONFIDENCE:.0%}{together}"
     if not found.is_interleaved:
         yield (
             f"{AT_OTHER_TIMES}, and in its interval with {units.share(found.between_sessions)} from one "

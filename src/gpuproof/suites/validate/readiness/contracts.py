@@ -19,7 +19,7 @@ from gpuproof.verdict.rules.model import MeasureMatch
 PUBLISHED_SHARE = 0.9
 """Of the lowest published figure, what is proposed: machines of one type differ, and so do tools."""
 HEAD = """\
-# What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it that way.
+# What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
 # Fill in what you agree on, take away what you do not, then: gpuproof validate --from RUN --rules THIS-FILE
 schema_version: 1
 rules:
