@@ -48,6 +48,13 @@ def test_a_complete_machine_passes_every_check() -> None:
     assert found["accelerators"].measured == "NVIDIA H200; NVIDIA H200"
 
 
+def test_gpus_that_were_granted_and_are_not_seen_are_told() -> None:
+    grant = {"number": 2, "source": "SLURM_JOB_GPUS=0,1"}
+    statuses = {n: checks(granted_gpus=grant, devices=[{"index": i} for i in range(n)]) for n in range(3)}
+    assert [statuses[n]["granted GPUs"].status for n in range(3)] == ["FAIL", "WARN", "PASS"]
+    assert statuses[0]["granted GPUs"].measured == "torch sees 0 of 2 (SLURM_JOB_GPUS=0,1)"
+
+
 def test_without_torch_nothing_can_be_measured() -> None:
     found = {item.name: item.outcome for item in judge_machine(BARE)}
     assert found["PyTorch"].status == "FAIL"

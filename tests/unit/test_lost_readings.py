@@ -82,7 +82,7 @@ def test_devices_that_went_are_named(
 
 def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_path: Path) -> None:
     first = recording(tmp_path, "a.jsonl")
-    absent = {"vendors_absent": {"nvidia": "the driver is gone"}}
+    absent: Any = {"vendors_absent": {"nvidia": "the driver is gone"}}
     later = [recording(tmp_path, f"{place}.jsonl", devices=0, **absent) for place in range(2)]
     assert doubts([launch(0), launch(1), launch(2)], [first, *later]) == [
         "readings of node7 were lost beside main and 1 more: 2 devices that were read before were not there "

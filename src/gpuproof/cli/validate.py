@@ -136,6 +136,12 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     metavar="FILE",
     help="Pack the evidence into a tar.gz with a SHA-256 of each file, without secrets.",
 )
+@click.option(
+    "--write-rules",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a rule to fill in for each rate that nothing judged: agreed figures are a way to READY.",
+)
 @dry_run_option
 @measuring_options
 @click.pass_context
@@ -162,7 +168,8 @@ def validate(
     gpuproof validate --mode nccl
     gpuproof validate --model resnet50 --batch-size 64 --active-iterations 200
     gpuproof validate --recipe burn-in --soak 24h
-    gpuproof validate --from results/validate/RUN --rules stricter.yaml
+    gpuproof validate --write-rules ours.yaml
+    gpuproof validate --from results/validate/RUN --rules ours.yaml
     gpuproof validate --from results/validate/RUN --bundle evidence.tar.gz
     gpuproof validate --allow-cpu --recipe quick --model resnet18 --batch-size 4
     gpuproof validate --prolog --baseline pod-a
@@ -171,7 +178,7 @@ def validate(
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
-    asked = {name: options.pop(name) for name in ("junit", "bundle")}
+    asked = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
 
@@ -217,6 +224,7 @@ def _validate(
     standards: Mapping[str, Any],
     junit: Path | None,
     bundle: Path | None,
+    write_rules: Path | None,
     options: dict[str, Any],
 ) -> ExitCode:
     from gpuproof.cli.gates.counts import count_devices
@@ -229,7 +237,7 @@ def _validate(
         refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, options["overrides"])
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
-        return written(directory, code, junit=junit, bundle=bundle)
+        return written(directory, code, junit=junit, bundle=bundle, write_rules=write_rules)
     options["nproc"] = _ranks(how["hosts"], options["nproc"])
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(count_devices, how["python"])
@@ -249,7 +257,7 @@ def _validate(
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE
     directory, code = begin_run(recipe, words, command=COMMAND, **how)
-    return written(directory, code, junit=junit, bundle=bundle)
+    return written(directory, code, junit=junit, bundle=bundle, write_rules=write_rules)
 
 
 def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuproof import units
@@ -39,6 +40,12 @@ ANSWERING = Expectation(
     "a driver that answers",
     REQUIREMENTS,
     "Look at dmesg; where GPUs only sleep (no persistence mode), ask again. Else reset the GPU or the host",
+    responsible="administrator",
+)
+GRANTED = Expectation(
+    "all that the scheduler granted",
+    "docs/validate.md",
+    "Look at dmesg, nvidia-smi -L and CUDA_VISIBLE_DEVICES",
     responsible="administrator",
 )
 CUDA = Expectation(
@@ -82,6 +89,7 @@ def judge_machine(facts: Facts) -> list[Judged]:
         "PyTorch": _torch(facts),
         "processor": _processor(facts),
         "accelerators": _accelerators(facts["accelerators"]),
+        "granted GPUs": _granted(facts),
         "ROCm" if facts.get("devices") and facts["torch_hip"] else "CUDA": _cuda(facts),
         "NCCL": _nccl(facts),
         "GPU readings": _device_readings(facts),
@@ -126,6 +134,18 @@ def _accelerators(found: Mapping[str, Any]) -> Outcome:
     names = "; ".join(device["name"] for device in found["devices"])
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in found["absent"].items())
     return ACCELERATORS.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
+
+
+def _granted(facts: Facts) -> Outcome | None:
+    """Hold what torch sees against what a scheduler granted; nothing where none did, or torch is missing."""
+    grant, num_seen = facts.get("granted_gpus"), len(facts.get("devices") or ())
+    if grant is None or not facts.get("torch"):
+        return None
+    seen = f"torch sees {num_seen} of {grant['number']} ({grant['source']})"
+    expectation = replace(
+        GRANTED, otherwise="WARN" if num_seen else "FAIL"
+    )  # the user may have left some out
+    return expectation.judge(num_seen >= grant["number"], seen)
 
 
 def _cuda(facts: Facts) -> Outcome | None:

@@ -34,8 +34,7 @@ def benchmark_result(
 
     `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
     """
-    if all(doubt.code != LOST for doubt in doubts):  # of a sweep its points said it
-        doubts = invalid_first([*doubts, *lost_readings(evidence)])
+    doubts = _with_lost(doubts, evidence)
     validity = worst(doubts) if num_launches else None
     is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
     code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)
@@ -57,6 +56,12 @@ def benchmark_result(
         measures=tuple(measures),
         detail=detail,
     )
+
+
+def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:
+    """Add what the monitor lost; of a sweep its points told it."""
+    is_told = any(doubt.code == LOST for doubt in doubts)
+    return doubts if is_told else invalid_first([*doubts, *lost_readings(evidence)])
 
 
 def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:

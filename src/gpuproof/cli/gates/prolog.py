@@ -64,6 +64,7 @@ def judge_by_options(
     dry_run: bool,
     junit: Path | None,
     bundle: Path | None,
+    write_rules: Path | None,
 ) -> ExitCode:
     """Judge this node as the options of `gpuproof validate` say, read by `recipes`, `words` and `seconds`.
 
@@ -86,7 +87,7 @@ def judge_by_options(
         budget_s=BUDGET_S if budget is None else seconds("--time-budget", budget),
         python=python,
         as_json=options["as_json"],
-        after=partial(written, junit=junit, bundle=bundle),
+        after=partial(written, junit=junit, bundle=bundle, write_rules=write_rules),
     )
     return judge_node(gate)
 

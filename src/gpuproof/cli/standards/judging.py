@@ -14,14 +14,24 @@ from gpuproof.processes.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
+    from gpuproof.records.result import Result
     from gpuproof.store.run import RunDirectory
 
 COMMAND = "validate"
 
 
-def written(directory: RunDirectory, code: ExitCode, *, junit: Path | None, bundle: Path | None) -> ExitCode:
+def written(
+    directory: RunDirectory,
+    code: ExitCode,
+    *,
+    junit: Path | None,
+    bundle: Path | None,
+    write_rules: Path | None,
+) -> ExitCode:
     """Write what was asked for beside the run; an interrupted run has no result yet."""
     result = directory.read_result()
+    if write_rules is not None and result is not None:
+        _write_rules(write_rules, result)
     if junit is not None and result is not None:
         from gpuproof.files import write_text
         from gpuproof.report.junit import junit as junit_text
@@ -32,6 +42,24 @@ def written(directory: RunDirectory, code: ExitCode, *, junit: Path | None, bund
     return code
 
 
+def _write_rules(path: Path, result: Result) -> None:
+    """Write the rules to fill in; a file that is there is kept.
+
+    Raises:
+        UsageError: the file is there.
+    """
+    from gpuproof.files import write_text
+
+    text = result.detail.get("rules_to_fill")
+    if text is None:
+        click.echo("Every rate that was measured is judged: there is no rule to write", err=True)
+    elif path.exists():
+        raise UsageError("the file is there", place=f"--write-rules {path}", next_step="Name another one")
+    else:
+        write_text(path, text)
+        click.echo(f"Rules to fill in: {path}", err=True)
+
+
 def _pack(directory: RunDirectory, path: Path) -> None:
     from gpuproof.store.bundle import write_bundle
 
@@ -40,7 +68,13 @@ def _pack(directory: RunDirectory, path: Path) -> None:
 
 
 def judge_again(
-    path: Path, standards: Mapping[str, Any], *, junit: Path | None, bundle: Path | None, as_json: bool
+    path: Path,
+    standards: Mapping[str, Any],
+    *,
+    junit: Path | None,
+    bundle: Path | None,
+    write_rules: Path | None,
+    as_json: bool,
 ) -> ExitCode:
     """Judge what was measured before, by the rules and the baseline that are given."""
     from gpuproof.cli.report import show_report
@@ -54,6 +88,8 @@ def judge_again(
     show_report(concluded, as_json=as_json)
     if junit is not None:
         write_text(junit, junit_text(concluded.result))
+    if write_rules is not None:
+        _write_rules(write_rules, concluded.result)
     return ExitCode(concluded.result.exit_code)
 
 

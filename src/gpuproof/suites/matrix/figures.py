@@ -290,11 +290,18 @@ def _energy(
     return sum(device.energy_j or 0.0 for device in read.devices), None
 
 
+def _no_device(recording: RecordingData) -> str:
+    """Say that no GPU was recorded, with why vendors have none."""
+    absent = recording.recording.host_facts.get("vendors_absent", {})
+    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in absent.items())
+    return f"{NO_DEVICE} ({reasons})" if reasons else NO_DEVICE
+
+
 def _why_no_energy(records: CaseRecords, recording: RecordingData | MissingReadings) -> str | None:
     if isinstance(recording, MissingReadings):
         return recording.reason
     if not recording.devices:
-        return NO_DEVICE
+        return _no_device(recording)
     return SHARED if _shares_its_device(records) else None
 
 

@@ -27,6 +27,7 @@ from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_out
 from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
+from gpuproof.suites.validate.readiness.contracts import rules_to_fill
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
@@ -60,6 +61,8 @@ class ValidateDetail:
     stages: tuple[StageRow, ...]
     rules_source: str
     num_rules: int
+    rules_to_fill: str | None = None
+    """Rules for what was measured and nothing judged (--write-rules); None where nothing is."""
     drain: tuple[NodeToDrain, ...] = ()
     """The nodes that failed; draining them is for others."""
     chosen: ChosenHosts | None = None
@@ -77,10 +80,11 @@ def conclude(evidence: Evidence) -> Conclusion:
     left_out = dict(_left_out(order, found))
     measures = [measure for each in found for measure in measures_of(each)]
     measures += [*efficiency(found), *device_measures(found, evidence)]
+    facts = fleet_facts(evidence, measures, options)
     judged = [
         *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
-        *judge_all(found, fleet_facts(evidence, measures, options), options),
+        *judge_all(found, facts, options),
         *wrong_outcomes(found),
         *blame_outcomes(order, evidence.launches),
     ]
@@ -93,6 +97,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         stages=tuple(_rows(order, found, left_out)),
         rules_source=_sources(options),
         num_rules=rules_of(options).num_figures,
+        rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
         chosen=_chosen(order, evidence, readiness, measures),
     )

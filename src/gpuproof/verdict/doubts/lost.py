@@ -31,9 +31,8 @@ def lost_readings(evidence: Evidence) -> list[Doubt]:
     losses: dict[tuple[str, str], list[str]] = {}
     seen: dict[str, dict[str, str]] = {}
     for launch in evidence.launches:
-        for host in (
-            {start.host: None for start in launch.of(Start)} if launch.case.monitor is not None else ()
-        ):
+        is_judged = launch.case.monitor is not None and launch.status == "done"
+        for host in dict.fromkeys(start.host for start in launch.of(Start)) if is_judged else ():
             recording = evidence.recording(launch.case, host)
             for loss in _losses(launch, host, recording, seen.setdefault(host, {})):
                 losses.setdefault((host, loss), []).append(launch.case.case_id)
