@@ -242,5 +242,5 @@ def test_most_functions_are_short() -> None:
 
 
 def test_nothing_but_code_and_its_data_lies_in_the_package() -> None:
-    known = {".py", ".toml", ".yaml", ".html", ".json", ".npz", ".typed", ".txt", ".pyc"}
+    known = {".py", ".csv", ".toml", ".yaml", ".html", ".json", ".npz", ".typed", ".txt", ".pyc"}
     assert {path.suffix for path in PACKAGE.rglob("*") if path.is_file()} <= known

@@ -9,7 +9,7 @@ import pytest
 
 from gpuproof.records.outcome import JUDGED, Judged, Outcome, Status
 from gpuproof.records.result import Measure
-from gpuproof.verdict.aspects import Cell, RequiredAspect, cells_of
+from gpuproof.verdict.aspects import AspectCell, RequiredAspect, cells_of
 
 GPU, OTHER = "host/a/gpu/0", "host/a/gpu/1"
 ROW = RequiredAspect(
@@ -45,7 +45,9 @@ def rule(status: Status = "PASS", loss: float | None = 0.05, **of: Any) -> Judge
     return Judged(outcome=outcome(status, of.pop("subject", GPU), loss), **{**defaults, **of})
 
 
-def cell(*judged: Judged, row: RequiredAspect = ROW, measures: tuple[Measure, ...] = (MEASURED,)) -> Cell:
+def cell(
+    *judged: Judged, row: RequiredAspect = ROW, measures: tuple[Measure, ...] = (MEASURED,)
+) -> AspectCell:
     (only,) = cells_of([row], SUBJECTS, judged=judged, measures=measures, detects=0.1).cells
     return only
 

@@ -32,7 +32,7 @@ FAST: dict[str, Any] = {
     "name": "products are fast",
     "each": "gpu",
     "measure": {"name": "throughput", "labels": {"stage": "gemm"}},
-    "expect": {"at_least": 5e10, "unit": "FLOP/s"},
+    "expect": {"at_least": 6.5e14, "unit": "FLOP/s"},
     "contract": True,
 }
 PRODUCTS = {"aspect": "compute", "title": "a GPU", "measure": "throughput", "labels": {"stage": "gemm"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.codec import to_json
 from gpuproof.records.readings import Counters, DeviceIdentity, DriverEvent, Recording
+from gpuproof.records.result import Measure
 from gpuproof.selftest.fleet import Fleet, Planted
 from gpuproof.selftest.judging import write_fleet
 from gpuproof.store.baselines import run_figures
@@ -55,15 +57,20 @@ def test_the_rules_of_each_recipe_can_judge(name: str) -> None:
     assert given.num_figures >= 3
 
 
+def _times(measures: Sequence[Measure], factor: float) -> list[Measure]:
+    return [replace(m, value=None if m.value is None else factor * m.value) for m in measures]
+
+
 def test_a_baseline_makes_a_run_ready_and_a_better_one_does_not(tmp_path: Path) -> None:
     run = run_of(tmp_path, [AS_BEFORE])
     without = conclude(run)
     assert (without.result.verdict, status(without, "training as before")) == ("INCONCLUSIVE", "SKIP")
     assert "gpuproof baseline record" in " ".join(without.result.detail["readiness"]["reasons"])
     figures = run_figures(run)
-    kept = record_baseline("a", [figures], recorded="2026-11-22", gpuproof_version="1")
+    runs = [replace(figures, run_id=str(n), measures=_times(figures.measures, 1 + n / 1e3)) for n in range(4)]
+    kept = record_baseline("a", runs, recorded="2026-11-22", gpuproof_version="1")
     assert conclude_otherwise(run, {"baseline": to_json(kept)}).result.verdict == "READY"
-    faster = [replace(m, value=None if m.value is None else 1.2 * m.value) for m in figures.measures]
+    faster = _times(figures.measures, 1.2)
     better = record_baseline("b", [replace(figures, measures=faster)], recorded="2026", gpuproof_version="1")
     assert conclude_otherwise(run, {"baseline": to_json(better)}).result.verdict == "NOT-READY"
     unasked = conclude_otherwise(run, {"baseline": to_json(kept), "rules": [FLOOR]})

@@ -30,7 +30,7 @@ def status(*events: Announced) -> str:
 def test_every_code_of_the_catalogue_has_an_action_of_the_table() -> None:
     """48 ask to restart the application and 19 to ignore it, as NVIDIA's table was when it was mirrored."""
     codes = [int(code) for code in _table("xids.csv", "code")]
-    actions = Counter(meaning_of(code).action for code in codes)
+    actions = Counter(meaning_of(code)["action"] for code in codes)
     assert (len(codes), actions["RESTART_APP"], actions["IGNORE"]) == (109, 48, 19)
     for row in _table("xid_actions.csv", "action").values():
         assert row["status"] in ("WARN", "FAIL", "ERROR")

@@ -17,7 +17,7 @@ from typing import Any
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import write_text
 from gpuproof.processes.start import safe_environment
-from gpuproof.records.codec import from_json
+from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.selftest.judging import TOLERANCE, Turned, floor, turned
@@ -59,6 +59,7 @@ rules:
 """
 KEEPS_ITS_PACE = {
     "name": "it keeps its pace",
+    "required": False,
     "each": "whole",
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
     "expect": {"at_most": 1, "unit": "1"},
@@ -167,7 +168,7 @@ def told_by_fingerprints(result: Mapping[str, Any]) -> Turned:
     gpus = list(dict.fromkeys(m.subject for m in measures if kind_of(m.subject) == "gpu"))
     table = cells_of([EQUAL_RESULTS], {"gpu": gpus}, judged=judged, measures=measures, detects=0.0)
     readiness = roll_up(judged, table=table)
-    return turned(judged, {"uncapped": readiness.uncapped, "reasons": readiness.reasons})
+    return turned(judged, to_json(readiness))
 
 
 def _run(

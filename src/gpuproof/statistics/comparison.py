@@ -86,16 +86,7 @@ def compare_launches(
     reason = _why_not(logs_a, logs_b)
     if reason is not None:
         return not_compared(reason, num_a=logs_a.size, num_b=logs_b.size, confidence=confidence)
-    variances = [float(logs.var(ddof=1)) / logs.size for logs in (logs_a, logs_b)]
-    freedom = _degrees_of_freedom(variances, logs_a.size, logs_b.size)
-    variance = sum(variances)
-    if is_cautious:
-        freedom = min(freedom, min(logs_a.size, logs_b.size) - 1)
-        variance = max(variance, _pooled_variance(logs_a, logs_b))
-    if between_sessions:
-        of_sessions = 2 * between_sessions**2
-        freedom = welch_degrees_of_freedom([variance, of_sessions], [freedom, inf]) if variance else inf
-        variance += of_sessions
+    variance, freedom = _spread(logs_a, logs_b, is_cautious, between_sessions)
     difference = _Difference(
         centre=float(logs_b.mean() - logs_a.mean()),
         error=sqrt(variance),
@@ -103,6 +94,21 @@ def compare_launches(
         method="Welch's t on logarithms of launches" + (", sessions apart" if between_sessions else ""),
     )
     return _compared(difference, logs_a.size, logs_b.size, better, confidence)
+
+
+def _spread(
+    logs_a: FloatArray, logs_b: FloatArray, is_cautious: bool, between_sessions: float
+) -> tuple[float, float]:
+    """Return the variance of the difference of means, and its degrees of freedom."""
+    variances = [float(logs.var(ddof=1)) / logs.size for logs in (logs_a, logs_b)]
+    variance, freedom = sum(variances), _degrees_of_freedom(variances, logs_a.size, logs_b.size)
+    if is_cautious:
+        freedom = min(freedom, min(logs_a.size, logs_b.size) - 1)
+        variance = max(variance, _pooled_variance(logs_a, logs_b))
+    if not between_sessions:
+        return variance, freedom
+    of_sessions = 2 * between_sessions**2
+    return variance + of_sessions, welch_degrees_of_freedom([variance, of_sessions], [freedom, inf])
 
 
 def compare_pairs(

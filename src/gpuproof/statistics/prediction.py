@@ -6,14 +6,13 @@ subjects of its type give together). Each part has a limit for the stated error 
 squares (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which keeps the heavy tail of a part
 that is known from few runs.
 
-The fleet's figures: a further subject's lies under `centre − factor · spread` by chance with the stated
-rate (Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not scatter as a
-normal distribution has it, and few of them may look normal and be of a long tail. So the larger one of the
-normal limit and that of Student's t with 4 degrees of freedom grows by `tail_factor`, until of 5 to 256
-subjects that are normal, t₄, exponential or log-normal (sigma 0.8) the lowest is under it with the stated
-rate. It grows with L-skewness to either side (Hosking, Journal of the Royal Statistical Society B 52,
-1990): 0 where both sides are alike, 1/3 of an exponential distribution. `benchmarks/tail_knowledge.py`
-chose its numbers: they are no theory.
+The fleet's figures: a further subject's lies under `centre − factor · spread` by chance with the stated rate
+(Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not scatter as a normal
+distribution has it, and few of them may look normal and be of a long tail. So the larger one of the normal
+limit and that of Student's t with 4 degrees of freedom is multiplied by `tail_factor`: so that of 5 to 256
+subjects that are normal, t₄, exponential or log-normal (sigma 0.8) the lowest is under it at the stated rate.
+It grows with what L-moments tell of the tails (Hosking, Journal of the Royal Statistical Society B 52, 1990),
+and falls with the number that they rest on. `benchmarks/tail_knowledge.py` chose its numbers.
 
 Three runs of one subject that repeats to 0.1 % resolve little; beside seven others they resolve 0.9 %, and
 with what a day does (1 %) 8.4 %:
@@ -37,13 +36,16 @@ from scipy.special import stdtrit
 
 LEAST_SUBJECTS = 3
 """Under three a spread is a guess."""
-SHAPE_SUBJECTS = 4
-"""Under four there is no L-skewness."""
+SHAPE_FIGURES = 4
+"""Under four there is no L-kurtosis."""
 HEAVY_DEGREES = 4.0
 """Of Student's t: the tails that healthy subjects are allowed at least."""
-NORMAL_SHARE, PER_SKEWNESS = 0.9, 4.0
-UNKNOWN_TAIL, KNOWN_TAIL, MOST_UNKNOWN = 20.0, 0.3, 2.3
-"""Of `tail_factor`."""
+NORMAL_KURTOSIS = 0.1226
+"""L-kurtosis of a normal distribution."""
+PER_SKEWNESS, PER_KURTOSIS = 4.0, 6.0
+"""Of `tail_weight`."""
+KNOWN_SHAPE, UNKNOWN_SHAPE, MOST_UNKNOWN = 0.4, 22.0, 3.05
+"""Of `tail_factor`: of very many figures, by how much over their number more, and most."""
 DAY_EFFECT = 0.01
 """Standard deviation between sessions, relative, where a baseline does not show it: finished runs of two days
 differed by so much on quiet machines."""
@@ -65,8 +67,8 @@ class HealthySpread:
     degrees: float
     """Of freedom, on which `deviation` rests (Satterthwaite's)."""
     num_subjects: int
-    skewness: float = 0.0
-    """L-skewness of the subjects' means."""
+    tail_weight: float = 0.0
+    """Of the subjects' means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
         deviation=sqrt(total),
         degrees=total**2 / parts if parts else float(n - 1),
         num_subjects=n,
-        skewness=l_skewness(means) if n >= SHAPE_SUBJECTS else 0.0,
+        tail_weight=tail_weight(means),
     )
 
 
@@ -150,29 +152,42 @@ def _pooled(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     return (squares / degrees if degrees else 0.0), degrees
 
 
-def l_skewness(values: Sequence[float]) -> float:
-    """Return the third L-moment over the second; 0 where all values are the same.
+def tail_weight(figures: Sequence[float]) -> float:
+    """Return how much longer or heavier the tails of figures are than normal ones; 0 where they are not.
 
-    >>> l_skewness([1.0, 2.0, 3.0, 4.0]), round(l_skewness([1.0, 2.0, 3.0, 10.0]), 2)
-    (0.0, 0.64)
+    From ratios of L-moments: skewness to either side (0 where both are alike, 1/3 of an exponential
+    distribution), and kurtosis over the normal one.
+
+    >>> tail_weight([1.0, 2.0, 3.0, 4.0]), round(tail_weight([1.0, 2.0, 3.0, 10.0]), 2)
+    (0.0, 5.69)
     """
-    ordered, n = sorted(values), len(values)
-    mean = fmean(ordered)
-    first = sum(place * value for place, value in enumerate(ordered)) / (n * (n - 1))
-    second = sum(place * (place - 1) * value for place, value in enumerate(ordered))
+    ordered, n = sorted(figures), len(figures)
+    if n < SHAPE_FIGURES:
+        return 0.0
+    first = second = third = 0.0
+    for place, value in enumerate(ordered):
+        first += place * value
+        second += place * (place - 1) * value
+        third += place * (place - 1) * (place - 2) * value
+    mean, first = fmean(ordered), first / (n * (n - 1))
     second /= n * (n - 1) * (n - 2)
+    third /= n * (n - 1) * (n - 2) * (n - 3)
     scale = 2 * first - mean
-    return (6 * second - 6 * first + mean) / scale if scale > 0 else 0.0
+    if scale <= 0:
+        return 0.0
+    skewness = (6 * second - 6 * first + mean) / scale
+    kurtosis = (20 * third - 30 * second + 12 * first - mean) / scale
+    return PER_SKEWNESS * abs(skewness) + PER_KURTOSIS * max(0.0, kurtosis - NORMAL_KURTOSIS)
 
 
-def tail_factor(num_known: int, skewness: float) -> float:
-    """Return how much wider a limit is where so many figures of healthy subjects are known.
+def tail_factor(num_known: int, weight: float) -> float:
+    """Return how much wider a limit is where so many figures of healthy subjects are known, of this weight.
 
-    >>> [round(tail_factor(n, 0.0), 2) for n in (7, 15, 31, 63)], round(tail_factor(63, -0.3), 2)
-    ([3.2, 1.93, 1.25, 0.92], 2.12)
+    >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
+    [1.9, 3.05, 1.87, 0.75, 0.49]
     """
-    unknown = min(MOST_UNKNOWN, max(0.0, UNKNOWN_TAIL / num_known - KNOWN_TAIL))
-    return NORMAL_SHARE + PER_SKEWNESS * abs(skewness) + unknown
+    few = num_known / 2 - 0.1  # Student's t of so few degrees is wide by itself
+    return weight + min(few, MOST_UNKNOWN, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
 
 
 def repeatability_of(
@@ -229,7 +244,7 @@ def past_of_fleet(spread: HealthySpread, *, day: float) -> Prediction:
         day=day * sqrt(2),
         chance=spread.deviation * sqrt(1 + 1 / spread.num_subjects),
         degrees=round(spread.degrees, 1),
-        tail_factor=tail_factor(spread.num_subjects, spread.skewness),
+        tail_factor=tail_factor(spread.num_subjects, spread.tail_weight),
     )
 
 

@@ -11,6 +11,9 @@ from gpuproof.records.result import NOTHING_MEASURED, Doubt, Measure, Result, Va
 from gpuproof.records.run import Failure
 from gpuproof.suites.sections import headline
 from gpuproof.verdict.doubts.collectives import WRONG
+from gpuproof.verdict.doubts.lost import CODE as LOST
+from gpuproof.verdict.doubts.lost import lost_readings
+from gpuproof.verdict.doubts.rules import invalid_first
 
 
 def benchmark_result(
@@ -31,6 +34,8 @@ def benchmark_result(
 
     `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
     """
+    if all(doubt.code != LOST for doubt in doubts):  # of a sweep its points said it
+        doubts = invalid_first([*doubts, *lost_readings(evidence)])
     validity = worst(doubts) if num_launches else None
     is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
     code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)

@@ -1,9 +1,9 @@
 """What a verdict covers: aspects × subjects, and how fine each cell of that table was judged.
 
 In: the rows that a recipe requires, the subjects that should be there, the outcomes of all rules and checks.
-Out: one `Cell` for each row and subject. A cell of a rate is decided by its sharpest required rule that could
-judge: the smallest loss that its limit fails in 95 % of cases (`minimum_detectable`) is at most what the
-recipe demands, and it stands on a number, a published figure or a baseline; peers close no cell. A contract
+Out: one `AspectCell` for each row and subject. A cell of a rate is decided by its sharpest required rule
+that could judge: the smallest loss that its limit fails in 95 % of cases (`minimum_detectable`) is at most
+what is demanded, and it stands on a number, a published figure or a baseline; peers close none. A contract
 closes it as *at least X*. All other cells are decided by the checks that they name. What is not decided is
 open, with the reason and how to judge it; nothing that is given or measured later takes a row away.
 
@@ -76,7 +76,7 @@ class RequiredAspect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class AspectCell:
     """One aspect of one subject, and how it was judged."""
 
     aspect: Aspect
@@ -98,10 +98,10 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class AspectTable:
     """All cells, and the outcomes that they answer for."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[AspectCell, ...]
     covered: frozenset[tuple[str, str]]
     """Names and subjects of outcomes of figures: what is open of these is said by their cells."""
 
@@ -139,10 +139,10 @@ def cells_of(
     judged: Sequence[Judged],
     measures: Sequence[Measure],
     detects: float,
-) -> Table:
+) -> AspectTable:
     """Judge every cell; `subjects` names those of each kind that should be there."""
     outcomes = _Outcomes(judged, measures)
-    cells: list[Cell] = []
+    cells: list[AspectCell] = []
     covered: set[tuple[str, str]] = set()
     for row in rows:
         for subject in _subjects(row, subjects):
@@ -152,7 +152,7 @@ def cells_of(
             of_cell = list(_figures(row, subject, outcomes))
             covered |= {(item.name, item.outcome.subject) for item in of_cell}
             cells.append(_by_figures(row, subject, of_cell, outcomes, row.detects or detects))
-    return Table(cells=tuple(cells), covered=frozenset(covered))
+    return AspectTable(cells=tuple(cells), covered=frozenset(covered))
 
 
 def _subjects(row: RequiredAspect, subjects: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _figures(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator
             yield item
 
 
-def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Cell:
+def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> AspectCell:
     items = {name: outcomes.of_check(name, subject) for name in row.checks}
     bad = [item for of_check in items.values() for item in of_check if _standing(item) != "passed"]
     missing = [name for name, of_check in items.items() if not of_check]
@@ -183,7 +183,7 @@ def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Cell:
     if missing and worst == "passed":
         worst, reasons = "undecided", [f"{', '.join(missing)}: nothing was judged"]
     first = next((item.outcome.next_step for item in bad), None)
-    return Cell(
+    return AspectCell(
         aspect=row.aspect,
         title=row.title,
         subject=subject,
@@ -198,7 +198,7 @@ def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Cell:
 
 def _by_figures(
     row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
-) -> Cell:
+) -> AspectCell:
     failed = [item for item in items if item.outcome.status == "FAIL"]
     closing = None if failed else _closing(row, items, detects)
     standing: Standing = "failed" if failed else "undecided" if closing is None else "passed"
@@ -209,7 +209,7 @@ def _by_figures(
         is_measured = (row.measure, "" if row.each == "any" else subject) in outcomes.measured
         reason, next_step = _why_open(row, items, detects, is_measured=is_measured)
     outcome = None if closing is None else closing.outcome
-    return Cell(
+    return AspectCell(
         aspect=row.aspect,
         title=row.title,
         subject=subject,

@@ -17,7 +17,7 @@ from typing import Literal
 from gpuproof.errors import ExitCode
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
-from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, Cell, Standing, Table
+from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, AspectCell, AspectTable, Standing
 
 ReadinessWord = Literal["READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY"]
 WORDS: tuple[ReadinessWord, ...] = ("READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY")
@@ -28,7 +28,7 @@ NOTHING_REQUIRED = "no aspect is required: whatever was measured, nothing was to
 NOT_JUDGED = "no required check judged it"
 
 
-NOTHING = Table(cells=(), covered=frozenset())
+NOTHING = AspectTable(cells=(), covered=frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Readiness:
     tree: Branch
     excluded: tuple[str, ...] = ()
     """Hosts and devices that failed while what is left can be used."""
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[AspectCell, ...] = ()
     """What was required, and how each of it was judged."""
     capped: str | None = None
     """Why nothing better than INCONCLUSIVE can be said here; None where no cap was set."""
@@ -68,7 +68,7 @@ class Readiness:
 def roll_up(
     judged: Sequence[Judged],
     *,
-    table: Table = NOTHING,
+    table: AspectTable = NOTHING,
     subjects: Iterable[str] = (),
     members: Mapping[str, Collection[str]] | None = None,
     capped: str | None = None,
@@ -98,12 +98,12 @@ def roll_up(
     )
 
 
-def _tree(required: Sequence[Judged], table: Table, subjects: Iterable[str]) -> Branch:
+def _tree(required: Sequence[Judged], table: AspectTable, subjects: Iterable[str]) -> Branch:
     """Return how each subject stands: its outcomes, and its cells, which answer for the rules of figures."""
     checks: dict[str, list[Judged]] = {}
     for item in required:
         checks.setdefault(item.outcome.subject, []).append(item)
-    cells: dict[str, list[Cell]] = {}
+    cells: dict[str, list[AspectCell]] = {}
     for cell in table.cells:
         cells.setdefault(cell.subject, []).append(cell)
     return _branch(WHOLE, _parts([*subjects, *checks, *cells]), checks, cells, table.covered)
@@ -117,7 +117,7 @@ def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
 
 
 def _measured_with(
-    excluded: Collection[str], cells: Iterable[Cell], members: Mapping[str, Collection[str]]
+    excluded: Collection[str], cells: Iterable[AspectCell], members: Mapping[str, Collection[str]]
 ) -> Iterator[str]:
     """Yield the cells of several subjects that were measured with one that is excluded."""
     for cell in cells:
@@ -163,7 +163,7 @@ def _branch(
     subject: str,
     parts: Mapping[str, Sequence[str]],
     checks: Mapping[str, Sequence[Judged]],
-    cells: Mapping[str, Sequence[Cell]],
+    cells: Mapping[str, Sequence[AspectCell]],
     covered: Collection[tuple[str, str]],
 ) -> Branch:
     below = tuple(_branch(name, parts, checks, cells, covered) for name in parts.get(subject, ()))
@@ -237,7 +237,7 @@ def _all(tree: Branch) -> Iterator[Branch]:
 
 
 def _all_reasons(
-    required: Sequence[Judged], tree: Branch, table: Table, lacking: Iterable[str], capped: str | None
+    required: Sequence[Judged], tree: Branch, table: AspectTable, lacking: Iterable[str], capped: str | None
 ) -> Iterator[str]:
     """Yield every reason once, failures first; those of parts bear their names."""
     yield from _reasons("failed", required)
@@ -266,7 +266,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
             yield _of_subjects(of, f"{listed(names)} {status}: {said}")
 
 
-def _open_cells(cells: Iterable[Cell]) -> Iterator[str]:
+def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:
     """Yield what is open of each aspect, with its subjects and how to judge it."""
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
     for cell in cells:

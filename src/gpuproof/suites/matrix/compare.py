@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Literal
@@ -50,9 +51,11 @@ class ConfigurationFigures:
     interval_missing: str | None
     wall_s: float | None
     memory_bytes: float | None
-    """Mean over launches of the peak."""
+    """Of devices: mean over launches of the peak."""
     memory_basis: str
     memory_missing: str | None
+    resident_bytes: float | None
+    """Of the processes on the host, likewise: another measure, never in one column with that of devices."""
     energy_j: float | None
     energy_missing: str | None
     doubts: tuple[Doubt, ...] = ()
@@ -79,6 +82,14 @@ class MatrixRanking:
     """Configurations that share one error rate."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """By configuration, why it can be neither the best nor worse than it, and is on no front."""
+
+
+def memory_cost(
+    configurations: Sequence[ConfigurationFigures],
+) -> Callable[[ConfigurationFigures], float | None]:
+    """Return the memory that a front is against: of devices where any configuration has it, else resident."""
+    has_device = any(one.memory_bytes is not None for one in configurations)
+    return attrgetter("memory_bytes" if has_device else "resident_bytes")
 
 
 def choose_metric(
@@ -117,8 +128,8 @@ def _configuration(
     values = tuple(value for case in done if (value := value_of(case, metric)) is not None)
     found = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
     known = found if isinstance(found, Interval) else None
-    bases = {case.best_known_memory.basis for case in done}
-    memory = _mean_of_all(done, lambda case: case.best_known_memory.peak_bytes) if len(bases) == 1 else None
+    bases = {case.memory.basis for case in done}
+    memory = _mean_of_all(done, lambda case: case.memory.peak_bytes) if len(bases) == 1 else None
     return ConfigurationFigures(
         name=name,
         assignment={k: v for k, v in group[0].assignment.items() if seed not in (k, k.rpartition(".")[2])},
@@ -132,6 +143,7 @@ def _configuration(
         memory_bytes=memory,
         memory_basis=next(iter(bases)) if len(bases) == 1 else "",
         memory_missing=None if memory is not None else _first(done, lambda case: case.memory.missing),
+        resident_bytes=_mean_of_all(done, lambda case: case.resident.peak_bytes),
         energy_j=_mean_of_all(done, lambda case: case.energy_j),
         energy_missing=_first(done, lambda case: case.energy_missing),
         doubts=tuple(
@@ -178,7 +190,12 @@ def rank_configurations(
     sign = 1 if better == "higher" else -1
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
     level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
-    left = [one.name for one in usable if one is not top and not _is_worse(one, top, better, level)]
+
+    def is_worse(one: ConfigurationFigures) -> bool:
+        compared = compare_sides(top.side, one.side, better=better, confidence=level, figure=metric)
+        return compared.verdict == "slower"
+
+    left = [one.name for one in usable if one is not top and not is_worse(one)]
     if left:
         reason = f"no difference shown between {top.name} and {_some(left)}"
         return replace(unnamed, missing=reason, contenders=(top.name, *left))
@@ -209,10 +226,6 @@ def _launches(usable: Sequence[ConfigurationFigures], name: str) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
-
-
-def _is_worse(one: ConfigurationFigures, top: ConfigurationFigures, better: Better, level: float) -> bool:
-    return compare_sides(top.side, one.side, better=better, confidence=level).verdict == "slower"
 
 
 def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:

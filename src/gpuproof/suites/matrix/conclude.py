@@ -27,6 +27,7 @@ from gpuproof.suites.matrix.compare import (
     MatrixRanking,
     choose_metric,
     configurations,
+    memory_cost,
     pareto_front,
     rank_configurations,
     unlike_work,
@@ -101,7 +102,6 @@ def matrix_result(
     unlike = list(unlike_work(cases))
     ranking = rank_configurations(found, metric, better, unlike=unlike)
     compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
-    measures = list(_measures(cases, found, compared, positions or {}))
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
         configurations=tuple(found),
@@ -113,7 +113,7 @@ def matrix_result(
     return benchmark_result(
         "matrix",
         evidence,
-        measures=measures,
+        measures=list(_measures(cases, found, compared, positions or {})),
         doubts=invalid_first([*unlike, *doubts]),
         failures=failures,
         num_launches=num_done,
@@ -126,11 +126,10 @@ def matrix_result(
 
 
 def _fronts(found: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
-    """Return both fronts; none by memory where that of some is not what that of others is."""
-    is_one_basis = len({one.memory_basis for one in found if one.memory_bytes is not None}) == 1
+    """Return both fronts, by time and by the one kind of memory that there is."""
     by_time = pareto_front(found, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
-    by_memory = pareto_front(found, lambda one: one.memory_bytes, better, figures=(metric,))
-    return {"front_by_memory": tuple(by_memory) if is_one_basis else (), "front_by_time": tuple(by_time)}
+    by_memory = pareto_front(found, memory_cost(found), better, figures=(metric,))
+    return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
 
 
 def _without_courses(case: CaseFigures) -> CaseFigures:
@@ -179,8 +178,8 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Ite
         for kept in records.of(CollectedFiles):
             if kept.missing:
                 yield f"{records.case.case_id}: no file for {', '.join(kept.missing)}"
-    bases = dict.fromkeys(case.best_known_memory.basis for case in cases if case.best_known_memory.basis)
-    yield from (_basis_note(basis) for basis in bases)
+    bases = dict.fromkeys(amount.basis for case in cases for amount in (case.memory, case.resident))
+    yield from (_basis_note(basis) for basis in bases if basis)
     reasons = dict.fromkeys(case.energy_missing for case in cases if case.energy_missing)
     yield from (f"no energy: {reason}" for reason in reasons)
     yield from torn_notes(launches)
@@ -188,12 +187,14 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Ite
 
 def _basis_note(basis: str) -> str:
     if basis == "process tree":
-        return "memory is what the driver reports for the case's own processes, read about once a second"
+        return "GPU memory is what the driver reports for the case's own processes, read about once a second"
     if basis == "allocator":
-        return "memory is the most that the framework's allocator held for tensors"
+        return "GPU memory is the most that the framework's allocator held for tensors"
     if basis.startswith("resident"):
-        return "memory is what the case's processes held on the host; shared pages count once in each process"
-    return f"memory is of the {basis}, others' included: the driver listed none of the case's processes"
+        return (
+            "resident is what the case's processes held on the host; shared pages count once in each process"
+        )
+    return f"GPU memory is of the {basis}, others' included: the driver listed none of the case's processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +209,9 @@ class MatrixMeasure:
 
 COSTS = (
     MatrixMeasure(name="wall_s", better="lower", unit="s", read=lambda case: case.wall_s),
+    MatrixMeasure(name="memory_bytes", better="lower", unit="B", read=lambda case: case.memory.peak_bytes),
     MatrixMeasure(
-        name="memory_bytes", better="lower", unit="B", read=lambda case: case.best_known_memory.peak_bytes
+        name="resident_bytes", better="lower", unit="B", read=lambda case: case.resident.peak_bytes
     ),
     MatrixMeasure(name="energy_j", better="lower", unit="J", read=lambda case: case.energy_j),
 )

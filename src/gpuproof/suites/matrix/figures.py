@@ -7,8 +7,9 @@ list of processes and the case's own process tree, and energy cannot be told apa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,6 @@ class CaseFigures:
     host: str | None
     began_unix_s: float | None = None
 
-    @property
-    def best_known_memory(self) -> Amount:
-        """Of the device where that is known, else of the host."""
-        return self.memory if self.memory.peak_bytes is not None else self.resident
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
@@ -84,6 +80,12 @@ class _Span:
     begin_s: float
     end_s: float
     pids: frozenset[int]
+
+
+def shown_memory(cases: Iterable[CaseFigures]) -> Callable[[CaseFigures], Amount]:
+    """Return which memory a picture or a front is of: of devices where any case has it, else resident."""
+    has_device = any(case.memory.peak_bytes is not None for case in cases)
+    return attrgetter("memory" if has_device else "resident")
 
 
 def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignment) -> CaseFigures:
@@ -298,7 +300,7 @@ def _why_no_energy(records: CaseRecords, recording: RecordingData | MissingReadi
 
 def as_row(found: CaseFigures) -> dict[str, Any]:
     """Return a launch as a row of all_results.json: memory in MiB, as its readers expect."""
-    memory = found.best_known_memory
+    memory = found.memory
     mean, peak = (None if b is None else b / 2**20 for b in (memory.mean_bytes, memory.peak_bytes))
     return {
         **found.metrics,
@@ -307,8 +309,8 @@ def as_row(found: CaseFigures) -> dict[str, Any]:
         "elapsed_time": found.wall_s,
         "success": found.status == "done",
         "error": found.failure,
-        "gpu_memory_mean": mean if found.memory.peak_bytes is not None else None,
-        "gpu_memory_max": peak if found.memory.peak_bytes is not None else None,
+        "gpu_memory_mean": mean,
+        "gpu_memory_max": peak,
         "memory_basis": memory.basis or None,
         "energy_j": found.energy_j,
     }

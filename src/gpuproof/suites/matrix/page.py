@@ -8,7 +8,7 @@ from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Section, Series, Text, table
 from gpuproof.records.result import Result
-from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures
+from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures, memory_cost
 from gpuproof.suites.matrix.conclude import MatrixDetail
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.sections import benchmark_page
@@ -42,8 +42,9 @@ def _configurations(detail: MatrixDetail) -> Section:
         else _no_column(),
         Column.of(f"{CONFIDENCE:.0%} interval", _interval),
         Column.of("time", lambda one: units.seconds(one.wall_s)),
-        Column.of("peak memory", lambda one: units.memory(one.memory_bytes), is_optional=True),
+        Column.of("GPU memory", lambda one: units.memory(one.memory_bytes), is_optional=True),
         Column.of("of", lambda one: one.memory_basis, align="left", is_optional=True),
+        Column.of("resident", lambda one: units.memory(one.resident_bytes), is_optional=True),
         Column.of("energy", lambda one: _energy(one.energy_j), is_optional=True),
     )
 
@@ -101,7 +102,7 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
     """Draw what is compared against what it costs; the front is a series of its own."""
     ranking = detail.ranking
     costs: tuple[Cost, ...] = (
-        ("memory", "B", detail.front_by_memory, lambda one: one.memory_bytes),
+        ("memory", "B", detail.front_by_memory, memory_cost(detail.configurations)),
         ("time", "s", detail.front_by_time, lambda one: one.wall_s),
     )
     if ranking.metric == "wall_s":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuproof import plotting as style
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.suites.matrix.compare import Better, configurations
-from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.matrix.figures import CaseFigures, shown_memory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +23,9 @@ GIB, MIB = 2.0**30, 2.0**20
 
 def _firsts(cases: Sequence[CaseFigures]) -> list[CaseFigures]:
     """Return the first launch of each configuration that has memory over time."""
-    first: dict[str, CaseFigures] = {}
+    memory, first = shown_memory(cases), dict[str, CaseFigures]()
     for case in cases:
-        if case.best_known_memory.course:
+        if memory(case).course:
             first.setdefault(case.configuration, case)
     return list(first.values())
 
@@ -45,7 +45,7 @@ def draw_memory_timeline(cases: Sequence[CaseFigures], path: Path) -> None:
     Raises:
         EnvironmentUnfitError: matplotlib is not installed, no case has any, or the picture cannot be written.
     """
-    shown = _firsts(cases)
+    shown, memory = _firsts(cases), shown_memory(cases)
     _refuse_without(shown)
     left_out = len(shown) - MOST
     shown = shown[:MOST]
@@ -53,15 +53,15 @@ def draw_memory_timeline(cases: Sequence[CaseFigures], path: Path) -> None:
     top_in = 0.8 + 0.22 * rows
     height_in = top_in + 4.4
     figure = style.new_figure(WIDTH_IN, height_in)
-    bases = ", ".join(dict.fromkeys(case.best_known_memory.basis for case in shown))
+    bases = ", ".join(dict.fromkeys(memory(case).basis for case in shown))
     more = f"; {left_out} more are not drawn" if left_out > 0 else ""
     style.headline(
         figure, "Memory over time", f"{bases}; first launch of each of {len(shown)} configurations{more}"
     )
     axes = figure.add_axes((0.06, 0.6 / height_in, 0.9, (height_in - top_in - 1.0) / height_in))
-    highest = max(value for case in shown for _, value in case.best_known_memory.course)
+    highest = max(value for case in shown for _, value in memory(case).course)
     scale, unit = _unit(highest)
-    longest_s = max(time_s for case in shown for time_s, _ in case.best_known_memory.course)
+    longest_s = max(time_s for case in shown for time_s, _ in memory(case).course)
     length_s, time_unit = style.time_unit(longest_s)
     style.tidy(axes, title="Memory", unit=unit)
     _draw_courses(axes, shown, length_s=length_s, scale=scale)
@@ -73,8 +73,9 @@ def draw_memory_timeline(cases: Sequence[CaseFigures], path: Path) -> None:
 
 
 def _draw_courses(axes: Axes, shown: Sequence[CaseFigures], *, length_s: float, scale: float) -> None:
+    memory = shown_memory(shown)
     for place, case in enumerate(shown):
-        course = case.best_known_memory.course
+        course = memory(case).course
         axes.step(
             [time_s / length_s for time_s, _ in course],
             [value / scale for _, value in course],
@@ -92,15 +93,16 @@ def draw_memory_bars(cases: Sequence[CaseFigures], path: Path) -> None:
     Raises:
         EnvironmentUnfitError: as `draw_memory_timeline`.
     """
-    shown = [case for case in _by_configuration(cases) if case.best_known_memory.peak_bytes is not None]
+    memory = shown_memory(cases)
+    shown = [case for case in _by_configuration(cases) if memory(case).peak_bytes is not None]
     _refuse_without(shown)
     shown = shown[:MOST]
     figure, axes = _rows("Memory of the cases", _bases(shown), len(shown))
-    peaks = [case.best_known_memory.peak_bytes or 0.0 for case in shown]
+    peaks = [memory(case).peak_bytes or 0.0 for case in shown]
     scale, unit = _unit(max(peaks))
     style.tidy(axes, title="Mean (bar) and peak (line)", unit=unit)
     for row, (case, peak) in enumerate(zip(shown, peaks, strict=True)):
-        mean = case.best_known_memory.mean_bytes
+        mean = memory(case).mean_bytes
         if mean is not None:
             axes.barh([row], [mean / scale], height=0.55, color=style.colour(row), alpha=0.85)
         axes.plot([peak / scale] * 2, [row - 0.36, row + 0.36], color=style.INK, linewidth=1.6)
@@ -147,7 +149,7 @@ def _by_configuration(cases: Sequence[CaseFigures]) -> list[CaseFigures]:
 
 
 def _bases(shown: Sequence[CaseFigures]) -> str:
-    return ", ".join(dict.fromkeys(case.best_known_memory.basis for case in shown))
+    return ", ".join(dict.fromkeys(shown_memory(shown)(case).basis for case in shown))
 
 
 def _rows(title: str, subtitle: str, num_rows: int) -> tuple[Figure, Axes]:

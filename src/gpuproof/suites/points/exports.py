@@ -88,7 +88,7 @@ def _point_json(point: PointResult, ranking: Ranking) -> dict[str, Any]:
         "assignment": dict(point.figures.assignment),
         "out_of_memory": point.figures.refused,
         "against_best": None if against is None else to_json(against.comparison),
-        "not_compared": None if against is None else against.missing,
+        "not_compared": ranking.left_out.get(point.figures.case_id) if against is None else against.missing,
         **{key: value for key, value in point.summary.items() if key not in NOT_OF_A_POINT},
     }
 

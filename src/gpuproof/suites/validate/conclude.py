@@ -13,7 +13,6 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
-from gpuproof.suites.validate.aspects import first_line, judge_readiness
 from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
@@ -27,6 +26,7 @@ from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
+from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first

@@ -19,7 +19,7 @@ from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.base import read_places
 from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
-from gpuproof.suites.validate.nodes.counted import expected_gpus, hosts_there
+from gpuproof.suites.validate.nodes.counted import counted_facts
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.stages import Recipes
@@ -89,15 +89,11 @@ def baseline_of(options: ValidateOptions) -> Baseline | None:
 
 def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: ValidateOptions) -> FleetFacts:
     """Return what rules and checks are asked about."""
-    hosts, places = facts_by_host(evidence.launches), read_places(evidence.description)
-    on_cpu = evidence.config.distributed.device == "cpu"
-    return FleetFacts(
+    places = read_places(evidence.description)
+    return replace(
+        counted_facts(places, evidence.config, options, evidence.launches),
         measures=measures,
-        hosts=hosts,
-        hosts_there=hosts_there(places, evidence.launches),
-        expected_gpus=expected_gpus(places, options, hosts, on_cpu=on_cpu),
         baseline=baseline_of(options),
-        launches=evidence.launches,
         events=announced_in(evidence),
     )
 

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
-from gpuproof.records.page import Cell as Shown
-from gpuproof.records.page import Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
+from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
 from gpuproof.records.result import WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
-from gpuproof.verdict.aspects import Cell, Standing
+from gpuproof.verdict.aspects import AspectCell, Standing
 from gpuproof.verdict.page import A_LAUNCH, outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness, listed
 
@@ -71,9 +70,9 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
     )
 
 
-def cells_table(cells: Sequence[Cell]) -> Table:
+def cells_table(cells: Sequence[AspectCell]) -> Table:
     """Lay out what READY needs: each aspect, whose it is, and what would have shown or how to judge it."""
-    alike: dict[tuple[str, ...], list[Cell]] = {}
+    alike: dict[tuple[str, ...], list[AspectCell]] = {}
     for cell in cells:
         alike.setdefault((cell.aspect, _what(cell), cell.standing, _how(cell)), []).append(cell)
     return table(
@@ -88,22 +87,22 @@ def cells_table(cells: Sequence[Cell]) -> Table:
     )
 
 
-def _what(cell: Cell) -> str:
+def _what(cell: AspectCell) -> str:
     labels = ", ".join(str(cell.labels[name]) for name in TELLING if name in cell.labels)
     return f"{cell.title}, {labels}" if labels else cell.title
 
 
-def _subjects(cells: Sequence[Cell]) -> str:
+def _subjects(cells: Sequence[AspectCell]) -> str:
     names = [cell.subject for cell in cells]
     return "all" if names == [WHOLE] else f"{len(names)}: {listed(names)}" if len(names) > 1 else names[0]
 
 
-def _resolutions(cells: Sequence[Cell]) -> str:
+def _resolutions(cells: Sequence[AspectCell]) -> str:
     losses = [cell.resolution for cell in cells if cell.resolution is not None]
     return units.share(max(losses)) if losses else ""
 
 
-def _how(cell: Cell) -> str:
+def _how(cell: AspectCell) -> str:
     if cell.standing == "passed":
         return cell.contract or ", ".join(cell.decided_by)
     return "\n".join(filter(None, (cell.reason, cell.next_step and f"→ {cell.next_step}")))
@@ -154,8 +153,8 @@ def _why(branch: Branch) -> str:
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *branch.undecided))
 
 
-def _standing(standing: Standing) -> Shown:
-    return Shown(standing, STANDING_TONES[standing])
+def _standing(standing: Standing) -> Cell:
+    return Cell(standing, STANDING_TONES[standing])
 
 
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:

@@ -11,11 +11,10 @@ from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.checks.answers import (
     Device,
     listed_gpus,
-    no_gpu,
-    not_asked,
     not_told,
     nothing_to_check,
     told,
+    with_unlisted,
 )
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
@@ -76,7 +75,7 @@ NEEDS_GPU = ("driver", "CUDA", "NCCL")
 def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all hosts."""
     if not facts.hosts:
-        return [no_gpu(facts)]
+        return with_unlisted((), facts)
     hosts = facts.all_hosts.items()
     said = {f"host/{host}": None if found is None else OF_HOSTS[what](found) for host, found in hosts}
     if (
@@ -96,8 +95,7 @@ def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):
         types.setdefault(str(device.get("name")), {})[subject] = device
-    judged = [found for name, group in types.items() for found in _of_type(what, name, group)]
-    return [*judged, *not_asked(facts)] or [no_gpu(facts)]
+    return with_unlisted((x for name, group in types.items() for x in _of_type(what, name, group)), facts)
 
 
 def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outcome]:

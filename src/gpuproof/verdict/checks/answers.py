@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuproof.records.outcome import Actor, Outcome
@@ -70,6 +70,11 @@ def not_asked(facts: FleetFacts) -> list[Outcome]:
             for subject in unlisted_gpus(hosts)
         ),
     ]
+
+
+def with_unlisted(outcomes: Iterable[Outcome], facts: FleetFacts) -> list[Outcome]:
+    """Return the outcomes of listed GPUs, and of those that could not be asked; or that there is none."""
+    return [*outcomes, *not_asked(facts)] or [no_gpu(facts)]
 
 
 def no_gpu(facts: FleetFacts) -> Outcome:

@@ -9,11 +9,10 @@ from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.checks.answers import (
     Device,
     listed_gpus,
-    no_gpu,
-    not_asked,
     not_told,
     nothing_to_check,
     told,
+    with_unlisted,
 )
 from gpuproof.verdict.facts import FleetFacts
 
@@ -28,8 +27,7 @@ UNREAD = ("lost", "reset", "answer", "may not", "no longer lists", "reloaded")
 
 
 def _each(facts: FleetFacts, judge: Callable[[str, Device], Outcome]) -> list[Outcome]:
-    judged = [judge(subject, device) for subject, device in listed_gpus(facts)]
-    return [*judged, *not_asked(facts)] or [no_gpu(facts)]
+    return with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
 
 
 def _static(device: Device, fact: str) -> object:
@@ -177,8 +175,7 @@ def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):
         types.setdefault(str(device.get("name")), {})[subject] = device
-    judged = [outcome for group in types.values() for outcome in _links_of_type(group)]
-    return [*judged, *not_asked(facts)] or [no_gpu(facts)]
+    return with_unlisted((outcome for group in types.values() for outcome in _links_of_type(group)), facts)
 
 
 def _links_of_type(group: dict[str, Device]) -> list[Outcome]:

@@ -1,51 +1,47 @@
 """Rules that hold subjects against their peers: nobody stands apart.
 
-Peers are subjects of one type of GPU and of the same work; `analysis.apart` finds who stands apart. Its
-limits allow for Student's t with 4 degrees of freedom, and healthy subjects may have a longer tail on one
-side, which a few peers do not show. So a figure stands apart by itself only where it is past a limit that is
-wider by `LOPSIDED`, and nearer where another figure of its subject is off on the same side, too. Who is off
-by less does not pass, either, but is an error, from where healthy peers mostly are on. Nobody passes where
-one at half the speed of its peers would not stand apart, where three or four disagree about who is off, or
-where a peer stands apart as much faster: what it does, the others could do as well.
+Peers are subjects of one type of GPU and of the same work. From five on their own scatter decides
+(`statistics.low_outliers`), and figures that agree are judged jointly: a subject by its mean over all tests
+of rules of a kind, a host by the mean of its devices, and each figure by itself. Three and four are held
+against each other's launches (`analysis.apart`); of two that differ neither is accused. Nobody is accused for
+less than `LEAST_DIFFERENCE`.
+Where nobody stands apart all pass, and how small a loss would have shown is said beside it. Nobody passes
+where one is off by a fifth and cannot be accused: either its figure is wrong, or those of the others are.
 Peers say nothing of a fleet that is slow as a whole.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
-from gpuproof.analysis.apart import ERROR_RATE, Apart, HostRate, HostsJudged, judge_hosts
+from gpuproof.analysis.apart import LEAST_DIFFERENCE, ROUNDING, HostRate, HostsJudged, judge_hosts
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
+from gpuproof.statistics.dispersion import NORMAL_MAD
+from gpuproof.statistics.low_outliers import LEAST_FIGURES, low_outliers
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
-from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.rules.bounds import device_of
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import not_judged
 from gpuproof.verdict.rules.refusals import with_unit
 
-LOPSIDED = 1.9
-"""Times the limit: of 5 to 64 peers of a log-normal distribution (sigma 0.8) it keeps the rate of errors."""
-BORNE_OUT = 2
-"""Figures of a subject that are off on the same side, and so bear each other out."""
-PASSING = 9.0
-"""How much more often than accused a healthy peer may be left undecided: 4.5 % of fleets beside 0.5 %."""
-MOST_NEEDED = 0.5
-"""Where so much would not stand apart, nobody passes."""
-MUCH_FASTER = 0.2
-"""Where a peer stands apart by so much on the better side, its figure is wrong or the others are slow."""
+ALONE_SHARE, FAST_SHARE = 0.2, 0.05
+"""Of the error rate of a rule, what figures by themselves may use, and those that are better …"""
+HOST_SHARE = 0.2
+"""… and of that of all rules of their kind, which joint questions share, what hosts may."""
+MUCH = 0.2
+"""Nobody passes beside one that is off by so much and is not accused."""
 TOO_DIFFERENT = "they differ too much from each other"
 AGAIN = "Measure it again, or hold it against a baseline of the fleet"
 PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
 Found = Iterator[tuple[Measure, Outcome]]
-
-
-Sides = Mapping[tuple[str, bool], int]
-"""Figures of a subject that are past their near limits, by whether they are worse."""
+Sides = Mapping[str, str]
+"""Why a subject is accused by several figures together, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,158 +49,171 @@ class PeerGroup:
     """Measures of one work on one type of GPU, and how far off each of them is."""
 
     measures: tuple[Measure, ...]
+    family: tuple[str, str | None]
+    """Kind of subject and type of GPU: of one family several groups are judged jointly."""
+    joint_rate: float
+    """What joint questions of all groups together may use of the error rate."""
     middle: float
     """Their median, in their unit."""
-    judged: HostsJudged | None
-    """By the limit of `analysis.apart`; None where nothing was compared."""
-    passing: HostsJudged | None
-    """By a nearer limit: who is beyond it does not pass."""
-    near: frozenset[str]
-    """Subjects that stand apart where another figure of them does …"""
-    alone: frozenset[str]
-    """… and by this figure alone."""
-
-
-def _groups(measures: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
-    groups: dict[object, list[Measure]] = {}
-    for measure in measures:
-        work = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-        groups.setdefault((work, measure.unit, device_of(measure, facts)), []).append(measure)
-    return list(groups.values())
+    differences: Mapping[str, float]
+    """By subject, relative to the middle; negative is worse."""
+    scatter: float
+    """Standard deviation of these, from their median distance."""
+    slow: frozenset[str]
+    """Who is worse, and …"""
+    fast: frozenset[str]
+    """… who is better, by this figure alone."""
+    detectable: Mapping[str, float | None]
+    """The smallest loss of this figure alone that shows."""
+    launches: HostsJudged | None = None
+    """Of four and fewer."""
 
 
 def peer_groups(
     measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float, of_all: float
 ) -> list[PeerGroup]:
-    """Compare the measures of one rule, which may use `error_rate` of that of all rules of its kind."""
-    groups = _groups(measures, facts)
-    return [_compared(group, error_rate=error_rate / len(groups), of_all=of_all) for group in groups]
+    """Compare the measures of one rule, which may use `error_rate` of that `of_all` rules of its kind."""
+    groups: dict[tuple[object, ...], list[Measure]] = {}
+    for measure in measures:
+        kind = kind_of(measure.subject)
+        work = entry_key(measure.name, measure.labels, kind)
+        groups.setdefault((work, measure.unit, kind, device_of(measure, facts)), []).append(measure)
+    each = error_rate / max(1, len(groups))
+    return [
+        _compared(group, (kind, device), error_rate=each, of_all=of_all)
+        for (*_, kind, device), group in groups.items()
+    ]
 
 
-def _compared(group: Sequence[Measure], *, error_rate: float, of_all: float) -> PeerGroup:
-    rates = [_rate(measure) for measure in group]
-    middle = median(rate.rate for rate in rates)
-    if len(group) < 2 or middle <= 0:
-        none: frozenset[str] = frozenset()
-        return PeerGroup(
-            measures=tuple(group), middle=middle, judged=None, passing=None, near=none, alone=none
-        )
-    judged = judge_hosts(rates, error_rate=error_rate)
-    passing = judge_hosts(rates, error_rate=min(ERROR_RATE, PASSING * of_all) * error_rate / of_all)
-
-    def apart(error_rate: float) -> frozenset[str]:
-        found = judge_hosts(rates, error_rate=error_rate, wider=LOPSIDED)
-        return frozenset(each.host for each in found.apart)
-
-    near = apart(of_all).intersection(each.host for each in judged.apart)
+def _compared(
+    group: Sequence[Measure], family: tuple[str, str | None], *, error_rate: float, of_all: float
+) -> PeerGroup:
+    """Compare the figures of one test."""
+    by_subject: defaultdict[str, list[float]] = defaultdict(list)
+    for measure in group:
+        by_subject[measure.subject].append(measure.value or 0.0)
+    values = {subject: fmean(figures) for subject, figures in by_subject.items()}
+    middle, side = median(values.values()), -1 if group[0].better == "lower" else 1
+    off = {subject: side * (value / middle - 1) if middle > 0 else 0.0 for subject, value in values.items()}
+    distances = sorted(map(abs, off.values()))
+    scatter = median(distances) or min(next(filter(None, distances), ROUNDING), ROUNDING) / 2
+    launches, detectable = None, dict.fromkeys(values, None)
+    slow: Iterable[str] = ()
+    fast: Iterable[str] = ()
+    if len(values) >= LEAST_FIGURES and middle > 0:
+        slow, shown = _low(off, error_rate * ALONE_SHARE)
+        fast, _ = _low({subject: -by for subject, by in off.items()}, error_rate * FAST_SHARE)
+        detectable = dict.fromkeys(values, max(shown, LEAST_DIFFERENCE))
+    elif len(values) > 1 and middle > 0:
+        launches = judge_hosts([_rate(measure) for measure in group], error_rate=error_rate)
+        slow = [apart.host for apart in launches.apart if off[apart.host] < 0]
+        fast = [apart.host for apart in launches.apart if off[apart.host] > 0]
+        detectable = {subject: launches.needed.get(subject) for subject in values}
     return PeerGroup(
         measures=tuple(group),
+        family=family,
+        joint_rate=of_all,
         middle=middle,
-        judged=judged,
-        passing=passing,
-        near=near,
-        alone=apart(error_rate),
+        differences=off,
+        scatter=scatter / NORMAL_MAD,
+        slow=frozenset(slow),
+        fast=frozenset(fast),
+        detectable=detectable,
+        launches=launches,
     )
+
+
+def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]:
+    """Return who is too low, and the smallest loss that shows."""
+    subjects = list(off)
+    found = low_outliers(list(off.values()), error_rate=error_rate, least_scatter=ROUNDING / 10)
+    slow = [subjects[place] for place in found.places]
+    return [subject for subject in slow if off[subject] < -LEAST_DIFFERENCE], found.detectable
 
 
 def sides_of(groups: Iterable[PeerGroup]) -> Sides:
-    """Count what is past its near limit, over the groups of all rules of a kind."""
-    return Counter(
-        (each.host, _is_worse(each, group.measures))
-        for group in groups
-        if group.judged is not None
-        for each in group.judged.apart
-        if each.host in group.near
-    )
+    """Return who is slow in the mean over all groups of rules of a kind, or with all devices of its host."""
+    families: defaultdict[tuple[str, str | None], list[PeerGroup]] = defaultdict(list)
+    for group in groups:
+        if len(group.differences) >= LEAST_FIGURES:
+            families[group.family].append(group)
+    accused: dict[str, str] = {}
+    for (kind, _), family in families.items():
+        means, rate = _means(family), family[0].joint_rate / len(families)
+        hosts: defaultdict[str, list[str]] = defaultdict(list)
+        for subject in means:
+            hosts[host_of(subject) or ""].append(subject)
+        if kind == "gpu":
+            of_hosts = {host: fmean(means[gpu] for gpu in gpus) for host, gpus in hosts.items()}
+            for host in _low(of_hosts, rate * HOST_SHARE)[0]:
+                by, num = share(-of_hosts[host]), len(hosts[host])
+                accused |= dict.fromkeys(hosts[host], f"host {host}: {by} in the mean over its {num} GPUs")
+        for subject in _low(means, rate * (1 - HOST_SHARE))[0]:
+            accused.setdefault(subject, f"{share(-means[subject])} in the mean over {len(family)} tests")
+    return accused
 
 
-def _is_worse(apart: Apart, measures: Sequence[Measure]) -> bool:
-    return (apart.relative_difference < 0) == (measures[0].better != "lower")
+def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
+    """Return how far off each subject is in the mean over tests; those that scatter count less.
+
+    A subject that lacks a test of the family is judged by single figures alone.
+    """
+    weights = [1 / group.scatter for group in family]
+    everywhere = set.intersection(*(set(group.differences) for group in family))
+    return {
+        subject: sum(
+            weight * group.differences[subject] for weight, group in zip(weights, family, strict=True)
+        )
+        / sum(weights)
+        for subject in family[0].differences
+        if subject in everywhere
+    }
 
 
 def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> Found:
     """Judge who stands apart; `sides` is of all groups of rules of this kind."""
     for group in groups:
-        yield from _judge_group(rule, group, sides)
+        unclear = _why_nobody_passes(group, sides)
+        for measure in group.measures:
+            yield measure, _judged(rule, measure, group, sides, unclear)
 
 
-def _judge_group(rule: Rule, group: PeerGroup, sides: Sides) -> Found:
-    measures, judged = group.measures, group.judged
-    if len(measures) == 1:
-        reason = f"{measures[0].subject} is the only one of its type: it has no peer"
-        yield measures[0], Outcome(status="NOT-APPLICABLE", subject=measures[0].subject, reason=reason)
-        return
-    if judged is None:
-        for measure in measures:
-            yield measure, not_judged(measure.subject, "half of its peers measured 0", "Look at all of them")
-        return
-    if judged.slower is not None:
-        slower = judged.slower
-        reason = (
-            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {judged.missing}"
+def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclear: str | None) -> Outcome:
+    subject = measure.subject
+    if len(group.differences) == 1:
+        reason = f"{subject} is the only one of its type: it has no peer"
+        return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
+    joint = sides.get(subject) if group.differences[subject] < -LEAST_DIFFERENCE else None
+    if joint is not None or subject in group.slow:
+        return _outcome(rule, measure, group, "FAIL" if rule.is_required else "WARN", joint)
+    if subject in group.fast:
+        return _outcome(rule, measure, group, "WARN", None)
+    if unclear is not None:
+        return not_judged(subject, unclear, AGAIN)
+    return _outcome(rule, measure, group, "PASS", None)
+
+
+def _why_nobody_passes(group: PeerGroup, sides: Sides) -> str | None:
+    """Say why those of a group that nobody accuses do not pass; None where they do."""
+    if group.middle <= 0:
+        return "half of its peers measured 0"
+    launches = group.launches
+    if launches is not None and launches.slower is not None:
+        slower = launches.slower
+        return (
+            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {launches.missing}"
         )
-        step = "Add a third of the same type, or record a baseline"
-        yield from ((measure, not_judged(measure.subject, reason, step)) for measure in measures)
-        return
-    for measure in measures:
-        yield measure, _judged_alone(rule, measure, group, sides)
-
-
-def _judged_alone(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides) -> Outcome:
-    """Judge one of several that can be compared."""
-    assert group.judged is not None
-    found = _found(group.judged.apart, measure)
-    if found is None:
-        undecided = _why_undecided(measure, group)
-        if undecided is not None:
-            return not_judged(measure.subject, undecided, AGAIN)
-    elif _is_worse(found, group.measures) and not _is_sure(found, group, sides):
-        reason = (
-            f"{_off(measure, found)}, and no other figure of it is; should healthy ones have a long tail, "
-            "which so few do not exclude, it could be one of them: undecided"
-        )
-        return not_judged(measure.subject, reason, AGAIN)
-    return _outcome(rule, measure, group, found)
-
-
-def _is_sure(found: Apart, group: PeerGroup, sides: Sides) -> bool:
-    """Say whether a figure accuses its subject: by itself, or since another one bears it out."""
-    is_borne_out = sides[found.host, _is_worse(found, group.measures)] >= BORNE_OUT
-    return found.host in group.alone or (found.host in group.near and is_borne_out)
-
-
-def _why_undecided(measure: Measure, group: PeerGroup) -> str | None:
-    """Say why a subject that nobody accuses does not pass; None where it does."""
-    assert group.judged is not None
-    assert group.passing is not None
-    found = _found(group.judged.undecided, measure)
-    if found is not None:
-        return f"{_off(measure, found)}, and {TOO_DIFFERENT} to say who is at fault"
-    found = _found(group.passing.apart, measure)
-    if found is not None and _is_worse(found, group.measures):
-        return f"{_off(measure, found)}: more than healthy peers mostly are, and too little to be sure"
-    if group.passing.needed[measure.subject] > MOST_NEEDED:
-        num = len(group.measures)
-        return f"{num} of its type: {TOO_DIFFERENT} for one at half their speed to stand apart"
-    return _outrun_by(group)
-
-
-def _outrun_by(group: PeerGroup) -> str | None:
-    """Name a peer that shows that the others could do much better; None where there is none."""
-    assert group.judged is not None
-    for found in group.judged.apart:
-        if not _is_worse(found, group.measures) and abs(found.relative_difference) > MUCH_FASTER:
-            off = share(abs(found.relative_difference))
-            return f"{found.host} is better by {off}: its figure is wrong, or those of its peers are too low"
-    return None
-
-
-def _found(hosts: Iterable[Apart], measure: Measure) -> Apart | None:
-    return next((found for found in hosts if found.host == measure.subject), None)
-
-
-def _off(measure: Measure, apart: Apart) -> str:
-    return f"{measure.text} is {share(abs(apart.relative_difference))} off its peers"
+    if launches is not None and launches.undecided:
+        return f"{TOO_DIFFERENT} to say who is at fault"
+    accused = {*group.slow, *sides}
+    left = {subject: by for subject, by in group.differences.items() if subject not in accused}
+    farthest = max(left, key=lambda subject: abs(left[subject]), default=None)
+    if farthest is None or abs(left[farthest]) <= MUCH:
+        return None
+    off = share(abs(left[farthest]))
+    if left[farthest] > 0:
+        return f"{farthest} is better by {off}: its figure is wrong, or those of its peers are too low"
+    return f"{farthest} is worse by {off}, and {TOO_DIFFERENT} to say who is at fault"
 
 
 def _rate(measure: Measure) -> HostRate:
@@ -215,22 +224,22 @@ def _rate(measure: Measure) -> HostRate:
     return HostRate(host=measure.subject, rate=measure.value, reach=reach)
 
 
-def _outcome(rule: Rule, measure: Measure, group: PeerGroup, apart: Apart | None) -> Outcome:
-    assert group.passing is not None
-    failing = "FAIL" if rule.is_required and apart is not None and _is_worse(apart, (measure,)) else "WARN"
-    status = "PASS" if apart is None else failing
+def _outcome(rule: Rule, measure: Measure, group: PeerGroup, status: str, joint: str | None) -> Outcome:
     expected = with_unit(group.middle, measure.unit, beside=measure.text)
-    off = "" if apart is None else f", {share(abs(apart.relative_difference))} off its peers"
+    by, shown = group.differences[measure.subject], group.detectable[measure.subject]
+    off = "" if status == "PASS" else f", {share(abs(by))} off its peers"
+    off += "" if joint is None else f" ({joint})"
+    shows = "" if shown is None else f"; a loss of {share(shown)} would show"
     return Outcome(
         status=status,  # type: ignore[arg-type]  # of three words that are all statuses
         subject=measure.subject,
         measured=f"{measure.text}{off}",
-        expected=f"about {expected}, as {len(group.measures)} of its type have in the middle",
+        expected=f"about {expected}, as {len(group.differences)} of its type have in the middle{shows}",
         source=PEERS,
         next_step=None if status == "PASS" else rule.next_step,
         responsible=None if status == "PASS" else rule.responsible,
         measured_value=measure.value,
         expected_value=group.middle,
         unit=measure.unit,
-        minimum_detectable=group.passing.needed[measure.subject],
+        minimum_detectable=shown,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.suites.base import HostPlace
@@ -48,13 +49,19 @@ def subjects_there(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[
 def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFacts:
     """Return what is known of the hosts that should be there, and how many GPUs are expected of each."""
     places = [place for stage in order.stages for case in stage.cases for place in case.places]
+    return counted_facts(places, order.config, order.options, launches)
+
+
+def counted_facts(
+    places: Sequence[HostPlace], config: RunConfig, options: ValidateOptions, launches: Sequence[CaseRecords]
+) -> FleetFacts:
+    """Return what hosts told of themselves, which should be there, and how many GPUs each should have."""
     hosts = facts_by_host(launches)
-    on_cpu = order.config.distributed.device == "cpu"
     return FleetFacts(
         measures=(),
         hosts=hosts,
         hosts_there=hosts_there(places, launches),
-        expected_gpus=expected_gpus(places, order.options, hosts, on_cpu=on_cpu),
+        expected_gpus=_expected(places, options, hosts, on_cpu=config.distributed.device == "cpu"),
         launches=launches,
     )
 
@@ -64,12 +71,12 @@ def hosts_there(places: Sequence[HostPlace], launches: Sequence[CaseRecords]) ->
     return tuple(dict.fromkeys(place.name for place in places if place.name)) or begun_on(launches)
 
 
-def expected_gpus(
+def _expected(
     places: Sequence[HostPlace],
     options: ValidateOptions,
     hosts: Mapping[str, HostFacts],
     *,
-    on_cpu: bool = False,
+    on_cpu: bool,
 ) -> dict[str, ExpectedGpus]:
     """Return how many GPUs each host should have, where somebody says so: option, inventory, then grant.
 

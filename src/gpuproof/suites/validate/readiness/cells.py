@@ -21,7 +21,7 @@ from gpuproof.suites.validate.nodes.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.verdict.aspects import RATES, Cell, RequiredAspect, cells_of
+from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, cells_of
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
@@ -129,7 +129,7 @@ def _of(subjects: Sequence[str]) -> str:
     return "all" if names == ["whole"] else listed(names)
 
 
-def _shown_by(cells: Sequence[Cell]) -> str:
+def _shown_by(cells: Sequence[AspectCell]) -> str:
     """Write the coarsest resolution of each title, and what was agreed instead of one."""
     losses: dict[str, float] = {}
     for cell in cells:

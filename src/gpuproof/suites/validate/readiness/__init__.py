@@ -1,0 +1,1 @@
+"""What READY needs, which of it was shown, and how the rest is to be."""

@@ -1,0 +1,105 @@
+"""What did the monitor lose beside launches? Devices that went, drivers that hang, recordings cut short.
+
+In: the evidence of a run. Out: a doubt a host and kind of loss, each with the launches that it is of. Work on
+processors loses nothing by a GPU; what the driver told again before a window began was not lost to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.recording import RecordingData
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.readings import named_among
+from gpuproof.records.result import Doubt
+from gpuproof.records.run import Start
+from gpuproof.records.work.command import CommandEnded
+from gpuproof.records.work.sharing import DeviceTaken
+from gpuproof.verdict.doubts.base import suspect
+
+CODE: Final = "readings-lost"
+GONE: Final = ("lost", "hung", "unreadable", "not_answering")
+BACK: Final = ("recovered", "appeared")
+LATE_S: Final = 5.0
+"""A recording that ends so much before its launch's window, and two readings more, ended early."""
+
+
+def lost_readings(evidence: Evidence) -> list[Doubt]:
+    """Doubt the launches beside which readings were lost."""
+    losses: dict[tuple[str, str], list[str]] = {}
+    seen: dict[str, dict[str, str]] = {}
+    for launch in evidence.launches:
+        for host in (
+            {start.host: None for start in launch.of(Start)} if launch.case.monitor is not None else ()
+        ):
+            recording = evidence.recording(launch.case, host)
+            for loss in _losses(launch, host, recording, seen.setdefault(host, {})):
+                losses.setdefault((host, loss), []).append(launch.case.case_id)
+    return [_doubt(host, loss, cases) for (host, loss), cases in losses.items()]
+
+
+def _doubt(host: str, loss: str, cases: list[str]) -> Doubt:
+    more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+    return suspect(
+        CODE,
+        f"readings of {host} were lost beside {cases[0]}{more}: {loss}",
+        "Look at dmesg and gpuproof doctor; measure again once the driver answers",
+    )
+
+
+def _losses(
+    launch: CaseRecords, host: str, recording: RecordingData | MissingReadings, seen: dict[str, str]
+) -> Iterator[str]:
+    """Yield what was lost beside one launch; `seen` holds the devices of the host's recordings before it."""
+    if isinstance(recording, MissingReadings):
+        if seen:
+            yield recording.reason
+        return
+    begin_s, end_s = _span(launch, host, recording)
+    last_s = float(recording.time_s[-1]) if len(recording.time_s) else 0.0
+    if last_s + LATE_S + 2 * recording.recording.fast_interval_s < end_s:
+        yield "the recording ended early"
+    if launch.setups and all(setup.device.kind == "cpu" for setup in launch.setups):
+        return
+    present = {track.identity.uuid or str(track.identity.physical_index) for track in recording.devices}
+    missing = [name for uuid, name in seen.items() if uuid not in present]
+    absent = recording.recording.host_facts.get("vendors_absent", {})
+    if missing:
+        why = "".join(f"; {vendor}: {reason}" for vendor, reason in absent.items())
+        yield f"{len(missing)} devices that were read before were not there ({', '.join(missing)}{why})"
+    seen |= {t.identity.uuid or str(t.identity.physical_index): t.identity.name for t in recording.devices}
+    gone: dict[str, list[str]] = {}
+    for place in sorted(_own_devices(launch, recording)):
+        events = [e for e in recording.events if e.physical_index == place and e.event in (*GONE, *BACK)]
+        first = next(
+            (e for e in events if e.event in GONE and recording.seconds_in(e.monotonic_s) <= end_s), None
+        )
+        is_back = bool(events) and events[-1].event in BACK
+        if first is not None and not (is_back and recording.seconds_in(events[-1].monotonic_s) <= begin_s):
+            gone.setdefault(first.event, []).append(str(place))
+    for event, places in gone.items():
+        yield f"GPU {', '.join(places)} {event.replace('_', ' ')}"
+
+
+def _span(launch: CaseRecords, host: str, recording: RecordingData) -> tuple[float, float]:
+    """Return when the launch's work on a host began and ended, in seconds of the recording."""
+    spans = [(w.begin_monotonic_s, w.end_monotonic_s) for w in launch.windows if w.host == host]
+    spans += [(ended.begin_monotonic_s, ended.end_monotonic_s) for ended in launch.of(CommandEnded)]
+    if not spans:
+        return 0.0, 0.0
+    begins, ends = zip(*spans, strict=True)
+    return recording.seconds_in(min(begins)), recording.seconds_in(max(ends))
+
+
+def _own_devices(launch: CaseRecords, recording: RecordingData) -> set[int]:
+    """Name the devices of the launch by their physical index; where it does not say which, all of them."""
+    identities = [track.identity for track in recording.devices]
+    uuids = [setup.device.uuid for setup in launch.setups if setup.device.uuid is not None]
+    if uuids:
+        return {
+            identities[i].physical_index for i in named_among(uuids, [known.uuid for known in identities])
+        }
+    taken = {device.physical_index for device in launch.of(DeviceTaken)}
+    return taken or {int(known.physical_index) for known in identities}

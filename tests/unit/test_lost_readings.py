@@ -1,0 +1,112 @@
+"""What the monitor lost is a doubt of the launches that it stood beside, and of no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.records.case import MonitorSpec
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.readings import DriverEvent
+from gpuproof.records.run import Device
+from gpuproof.verdict.doubts.lost import lost_readings
+from recordings import MONOTONIC_S, header, identity, sample, write
+from records_by_hand import CPU, case, result, setup, start, window
+
+
+def launch(replicate: int = 0, *, device: Device | None = None, length_s: float = 20.0) -> CaseRecords:
+    """A launch whose window begins 5 s after its recording."""
+    begin_s = MONOTONIC_S + 5
+    measured = window(host="node7", begin_monotonic_s=begin_s, end_monotonic_s=begin_s + length_s)
+    built = [] if device is None else [setup(device=device)]
+    records = [replace(start(), host="node7"), *built, measured, result()]
+    monitored = replace(case(replicate=replicate), monitor=MonitorSpec(interval_s=1.0))
+    return CaseRecords(case=monitored, records=tuple(records))
+
+
+def recording(
+    folder: Path,
+    name: str,
+    *events: tuple[float, int, str],
+    devices: int = 2,
+    last_s: float = 30,
+    **facts: Any,
+) -> Path:
+    """Readings of some devices up to a time, with what their drivers announced."""
+    told = [
+        DriverEvent(monotonic_s=MONOTONIC_S + at_s, physical_index=place, event=event, code=None, message="m")
+        for at_s, place, event in events
+    ]
+    head = header([identity(place) for place in range(devices)], host_facts=facts)
+    values = {place: {"power_w": 100.0} for place in range(devices)}
+    samples = [sample(float(at_s), values) for at_s in range(int(last_s))]
+    return write(folder / name, [head, *samples, *told])
+
+
+def doubts(launches: Sequence[CaseRecords], paths: Sequence[Path | None]) -> list[str]:
+    at = {x.case.replicate: path for x, path in zip(launches, paths, strict=True)}
+    evidence = Evidence(
+        description={},
+        config=None,
+        launches=tuple(launches),
+        hosts=(),
+        recording_at=lambda case, _: at[case.replicate],
+        folder_of=lambda _: Path(),
+    )
+    return [doubt.reason for doubt in lost_readings(evidence)]
+
+
+@pytest.mark.parametrize(
+    ("events", "loss"),
+    [
+        ((), None),
+        (((8.0, 1, "lost"),), "GPU 1 lost"),
+        (((1.0, 0, "not_answering"), (1.0, 1, "not_answering")), "GPU 0, 1 not answering"),
+        (((1.0, 0, "not_answering"), (3.0, 0, "appeared")), None),  # it was there before the window began
+        (((1.0, 0, "hung"), (9.0, 0, "recovered")), "GPU 0 hung"),
+        (((28.0, 0, "lost"),), None),  # after the window
+    ],
+)
+def test_devices_that_went_are_named(
+    events: tuple[tuple[float, int, str], ...], loss: str | None, tmp_path: Path
+) -> None:
+    found = doubts([launch()], [recording(tmp_path, "a.jsonl", *events)])
+    assert found == ([] if loss is None else [f"readings of node7 were lost beside main: {loss}"])
+
+
+def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_path: Path) -> None:
+    first = recording(tmp_path, "a.jsonl")
+    absent = {"vendors_absent": {"nvidia": "the driver is gone"}}
+    later = [recording(tmp_path, f"{place}.jsonl", devices=0, **absent) for place in range(2)]
+    assert doubts([launch(0), launch(1), launch(2)], [first, *later]) == [
+        "readings of node7 were lost beside main and 1 more: 2 devices that were read before were not there "
+        "(Fake GPU 80, Fake GPU 80; nvidia: the driver is gone)"
+    ]
+    assert doubts([launch(0), launch(1)], [first, tmp_path / "none.jsonl"]) != []
+    assert doubts([launch(0), launch(1)], [later[0], later[1]]) == []  # a host without a GPU lost none
+
+
+def test_a_recording_that_ends_long_before_its_window_ended_early(tmp_path: Path) -> None:
+    paths = [recording(tmp_path, "short.jsonl", last_s=10), recording(tmp_path, "long.jsonl", last_s=22)]
+    assert doubts([launch(0), launch(1)], paths) == [
+        "readings of node7 were lost beside main: the recording ended early"
+    ]
+
+
+def test_work_on_processors_loses_nothing_by_a_gpu(tmp_path: Path) -> None:
+    path = recording(tmp_path, "a.jsonl", (8.0, 0, "lost"))
+    assert doubts([launch(device=CPU)], [path]) == []
+
+
+def test_of_a_launch_on_one_gpu_another_one_is_no_loss(tmp_path: Path) -> None:
+    of_first = Device(kind="cuda", index=0, name="Fake GPU 80", uuid="GPU-0000", memory_total_bytes=None)
+    path = recording(tmp_path, "a.jsonl", (8.0, 1, "lost"))
+    loaded: RecordingData = load_recording(path)
+    assert len(loaded.devices) == 2
+    assert doubts([launch(device=of_first)], [path]) == []
