@@ -47,6 +47,7 @@ EQUAL_RESULTS = RequiredAspect(aspect="right results", title="equal results", me
 ASPECTS: Mapping[str, Mapping[str, Any]] = {
     "gemm": {"aspect": "compute", "title": "a GPU", "measure": "throughput", "labels": {"stage": "gemm"}},
     "training": {"aspect": "right results", "each": "whole", "title": "finite losses", "measure": "launches"},
+    "links": {"aspect": "right results", "each": "link", "title": "right copies", "measure": "wrong values"},
 }
 """What READY needs of each stage."""
 NOTHING_WRONG = """
@@ -84,6 +85,15 @@ def judge_products(folder: Path, **fault: Any) -> Turned:
     return _validated(folder, fault, "--validate.stages=[gemm]", stage="gemm")
 
 
+def judge_copies(folder: Path, **fault: Any) -> Turned:
+    """Validate the copies between the host and a simulated device with a fault."""
+    link = {"min_bytes": "64K", "max_bytes": "64K", "host_memory": ["pinned"], "iterations": 10}
+    probes = json.dumps({"link": link})
+    return _validated(
+        folder, fault, "--validate.stages=[links]", f"--validate.probes={probes}", stage="links"
+    )
+
+
 def judge_training(folder: Path, *words: str, **fault: Any) -> Turned:
     """Validate training on a simulated device with a fault, or with other words of the command."""
     return _validated(folder, fault, "--validate.stages=[training]", *words, stage="training")
@@ -95,7 +105,8 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
         "gemm": floor("matrix products are fast", "gpu", "throughput", products, (_healthy(), "FLOP/s")),
         "training": KEEPS_ITS_PACE,
     }
-    write_text(folder / "rules.yaml", json.dumps({"rules": [rules[stage], NOBODY_LISTENS]}))
+    asked = [rules[stage]] if stage in rules else []
+    write_text(folder / "rules.yaml", json.dumps({"rules": [*asked, NOBODY_LISTENS]}))
     aspects = json.dumps([ASPECTS[stage]])
     command = (
         *(
