@@ -135,6 +135,7 @@ def who(result: Any) -> dict[str, str]:
     return {subject: why for subject, why in failed(result).items() if why.startswith("who slows")}
 
 
+@pytest.mark.promise("S3.16")
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
     with fleet.links[1].slowed_down("5mbit"):
         found = fleet.validate("slow")

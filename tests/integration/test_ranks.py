@@ -48,7 +48,7 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8")
+@pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8", "S3.10")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -222,7 +222,7 @@ def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_p
     assert "rank 2 did not hear within 30 s that it is over" in outputs[0][1]
 
 
-@pytest.mark.promise("S1.20")
+@pytest.mark.promise("S1.20", "S3.11")
 def test_with_the_variables_set_by_hand_and_nothing_shared(tmp_path: Path) -> None:
     port = free_port()
     folders = [tmp_path / "rank 0", tmp_path / "rank 1"]

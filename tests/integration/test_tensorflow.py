@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
 NO_GPU = clean_environment(CUDA_VISIBLE_DEVICES="")
 
 
+@pytest.mark.promise("S2.12")
 def test_one_process_on_two_logical_devices_writes_the_records_of_a_study(tmp_path: Path) -> None:
     assert subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 1
     result = gpuproof(

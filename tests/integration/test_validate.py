@@ -50,6 +50,7 @@ def statuses(result: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item["outcome"]["status"] for item in result["outcomes"]}
 
 
+@pytest.mark.promise("S3.1", "S3.20")
 def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(RULES)
     found = gpuproof(
@@ -106,6 +107,7 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
         (("--from", "nowhere"), "not a run directory"),
     ],
 )
+@pytest.mark.promise("S3.3")
 def test_what_cannot_be_asked_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("rules: []\n")
     found = gpuproof("validate", "--device", "cpu", "--nproc", "2", "--allow-cpu", *words, cwd=tmp_path)
