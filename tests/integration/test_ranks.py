@@ -190,7 +190,7 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     number: signal.Signals, reason: str, tmp_path: Path
 ) -> None:
     """It is the process of one launch that is lost, not the rank that starts one for each launch."""
-    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=5")
+    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=15")
     launches = tmp_path / "results/validate-quick/v/cases/collective-within"
 
     def measuring() -> bool:
@@ -209,13 +209,17 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     assert not own.is_running()
 
 
+COMES_WITHIN_S = 45
+"""What a healthy rank needs for its start is a tenth of it, and on a busy machine less than this."""
+
+
 def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_path: Path) -> None:
-    command = gpuproof_command(*validating(iterations=3), "--distributed.timeout_s=8")
+    command = gpuproof_command(*validating(iterations=3), f"--distributed.timeout_s={COMES_WITHIN_S}")
     with two_ranks(command, tmp_path, of=3) as ranks:
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
-    assert "rank 2 did not come to MASTER_ADDR within 8 s" in told["reason"]
+    assert f"rank 2 did not come to MASTER_ADDR within {COMES_WITHIN_S} s" in told["reason"]
     why = outputs[0][0].split("\nWhy\n")[1].split()
     assert "rank 2 did not come" in " ".join(why[:20]), "the cause stands first"
     assert [process.returncode for process in ranks] == [ExitCode.UNFIT_ENVIRONMENT, 0], outputs

@@ -19,8 +19,12 @@ NUM_FLEETS = 60
 @pytest.mark.parametrize(
     ("shape", "alike"),
     [
-        *(("normal", 0.0), ("t4", 0.0), ("slow tail", 0.0), ("wandering", 0.0), ("rounded", 0.0)),
-        *(("slow tail", 0.95),),
+        ("normal", 0.0),
+        *(
+            pytest.param(shape, 0.0, marks=pytest.mark.long)
+            for shape in ("t4", "slow tail", "wandering", "rounded")
+        ),
+        ("slow tail", 0.95),
     ],
 )
 def test_a_healthy_fleet_is_seldom_accused(shape: str, alike: float) -> None:
@@ -31,7 +35,7 @@ def test_a_healthy_fleet_is_seldom_accused(shape: str, alike: float) -> None:
     assert seen.advisory <= 9
 
 
-@pytest.mark.parametrize(("tests", "alike"), [(6, 0.95), (2, 0.0)])
+@pytest.mark.parametrize(("tests", "alike"), [(6, 0.95), pytest.param(2, 0.0, marks=pytest.mark.long)])
 def test_a_gpu_that_is_slow_in_two_tests_is_found_by_the_fleets_own_past(tests: int, alike: float) -> None:
     fleet = simulation.HealthyFleet(slow=0.05, slow_tests=tests, alike=alike, of_baseline=64)
 
@@ -46,6 +50,7 @@ def test_a_small_baseline_fails_a_slow_gpu_since_its_healthy_peers_tell_of_the_t
     assert seen.doubted >= NUM_FLEETS - 1
 
 
+@pytest.mark.long
 def test_peers_with_a_long_tail_are_seldom_said_to_stand_apart() -> None:
     """At a spread of 2 %, where no least difference helps; before, it was so in a fifth of fleets."""
     fleet = simulation.HealthyFleet(shape="longer tail", spread=0.02)
