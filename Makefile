@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 2 )); echo $$(( n < 4 ? n : 4 )))
 BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 PATHS ?= src tests
+# Where it could matter that `make test` forks commands from one process: with each started as a user starts it.
+BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py readme_commands.py data.py plugins.py \
+  pipeline.py monitor_exec.py monitor_view.py sampler_process.py working_directory.py lost_output.py)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 COSTS := startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h \
@@ -63,6 +66,7 @@ test-changed: $(VENV)/dev-ready ## the tests that import, directly or not, a fil
 
 test-long: $(VENV)/dev-ready $(TENSORFLOW)/ready ## what takes long by its nature (CONTRIBUTING.md says when)
 	$(BIN)/python -m pytest $(BESIDE) -m long tests
+	GPUPROOF_TESTS_START=exec $(BIN)/python -m pytest $(BESIDE) $(BY_REAL_STARTS)
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check src simulator tests benchmarks examples notebooks gpu_loadtest.py

@@ -1,9 +1,9 @@
-"""Print the tests that import, directly or through others, a file changed since main, and those of the architecture.
+"""Print the tests that import, directly or not, a file changed since main, and those of the architecture.
 
     python scripts/changed_tests.py [BASE]
 
-What is imported is read from the files, wherever in them it stands; what a test starts as a program is not seen.
-A changed file that is no module (a golden page, a recipe, the tests' settings) makes every test of its folder run.
+What is imported is read from the files, wherever in them it stands; what a test starts as a program is not
+seen. A changed file that is no module (a golden page, a conftest) makes every test of its folder run.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "promises.md"
 HEAD = """# What is promised, and which test shows it
 
 Rows are those of the requirements that gpuproof grew out of: S0 and R0 the load test, S1 the training
-benchmark, S4 and R4 the monitor. A row is **shown** where a test is marked with it, and shown in part where
+benchmark, S2 the study of one GPU against several, S3 the validation, S4 and R4 the monitor. A row is **shown** where a test is marked with it, and shown in part where
 it says what is left. What needs hardware that the tests do not have is shown on a processor or on stand-ins
 (README, "What it was tried on").
 `python scripts/write_promises.py` writes this page, from docs/promises.toml and the tests' own markers.

@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hanging
 import preloaded
-import pytest
 
 SECONDS = Path(__file__).with_name("seconds.json")
 Golden = Callable[[str, str], None]

@@ -1,4 +1,4 @@
-"""What is said of a wait that ended in vain: the stacks of what the test started, and the ends of its journals."""
+"""What is said of a wait that ended in vain: stacks of what the test started, and the ends of its journals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_in_vain(error: BaseException) -> bool:
 
 
 def what_hangs(folder: Path | None) -> str:
-    """Return the processes below this one, after asking each for its stacks, and the ends of the files in `folder`."""
+    """Ask the processes below this one for their stacks; return which they are, and the ends of files."""
     processes = psutil.Process().children(recursive=True)
     for process in processes:
         with suppress(psutil.Error, OSError):

@@ -1,11 +1,12 @@
-"""Commands of gpuproof forked from a process that has torch, instead of started: the same in a third of the time.
+"""Commands of gpuproof forked from a process that has torch, instead of started.
 
-A start of Python that ends in a step of training imports for three seconds of processor time, and hundreds of tests
-start one. `Forked` is a `subprocess.Popen` whose process, and every Python of gpuproof's or torch's that it starts, is
-forked from one server of this test process and is as good as new: its own arguments, environment, folder, files,
-signals, exit, and gpuproof imported afresh. What differs is that torch and other people's packages are there already.
-Whatever could tell is started as ever: another Python, a module of another name, variables that Python or a library
-reads at its start, a process with threads. With GPUPROOF_TESTS_START=exec all are: `make test-long` runs so.
+A start of Python that ends in a step of training imports for three seconds of processor time, and hundreds of
+tests start one. `Forked` is a `subprocess.Popen` whose process, and every Python of gpuproof's or torch's that
+it starts, is forked from one server of this test process and is as good as new: its own arguments, environment,
+folder, files, signals and exit, and gpuproof as it is after its imports. What differs is that torch and other
+people's packages are there already. Whatever could tell is started as ever: another Python, a module of another
+name, variables that Python or a library reads at its start, a process with threads. With
+GPUPROOF_TESTS_START=exec all are, and `make test-long` runs some so.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ class Fresh:
 
     modules: set[str]
     others_modules: set[str]
-    """Those that are not gpuproof's: what it keeps in its modules is not to go from one process to another."""
+    """Those that are not gpuproof's: what its modules hold is not to go from a process to one that it starts."""
     path: list[str]
     hooks: list[Any]
     filters: list[Any]
@@ -449,7 +450,7 @@ def _exit(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError):  # noqa: PERF203
             code = 120 if stream is sys.stdout else code
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)

@@ -12,7 +12,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.store.run import RunDirectory
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 TINY = (
     "--model.name=medium",

@@ -62,7 +62,7 @@ GRES = "NodeName=n[1-{num_nodes}] Name=gpu File=/dev/tty[0-7]\n"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin"
 """Where the daemons are looked for."""
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @dataclass(kw_only=True)

@@ -34,7 +34,7 @@ MaxStartups 200:30:400
 LogLevel ERROR
 SetEnv "HOME={folder}"
 """
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @dataclass(kw_only=True)

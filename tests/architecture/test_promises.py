@@ -30,7 +30,7 @@ def test_a_marker_names_a_row_and_a_row_without_a_test_says_why() -> None:
 
 def test_every_row_of_a_section_is_there() -> None:
     rows = tomllib.loads((ROOT / "docs" / "promises.toml").read_text(encoding="utf-8"))["rows"]
-    for section, last in (("S0", 36), ("S1", 27), ("S4", 17)):
+    for section, last in (("S0", 36), ("S1", 27), ("S2", 28), ("S3", 22), ("S4", 17)):
         assert {row for row in rows if row.startswith(f"{section}.")} == {
             f"{section}.{number}" for number in range(1, last + 1)
         }

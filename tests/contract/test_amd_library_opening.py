@@ -195,7 +195,7 @@ except library.DeviceError as error:
 def _opened_elsewhere(rocm: Path) -> str:
     env = {**os.environ, "ROCM_PATH": str(rocm), "ROCM_HOME": str(rocm)}
     done = subprocess.run(
-        [sys.executable, "-c", _OPEN], env=env, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _OPEN], env=env, capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stderr == ""
     return done.stdout

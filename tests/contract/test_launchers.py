@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.launchers.registry import LAUNCHERS, open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
+from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, Steps
 from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
@@ -67,9 +69,14 @@ class Launching:
             self.started.append(subprocess.Popen(join, env={**os.environ, **self.others}))
         return launched, folder
 
-    def written(self, folder: Path) -> Path:
-        """Return where the ranks of a case write while they run."""
-        return folder if self.pods is None else next(self.pods.glob("*/run/cases/main/0"), folder)
+    def records(self, folder: Path, kind: type[Any]) -> Sequence[Any]:
+        """Return what the ranks of a case have written so far, wherever that is while they run.
+
+        Of its spec nothing is read: into a pod it is copied while others look.
+        """
+        written = folder if self.pods is None else next(self.pods.glob("*/run/cases/main/0"), folder)
+        journals = [read_journal(path).records for path in written.glob("rank-*.jsonl")]
+        return [record for journal in journals for record in journal if isinstance(record, kind)]
 
 
 @contextmanager
@@ -195,7 +202,7 @@ def test_a_case_is_told_from_its_begin_to_its_last_file(launching: Launching) ->
 def test_the_end_of_a_case_gives_time_for_last_words(launching: Launching) -> None:
     launched, folder = launching.start(ENDLESS)
     launcher = launching.launcher
-    wait_until(launcher, "steps", lambda: read_case(launching.written(folder)).of(Steps))
+    wait_until(launcher, "steps", lambda: launching.records(folder, Steps))
     assert launched.status is None
     launched.end(10.0)
     wait_until(launcher, "the end", lambda: launched.is_over)

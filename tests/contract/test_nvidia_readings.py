@@ -209,7 +209,7 @@ print(json.dumps([fast.reading.values, fast.reading.throttle_reasons, *missing])
 
 def _run(script: str, env: dict[str, str]) -> Any:
     process = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], env=os.environ | env, capture_output=True, text=True, timeout=300
     )
     assert process.stderr == ""
     return json.loads(process.stdout)

@@ -43,7 +43,7 @@ def build(root: Path, *, without: str = "") -> Path:
     library.parent.mkdir()
     flags = ["-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
     flags += ["-Wno-format-truncation", "-Wl,-soname,libamd_smi.so", "-o", str(library)]
-    subprocess.run([compiler, *flags, str(SOURCE), str(stubs)], check=True, timeout=60)
+    subprocess.run([compiler, *flags, str(SOURCE), str(stubs)], check=True, timeout=300)
     return library
 
 

@@ -25,7 +25,7 @@ def build(directory: Path, *, old_driver: bool = False) -> Path:
     flags += ["-Wno-format-nonliteral", "-Wno-format-truncation", "-Wno-format-extra-args"]
     flags += ["-DOLD_DRIVER"] if old_driver else []
     command = [compiler, *flags, "-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(SOURCE)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=300)
     return library
 
 

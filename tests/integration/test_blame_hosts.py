@@ -135,6 +135,7 @@ def who(result: Any) -> dict[str, str]:
     return {subject: why for subject, why in failed(result).items() if why.startswith("who slows")}
 
 
+@pytest.mark.promise("S3.16")
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
     with fleet.links[1].slowed_down("5mbit"):
         found = fleet.validate("slow")
@@ -157,6 +158,7 @@ def test_a_link_that_loses_packets_is_named_with_its_direction(fleet: Fleet) -> 
     assert told == {"link/node0>node2": "FAIL", "host/node1": "PASS", "host/node2": "PASS"}, packets
 
 
+@pytest.mark.long
 def test_the_host_that_is_cut_off_in_the_middle_is_named(fleet: Fleet) -> None:
     try:
         found = fleet.validate("cut", *ALONE, meanwhile=fleet.links[2].cut)
@@ -165,7 +167,7 @@ def test_the_host_that_is_cut_off_in_the_middle_is_named(fleet: Fleet) -> None:
     assert "host/node2" in failed(found) or "node2" in job(found), (failed(found), job(found))
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signal.Signals) -> None:
     host = fleet.links[1]
 

@@ -29,12 +29,14 @@ def programs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.promise("S3.6")
 def test_the_dockerfile_has_no_findings() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     found = subprocess.run([linter, ENTRYPOINT.with_name("Dockerfile")], capture_output=True, text=True)
     assert (found.returncode, found.stdout) == (0, "")
 
 
+@pytest.mark.promise("S3.6")
 def test_the_apptainer_recipe_copies_what_is_there_and_its_scripts_are_shell() -> None:
     recipe = ENTRYPOINT.with_name("gpuproof.def").read_text()
     head, *sections = re.split(r"^%", recipe, flags=re.MULTILINE)
@@ -54,6 +56,7 @@ def start(programs: Path, *words: str, **variables: str) -> subprocess.Completed
     return subprocess.run(["bash", str(ENTRYPOINT), *words], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.promise("S3.7")
 def test_options_alone_validate_with_a_process_a_visible_gpu(programs: Path) -> None:
     assert start(programs, *MODEL).stdout == f"gpuproof validate --nproc=8 {' '.join(MODEL)}\n"
     assert start(programs).stdout == "gpuproof validate --nproc=8\n"
@@ -71,6 +74,7 @@ def test_options_alone_validate_with_a_process_a_visible_gpu(programs: Path) -> 
         ((), {**IN_SLURM, "SLURM_STEP_TASKS_PER_NODE": "4(x4)"}),
     ],
 )
+@pytest.mark.promise("S3.10")
 def test_gpus_that_would_be_left_unused_fail(
     programs: Path, words: tuple[str, ...], variables: dict[str, str]
 ) -> None:
@@ -79,6 +83,7 @@ def test_gpus_that_would_be_left_unused_fail(
     assert "GPUs" in ended.stderr
 
 
+@pytest.mark.promise("S3.8")
 def test_a_launcher_s_ranks_start_one_process_each(programs: Path) -> None:
     ranks = {"RANK": "3", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
     assert start(programs, *MODEL, **ranks).stdout == f"gpuproof validate {' '.join(MODEL)}\n"
@@ -87,6 +92,7 @@ def test_a_launcher_s_ranks_start_one_process_each(programs: Path) -> None:
     assert start(programs, RANK="3").returncode == 5
 
 
+@pytest.mark.promise("S3.8")
 def test_a_pod_that_does_not_know_its_rank_fails(programs: Path) -> None:
     inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     ended = start(programs, **inside)

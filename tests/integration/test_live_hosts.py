@@ -37,7 +37,7 @@ def live(folder: Path, *words: str, width: int = 100) -> subprocess.CompletedPro
     command = [sys.executable, "-m", "gpuproof", "monitor", "live", "--once", *words]
     environment = {**os.environ, "COLUMNS": str(width)}
     return subprocess.run(
-        command, cwd=folder, env=environment, text=True, capture_output=True, timeout=180, check=False
+        command, cwd=folder, env=environment, text=True, capture_output=True, timeout=300, check=False
     )
 
 

@@ -120,7 +120,7 @@ def test_the_script_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert shown.returncode == 0, shown.stderr
     assert "Run the twelve tests of the load suite" in shown.stdout

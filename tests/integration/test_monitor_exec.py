@@ -22,7 +22,7 @@ from gpuproof.records.run import PhaseName
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def environment(fake: str | None = "2") -> dict[str, str]:

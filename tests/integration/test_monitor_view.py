@@ -28,7 +28,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def monitor(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gpuproof", "monitor", *arguments]
-    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=120)
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=300)
 
 
 def recorded(path: Path, *, watts: float, gpus: int = 1) -> Path:
@@ -146,7 +146,7 @@ def test_a_mistake_is_one_paragraph_with_its_place(
 def test_what_the_sampler_refuses_is_a_mistake_of_the_user_to_serve_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gpuproof", "monitor", "serve", "--port=0", "--devices=7"]
     environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "2"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=300)
     assert done.returncode == 2
     assert done.stderr.endswith("gpuproof: --devices 7: this host has 2 GPU(s). Indices begin at 0.\n")
 
@@ -167,7 +167,7 @@ def test_serve_answers_until_it_is_told_to_stop_and_leaves_no_sampler(tmp_path: 
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=300)
     assert 'gpuproof_gpu_power_watts{host="' in text
     assert (process.returncode, output, errors) == (0, "", "")
 
@@ -214,7 +214,7 @@ def test_the_live_view_runs_in_a_terminal_and_q_ends_it(tmp_path: Path) -> None:
     seen = read_until(control, b"xid")
     os.write(control, b"q")
     seen += read_until(control, b"\x1b[?1049l")
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=300) == 0
     os.close(control)
     assert b"\x1b[?1049h" in seen  # on a screen of its own, given back at the end
     assert b"3 GPU(s)" in seen
@@ -248,7 +248,7 @@ def test_live_that_has_no_terminal_for_keys_says_so(tmp_path: Path) -> None:
         stdout=terminal,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=300,
         start_new_session=True,
     )
     os.close(terminal)
@@ -260,7 +260,7 @@ def test_live_that_has_no_terminal_for_keys_says_so(tmp_path: Path) -> None:
 def read_until(descriptor: int, expected: bytes) -> bytes:
     """Read what a terminal shows until it shows `expected`."""
     seen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while expected not in seen:
         assert time.monotonic() < deadline, seen[-2000:]
         if select.select([descriptor], [], [], 0.5)[0]:
@@ -279,7 +279,7 @@ def test_serve_writes_a_textfile_and_alerts_writes_its_files(tmp_path: Path) -> 
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "gpuproof: writing collector/gpuproof.prom\n")
     assert "gpuproof_sampler_up 0.0" in path.read_text(encoding="utf-8")
     refused = monitor("serve", "--textfile=collector", "--password-file=none", folder=tmp_path)

@@ -33,7 +33,7 @@ def test_the_archive_alone_records_a_command(archive: Path, tmp_path: Path) -> N
         env={"PATH": os.environ["PATH"], "GPUPROOF_FAKE_DEVICES": "1", "PYTHONNOUSERSITE": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 6, done.stderr
     assert done.stderr == f"gpuproof: readings are in {out}\n"

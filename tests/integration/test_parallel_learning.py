@@ -135,6 +135,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[dict[
 
 
 @pytest.mark.parametrize("name", POINTS)
+@pytest.mark.promise("S3.12")
 def test_losses_and_weights_are_those_of_one_rank_on_the_global_batch(
     name: str, learnt: Mapping[str, tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:

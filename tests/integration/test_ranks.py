@@ -48,7 +48,7 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8")
+@pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8", "S3.10")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -195,7 +195,7 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     number: signal.Signals, reason: str, verdict: str, code: int, tmp_path: Path
 ) -> None:
     """It is the process of one launch that is lost, not the rank that starts one for each launch."""
-    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=5")
+    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=15")
     launches = tmp_path / "results/validate-quick/v/cases/collective-within"
 
     def measuring() -> bool:
@@ -214,20 +214,24 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     assert not own.is_running()
 
 
+COMES_WITHIN_S = 45
+"""What a healthy rank needs for its start is a tenth of it, and on a busy machine less than this."""
+
+
 def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_path: Path) -> None:
-    command = gpuproof_command(*validating(iterations=3), "--distributed.timeout_s=8")
+    command = gpuproof_command(*validating(iterations=3), f"--distributed.timeout_s={COMES_WITHIN_S}")
     with two_ranks(command, tmp_path, of=3) as ranks:
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
-    assert "rank 2 did not come to MASTER_ADDR within 8 s" in told["reason"]
+    assert f"rank 2 did not come to MASTER_ADDR within {COMES_WITHIN_S} s" in told["reason"]
     why = outputs[0][0].split("\nWhy\n")[1].split()
     assert "rank 2 did not come" in " ".join(why[:20]), "the cause stands first"
     assert [process.returncode for process in ranks] == [ExitCode.UNFIT_ENVIRONMENT, 0], outputs
     assert "rank 2 did not hear within 30 s that it is over" in outputs[0][1]
 
 
-@pytest.mark.promise("S1.20")
+@pytest.mark.promise("S1.20", "S3.11")
 def test_with_the_variables_set_by_hand_and_nothing_shared(tmp_path: Path) -> None:
     port = free_port()
     folders = [tmp_path / "rank 0", tmp_path / "rank 1"]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
-from gpuproof.records.run import RankResult
+from gpuproof.records.run import RankResult, Steps
 from gpuproof.store.run import RunDirectory
 from integration.conftest import CommandLine, Fingerprint, Run, fingerprint
+from waiting import PATIENCE_S
 
-NUM_KILLS = 8
+NUM_KILLS, MOST_KILLS = 12, 100
 REPEATS = 3
 SEED = 20_261_120
 
@@ -44,6 +48,23 @@ def test_a_folder_without_a_run_is_named_as_what_it_is(a_run: Run) -> None:
     assert a_run.resume().returncode == 2
 
 
+@pytest.mark.parametrize("controller_only", [True, False])
+def test_a_command_that_is_killed_while_steps_run_is_finished_by_resume(
+    a_run: Run, *, controller_only: bool
+) -> None:
+    process = a_run.start("faulty", f"--run.repeats={REPEATS}", steps=20, step_s=0.02)
+    a_run.record(Steps, replicate=1)
+    kill(process, controller_only=controller_only)
+    assert process.wait(PATIENCE_S) == -signal.SIGKILL
+    done = unchanged_and_newly_done(a_run, {})
+    assert len(done) >= 1
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+    unchanged_and_newly_done(a_run, done)
+    check_finished(a_run)
+
+
+@pytest.mark.long
 def test_killed_at_many_random_moments(command_line: CommandLine) -> None:
     chance = random.Random(SEED)
     began_s = time.monotonic()
@@ -52,12 +73,12 @@ def test_killed_at_many_random_moments(command_line: CommandLine) -> None:
 
     num_kills = 0
     runs: list[Run] = []
-    while num_kills < NUM_KILLS:
+    while num_kills < NUM_KILLS or not any(run.attempts() for run in runs):  # until a kill hit a launch
         runs.append(run := tiny_run(command_line, f"killed{len(runs)}"))
         done: dict[Path, Fingerprint] = {}
         while True:
             process = start_or_resume(run)
-            moment_s = chance.uniform(0, 1.5 * launch_s) if num_kills < NUM_KILLS else None
+            moment_s = chance.uniform(0, 1.5 * launch_s) if num_kills < MOST_KILLS else None
             if not killed(process, run, moment_s, controller_only=num_kills % 2 == 0):
                 break
             num_kills += 1
@@ -65,7 +86,6 @@ def test_killed_at_many_random_moments(command_line: CommandLine) -> None:
         assert process.returncode == 0, process.communicate()
         unchanged_and_newly_done(run, done)
         check_finished(run)
-    assert sum(len(run.attempts()) for run in runs) > 0, "no kill hit a launch: the moments are too early"
 
 
 def start_or_resume(run: Run) -> subprocess.Popen[str]:
@@ -82,12 +102,18 @@ def killed(
     try:
         run.command_line.finish(process, timeout_s=moment_s)
     except subprocess.TimeoutExpired:
-        victims = [] if controller_only else psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-        for victim in victims:
-            victim.kill()
+        kill(process, controller_only=controller_only)
         return True
     return False
+
+
+def kill(process: subprocess.Popen[str], *, controller_only: bool) -> None:
+    """Kill a command, alone or with all that it started."""
+    victims = [] if controller_only else psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for victim in victims:
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
 
 
 def unchanged_and_newly_done(run: Run, done: dict[Path, Fingerprint]) -> dict[Path, Fingerprint]:

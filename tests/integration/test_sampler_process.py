@@ -22,7 +22,7 @@ from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import Counters, Recording, RecordingEnd, Sample
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def environment(fake: str) -> dict[str, str]:

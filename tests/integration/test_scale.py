@@ -13,6 +13,7 @@ from running import clean_environment, gpuproof
 NO_GPU = clean_environment(CUDA_VISIBLE_DEVICES="")
 
 
+@pytest.mark.promise("S2.1", "S2.2", "S2.8", "S2.9", "S2.17", "S2.18", "S2.19", "S2.24", "S2.28", "S3.13")
 def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) -> None:
     result = gpuproof(
         *("scale", "--device", "cpu", "--max-devices", "2", "--gpu-mode", "multi", "--scaling", "strong"),
@@ -65,6 +66,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     assert "Model too small (54,403 params): no" in result.stdout
 
 
+@pytest.mark.promise("S2.21", "S2.22")
 def test_without_gpus_several_are_refused_and_one_is_advised(tmp_path: Path) -> None:
     refused = gpuproof("scale", "--gpu-mode", "multi", cwd=tmp_path, environment=NO_GPU)
     assert refused.returncode == 5

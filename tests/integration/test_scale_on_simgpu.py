@@ -48,6 +48,7 @@ def study(folder: Path) -> dict[str, Any]:
     return {**files, "report": report, "page": result.stdout}
 
 
+@pytest.mark.promise("S2.3")
 def test_a_second_device_over_a_slow_link_is_measured_right_and_advised_against(tmp_path: Path) -> None:
     found = study(tmp_path)
     multi, single = found["multi"], found["single"]

@@ -17,6 +17,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.serving import Requests, ServingWindow
 from running import clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+from waiting import PATIENCE_S
 
 TINY = (
     "--model.name=medium",
@@ -170,11 +171,11 @@ def test_an_interrupted_window_leaves_no_generator_behind(tmp_path: Path) -> Non
     try:
         generator_pid = _generator_of(tmp_path)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == ExitCode.INTERRUPTED
+        assert process.wait(PATIENCE_S) == ExitCode.INTERRUPTED
     finally:
         process.kill()
         process.communicate()
-    assert _is_gone(generator_pid, within_s=20)
+    assert _is_gone(generator_pid, within_s=PATIENCE_S)
     records = only_case(run_directory(tmp_path, "s", "serving"))
     assert not records.of(RankResult)
     assert {failure.cause for failure in records.of(Failure)} == {"interrupted"}
@@ -191,7 +192,7 @@ def _is_gone(pid: int, *, within_s: float) -> bool:
 
 def _generator_of(cwd: Path) -> int:
     """Wait until the run in `cwd` has a generator; return its process."""
-    deadline_s = monotonic() + 60
+    deadline_s = monotonic() + PATIENCE_S
     while monotonic() < deadline_s:
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended meanwhile

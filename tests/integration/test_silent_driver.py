@@ -19,7 +19,7 @@ from gpuproof.worker.commands.probe import DRIVER_PATIENCE_S
 from gpuproof.worker.commands.sample import OPEN_PATIENCE_S, READY_AFTER_S
 
 GPUPROOF = [sys.executable, "-P", "-m", "gpuproof"]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -44,6 +44,7 @@ def python_of(folder: Path, host: Host, faults: Mapping[str, Any]) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_the_slow_and_the_wrong_device_are_named_and_the_healthy_pass(tmp_path: Path) -> None:
     with (
         hosts_on_a_switch(tmp_path / "hosts", num_hosts=2) as links,

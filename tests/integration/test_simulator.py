@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from running import TIMEOUT_S
 from simulating import needs_simulator, simulated
 
 pytestmark = needs_simulator
@@ -51,7 +52,7 @@ def found() -> Any:
         env=simulated(FAULTS, **DECLARED),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=TIMEOUT_S,
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""

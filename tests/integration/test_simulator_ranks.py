@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from running import TIMEOUT_S
 from simulating import needs_simulator, simulated
 
 pytestmark = needs_simulator
@@ -39,7 +40,7 @@ def ranks() -> Any:
         env=simulated({1: {"slower_percent": 30}}, **declared),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=TIMEOUT_S,
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

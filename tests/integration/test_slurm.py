@@ -14,6 +14,7 @@ import pytest
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure, Start
 from integration.conftest import CommandLine, Run
+from running import TIMEOUT_S
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from waiting import eventually
 
@@ -114,6 +115,7 @@ def visible_devices(run: Run, case: str) -> list[str]:
     return [str(known["environment"]["CUDA_VISIBLE_DEVICES"]) for known in facts]
 
 
+@pytest.mark.long
 def test_what_slurm_ends_is_named_and_goes_on_with_resume(cluster: SlurmWorld, a_run: Run) -> None:
     """A time limit, a preemption, a node that dies, a job that somebody cancels: waited for together."""
     limit = asked(a_run, "limit", time=1, exclude="n[2-4]")
@@ -156,6 +158,7 @@ def test_what_slurm_ends_is_named_and_goes_on_with_resume(cluster: SlurmWorld, a
     assert told(first).message.startswith("time limit: job")
 
 
+@pytest.mark.long
 def test_an_interrupted_run_leaves_no_job(cluster: SlurmWorld, a_run: Run) -> None:
     many = asked(a_run, "many", "--run.repeats=3", exclude="n[2-4]")
     process = many.run.start("faulty", *many.words, steps=12, fault="sleep")
@@ -171,6 +174,7 @@ def test_an_interrupted_run_leaves_no_job(cluster: SlurmWorld, a_run: Run) -> No
     assert "ended by SIGTERM" in {failure.message for failure in many.run.case().of(Failure)}
 
 
+@pytest.mark.long
 def test_a_job_that_a_killed_campaign_left_is_cancelled_when_it_is_resumed(
     cluster: SlurmWorld, a_run: Run
 ) -> None:
@@ -228,7 +232,7 @@ def test_inside_an_allocation_its_nodes_are_hosts_and_nothing_is_submitted(
         env=a_run.command_line.environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=TIMEOUT_S,
     )
     assert result.returncode == 0, (result.stderr, cluster.logs())
     assert hosts(a_run.case()) == {0: "n1", 1: "n2"}
@@ -246,7 +250,7 @@ def test_a_task_a_rank_of_the_users_own_srun(cluster: SlurmWorld, a_run: Run) ->
         env={**a_run.command_line.environment, **meeting},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=TIMEOUT_S,
     )
     assert result.returncode == 0, (result.stderr, cluster.logs())
     assert hosts(a_run.case()) == {0: "n1", 1: "n2"}

@@ -1,6 +1,6 @@
 """`gpuproof scale --framework tensorflow`: the node side as one file, under a Python that has no torch.
 
-`make test` makes that environment; it is of its own, since TensorFlow's needs are not to meet torch's.
+`make test-long` makes that environment; it is of its own, since TensorFlow's needs are not to meet torch's.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from gpuproof.store.run import RunDirectory
 from running import clean_environment, gpuproof
 
 PYTHON = Path(__file__).parents[2] / ".venv-tensorflow" / "bin" / "python"
-pytestmark = pytest.mark.skipif(
+installed = pytest.mark.skipif(
     not PYTHON.exists(), reason="no environment with TensorFlow: make .venv-tensorflow/ready"
 )
 NO_GPU = clean_environment(CUDA_VISIBLE_DEVICES="")
 
 
+@installed
+@pytest.mark.long
+@pytest.mark.promise("S2.12")
 def test_one_process_on_two_logical_devices_writes_the_records_of_a_study(tmp_path: Path) -> None:
     assert subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 1
     result = gpuproof(

@@ -51,6 +51,7 @@ def statuses(result: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item["outcome"]["status"] for item in result["outcomes"]}
 
 
+@pytest.mark.promise("S3.1", "S3.20")
 def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(RULES)
     found = gpuproof(
@@ -63,7 +64,7 @@ def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) 
     result = result_of(tmp_path)
     assert result["verdict"] == "NOT-READY"
     assert statuses(result)["expected hosts"] == "FAIL"
-    assert statuses(result)["it trains"] == "PASS"
+    assert statuses(result)["it trains"] == "PASS", result["outcomes"]
     tests = fromstring((tmp_path / "v.xml").read_text())
     assert int(tests.get("failures", "0")) >= 1
     assert (
@@ -107,6 +108,7 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
         (("--from", "nowhere"), "not a run directory"),
     ],
 )
+@pytest.mark.promise("S3.3")
 def test_what_cannot_be_asked_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("rules: []\n")
     found = gpuproof("validate", "--device", "cpu", "--nproc", "2", "--allow-cpu", *words, cwd=tmp_path)
@@ -141,15 +143,15 @@ rules:
   - name: it multiplies
     each: gpu
     measure: {name: throughput, labels: {workload: gemm, at_once: false}}
-    expect: {at_least: 0.5e+9, unit: FLOP/s}
+    expect: {at_least: 0.1e+9, unit: FLOP/s}
   - {check: xid, required: false}
 """
-"""Half of what the devices are declared to do, on which a product of 128 takes 4 ms."""
+"""Half of what the devices are declared to do: a product of 128 takes 21 ms, so that hosts stay ahead."""
 
 
 def products_of(folder: Path, faults: dict[int, dict[str, Any]]) -> dict[str, Any]:
     (folder / "rules.yaml").write_text(PRODUCTS)
-    environment = simulated(faults, devices=2, flops_per_s=1e9)
+    environment = simulated(faults, devices=2, flops_per_s=0.2e9)
     found = gpuproof("validate", *SHORT_PRODUCTS, cwd=folder, environment=environment)
     result = result_of(folder)
     assert found.returncode == result["exit_code"], found.stdout + found.stderr

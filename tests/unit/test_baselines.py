@@ -180,6 +180,7 @@ def call(*words: object) -> click.testing.Result:
     return click.testing.CliRunner().invoke(cli, [str(word) for word in words])
 
 
+@pytest.mark.promise("S3.18")
 def test_a_baseline_is_recorded_shown_and_used(tmp_path: Path) -> None:
     first = write_result(tmp_path, "r1", *VALUES)
     second = write_result(tmp_path, "r2", *(value * 1.001 for value in VALUES))

@@ -78,6 +78,7 @@ def story(extra: list[Any], *, ranks: int = 2) -> Story:
 TWO_RANKS = story([*apart(0), *apart(1)])
 
 
+@pytest.mark.promise("S2.3")
 def test_the_three_measures_are_apart() -> None:
     launches = [replace(TWO_RANKS, replicate=replicate).launch() for replicate in range(3)]
     found = communication_of(launches)
@@ -122,6 +123,7 @@ def phases(found: PhaseFigures | str) -> PhaseFigures:
     return found
 
 
+@pytest.mark.promise("S3.13")
 def test_phases_sum_to_the_step_and_the_residual_is_what_the_window_had_more() -> None:
     found = phases(phases_of([TWO_RANKS.launch()]))
     assert found.parts_s == pytest.approx(

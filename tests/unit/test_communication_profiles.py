@@ -19,6 +19,7 @@ from studies_by_hand import config
 KEY = "distributed.communication_profile"
 
 
+@pytest.mark.promise("S2.10")
 def test_each_profile_sets_its_variables_and_none_sets_none() -> None:
     assert set(PROFILES) == set(get_args(CommunicationProfile))
     environment = {"NCCL_SOCKET_IFNAME": "eth0"}

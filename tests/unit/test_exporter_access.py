@@ -125,10 +125,10 @@ def test_connections_are_few_and_end_however_slowly_their_clients_write(
     with ExitStack() as stack:
         held = []
         for _ in range(MOST_CONNECTIONS):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=300))
             client.sendall(b"GET /metr")
             held.append(client)
-        one_more = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        one_more = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=300))
         assert one_more.recv(1) == b""
         held.pop().shutdown(socket.SHUT_RDWR)  # a place is free again
         monkeypatch.setattr(plainly.server, "connection_s", 0.5)
@@ -139,7 +139,7 @@ def test_connections_are_few_and_end_however_slowly_their_clients_write(
 
 def dripping(port: int) -> bool | None:
     """Write a byte now and then; say whether that was ended, None where there was no place for it yet."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as client:
         try:
             for sent in range(600):
                 client.sendall(b"G")

@@ -53,7 +53,8 @@ def coverage(intervals: Sequence[object], truth: float) -> tuple[float, float]:
     return len(given) / len(intervals), sum(holds(found, truth) for found in given) / max(1, len(given))
 
 
-@pytest.mark.parametrize("launches", [3, 5, 10, 30])
+@pytest.mark.parametrize("launches", [3, 5, 10, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.promise("S2.4")
 def test_intervals_of_launches_cover_95_percent(launches: int) -> None:
     # Each launch is resampled by itself: thirty take 30 ms. The Monte Carlo error of 400 is 1.1 %.
     repetitions = REPETITIONS if launches < 30 else 400

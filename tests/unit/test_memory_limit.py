@@ -50,6 +50,7 @@ def reasons(accelerator: Accelerator, limit_bytes: int | None) -> dict[str, str]
     return {item.key: item.reason for item in found}
 
 
+@pytest.mark.promise("S2.11")
 def test_twelve_of_sixteen_gibibytes_are_three_quarters() -> None:
     device = Limited(16 * GIB)
     device.limit_memory(12 * GIB, DEVICE)

@@ -31,6 +31,7 @@ SPEC = NcclTestsSpec(
 )
 
 
+@pytest.mark.promise("S3.17")
 def test_a_whole_table_is_read() -> None:
     table = read_table(HEAD + ROWS + FOOT)
     assert table.is_complete

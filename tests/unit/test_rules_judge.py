@@ -438,7 +438,9 @@ def test_one_of_eight_peers_is_accused_where_no_tail_explains_it(last: float, st
     assert {each.status for each in found.values()} == {"PASS"}
 
 
-@pytest.mark.parametrize("num", [4, 6, 8, 16])
+@pytest.mark.parametrize(
+    "num", [4, pytest.param(6, marks=pytest.mark.long), 8, pytest.param(16, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("tails", ["normal", "t4"])
 def test_healthy_peers_are_seldom_accused_and_seldom_left_undecided(num: int, tails: str) -> None:
     """At the rates that a rule has by itself: 0.5 % and 4.5 %; the bound is that of 600 draws."""

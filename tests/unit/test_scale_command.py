@@ -44,6 +44,7 @@ def planned(words: str) -> tuple[Result, Counter[int]]:
         ("--model medium --batch-sizes 64 128 256 --runs 30", {1: 3 * 30}, "no - Model too small"),
     ],
 )
+@pytest.mark.promise("S2.16", "S2.20", "S2.22", "S2.25", "S2.28")
 def test_each_published_example_as_it_is_typed(
     words: str, launches: dict[int, int], decision: str | None
 ) -> None:

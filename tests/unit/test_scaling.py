@@ -46,6 +46,7 @@ TENSORFLOW = {
         (10_000_000, 64, "yes", "Large model (10,000,000 params) benefits"),
     ],
 )
+@pytest.mark.promise("S2.13", "S2.14")
 def test_the_rule_of_thumb_is_the_published_table(
     parameters: int, batch: int, advice: str, reason: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_the_rule_of_thumb_is_the_published_table(
     assert (found.advice, found.reason) == (advice, reason)
 
 
+@pytest.mark.promise("S2.13")
 def test_the_thresholds_of_a_recipe_count_before_anything_is_measured() -> None:
     assert advise_before(config(batch_sizes=[64])).reason == "Batch size 64 too small for medium model"
     lower = config(batch_sizes=[64], medium_model_max_params=1_500_000, large_model_min_params=2_000_000)
@@ -75,6 +77,7 @@ def test_each_batch_is_measured_on_one_device_once_and_by_both_laws_on_more() ->
     }
 
 
+@pytest.mark.promise("S2.12")
 def test_under_tensorflow_one_process_has_all_devices() -> None:
     of = RunConfig.model_validate(
         {**sections(num_devices=[1, 2], laws=["strong"]), "training": TENSORFLOW, "run": {"repeats": 1}}
@@ -89,6 +92,7 @@ def test_under_tensorflow_one_process_has_all_devices() -> None:
         assert work.training.framework.reduction == "hierarchical_copy"
 
 
+@pytest.mark.promise("S2.4", "S2.16")
 def test_launches_are_fresh_and_interleaved_replicate_by_replicate() -> None:
     cases = next_cases(config(laws=["strong"], batch_sizes=[16, 32, 64, 128]))
     replicates = [case.replicate for case in cases]
@@ -139,6 +143,7 @@ def test_numbers_of_devices_that_are_no_whole_hosts_are_refused(number: int) -> 
         SUITE.begin(config(num_devices=[1, number], batch_sizes=[48]), HOSTS)
 
 
+@pytest.mark.promise("S2.2", "S2.18", "S2.23")
 def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
     # 32 samples in 10 ms on one device, 2 × 16 in 6 ms on two: 3,200 and 5,333 samples/s, 1.667 times
     done = concluded(
@@ -178,6 +183,7 @@ def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
         ((0.002, 0.00201, 0.00199), "cannot tell: 2 devices cannot be 5.00 times as fast as one"),
     ],
 )
+@pytest.mark.promise("S2.4", "S2.23")
 def test_a_recommendation_is_given_only_where_the_interval_excludes_one(
     several: tuple[float, ...], says: str, tmp_path: Path
 ) -> None:

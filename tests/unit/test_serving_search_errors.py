@@ -31,10 +31,10 @@ def short_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "load", "least_inside"),
     [
         ("M/D/1", 0.7, 0.8),
-        ("M/D/1", 0.9, 0.8),
-        ("M/M/1", 0.95, 0.0),
+        pytest.param("M/D/1", 0.9, 0.8, marks=pytest.mark.long),
+        pytest.param("M/M/1", 0.95, 0.0, marks=pytest.mark.long),
         ("M/G/1 lognormal", 0.8, 0.0),
-        ("M/G/1 bimodal", 0.9, 0.0),
+        pytest.param("M/G/1 bimodal", 0.9, 0.0, marks=pytest.mark.long),
     ],
 )
 def test_whole_searches_rarely_confirm_a_rate_that_is_too_high(
@@ -78,7 +78,7 @@ def test_a_queue_that_grows_is_not_confirmed_however_loose_the_bound() -> None:
         assert found.reason is not None
 
 
-@pytest.mark.parametrize("name", ["stalls of 0.5 s", "slow start"])
+@pytest.mark.parametrize("name", [pytest.param("stalls of 0.5 s", marks=pytest.mark.long), "slow start"])
 def test_a_disturbed_server_is_not_confirmed_too_high(name: str) -> None:
     _, too_high = simulated.hostile_searches(name, number=8)
     assert too_high <= 1

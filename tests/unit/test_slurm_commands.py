@@ -230,7 +230,7 @@ def start_task(folder: str, *command: str) -> subprocess.Popen[str]:
 def test_a_task_fills_in_what_the_node_knows_and_nothing_else() -> None:
     said = ["$GPUPROOF_FOLDER", "$SLURM_NODEID", "$GPUPROOF_HOST", "$$HOME `x` \"'", "$GPUPROOF_PID"]
     task = start_task("/it's $HOME", "sh", "-c", 'printf "%s|" "$$@" >&2; exit 3', "sh", *said)
-    _, errors = task.communicate(timeout=120)
+    _, errors = task.communicate(timeout=300)
     assert errors == f"/it's $HOME|3|{socket.gethostname()}|$HOME `x` \"'|{task.pid}|"
     assert task.returncode == 3
 
@@ -240,6 +240,6 @@ def test_a_task_that_is_told_to_end_ends_what_it_started() -> None:
     assert task.stderr is not None
     assert task.stderr.readline() == "on\n"
     task.send_signal(signal.SIGTERM)
-    _, errors = task.communicate(timeout=120)
+    _, errors = task.communicate(timeout=300)
     assert errors.splitlines()[-1] == "bye"
     assert task.returncode == 4

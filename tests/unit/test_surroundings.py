@@ -56,6 +56,7 @@ BARE: tuple[str | None, ...] = (None, None, None)
         ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, BARE),
     ],
 )
+@pytest.mark.promise("S3.9")
 def test_ranks_come_from_the_first_launcher_that_has_them(
     environment: dict[str, str], expected: tuple[str | None, ...]
 ) -> None:

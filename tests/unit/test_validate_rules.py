@@ -50,6 +50,7 @@ def status(found: Concluded, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["validate", "validate-quick", "validate-burn-in", "validate-playbook"])
+@pytest.mark.promise("S3.15")
 def test_the_rules_of_each_recipe_can_judge(name: str) -> None:
     given = rules_of(read_options(load_config(name, []).config))
     names = [rule.name for rule in given.rules.rules]
@@ -61,6 +62,7 @@ def _times(measures: Sequence[Measure], factor: float) -> list[Measure]:
     return [replace(m, value=None if m.value is None else factor * m.value) for m in measures]
 
 
+@pytest.mark.promise("S3.18")
 def test_a_baseline_makes_a_run_ready_and_a_better_one_does_not(tmp_path: Path) -> None:
     run = run_of(tmp_path, [AS_BEFORE])
     without = conclude(run)

@@ -60,6 +60,7 @@ def test_every_device_alone_then_all_at_once_then_all_together() -> None:
     assert [case.placement.num_ranks for case in cases] == [1, 1, 2, 2, 1, 2, 2]
 
 
+@pytest.mark.promise("S3.16")
 def test_over_hosts_each_has_its_own_and_jobs_span_all() -> None:
     cases = [launch.case for launch in walk(recipe(), HOSTS)]
     spans = {case.case_id: case.placement for case in cases}
@@ -106,6 +107,7 @@ def test_a_queue_is_no_place_to_follow_up() -> None:
         SUITE.begin(recipe(), ())
 
 
+@pytest.mark.promise("S3.1", "S3.15")
 def test_ready_needs_all_of_it(tmp_path: Path) -> None:
     found = concluded(tmp_path)
     assert (found.result.verdict, found.result.exit_code) == ("READY", ExitCode.DONE), text_of(found)
@@ -316,6 +318,7 @@ def test_efficiency_by_contract(tmp_path: Path) -> None:
     assert outcome(more, "scaling efficiency").status == "SKIP"
 
 
+@pytest.mark.promise("S3.14", "S3.22")
 def test_the_json_of_s3_has_its_keys_and_no_others(tmp_path: Path) -> None:
     config = recipe()
     run = written(tmp_path, walk(config), config)

@@ -47,7 +47,7 @@ def work_of(name: str, image_size: int | None = None, num_classes: int | None = 
         ("vit_b_16", 86_567_656),
     ],
 )
-@pytest.mark.promise("R0.8")
+@pytest.mark.promise("R0.8", "S2.5", "S2.6", "S2.7", "S3.4")
 def test_parameter_counts(name: str, parameters: int) -> None:
     assert work_of(name).num_parameters == parameters
 
@@ -78,6 +78,7 @@ def test_convolutions_take_other_images() -> None:
     assert work_of("lenet5", 28, channels=3).num_parameters == 61_706 - (400 - 256) * 120 + 2 * 150
 
 
+@pytest.mark.promise("S2.7")
 def test_mlp_flops_by_hand() -> None:
     weights = 50 * 256 + 256 * 128 + 128 * 64 + 64 * 3
     work = work_of("medium")
