@@ -103,7 +103,7 @@ def judge_fleet(
 def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
     """Return the word before its cap, and what speaks against a better one: required checks first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
-    reasons = (reason for reason in readiness["reasons"] if reason != readiness["capped"])
+    reasons = (reason for reason in readiness["reasons"] if reason != readiness.get("capped"))
     return Turned(word=readiness["uncapped"], against=(*map(told_against, open_), *reasons, *notes))
 
 
