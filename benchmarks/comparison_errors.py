@@ -1,12 +1,12 @@
 """How often does a comparison call equal sides different, and find a change that is one? Simulated launches.
 
 Prints, first, of two sides of one session whose launches take no turns (points of a sweep; `gpuproof compare
-A B --between-sessions 0`): for launches of many shapes on both sides how often equal sides are called different
-(promised: at most 5 %), with the 95 % upper bound, and how often a true 2 % is shown, beside what the spread
-promises. Second, of the gate (`compare --ab --max-regression 0%`), a day being a whole comparison with its
-pilot, its plan and its confirmation: how often a regression is called where there is none (promised: a 95 %
-upper bound of 1 %), how often one of 3 % is found (promised: 95 %), and with how many pairs. Asserts nothing;
-the shapes are of launches, in logarithms, and of no device.
+A B --between-sessions 0`): for launches of many shapes on both sides how often equal sides are called
+different (promised: at most 5 %), with the 95 % upper bound, and how often a true 2 % is shown, beside what
+the spread promises. Second, of the gate (`compare --ab --max-regression 0%`), a day being a whole comparison
+with its pilot, its plan and its confirmation: how often a regression is called where there is none (promised:
+a 95 % upper bound of 1 %), how often one of 3 % is found (promised: 95 %), and with how many pairs. Asserts
+nothing; the shapes are of launches, in logarithms, and of no device.
 Usage: python benchmarks/comparison_errors.py [--quick]
 """
 

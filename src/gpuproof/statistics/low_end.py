@@ -78,7 +78,7 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
                 reason=f"too short: {values.size:,} values drift, or change so slowly that they hold too few "
                 f"independent pieces ({int(bend / 2)}; at least {FEWEST_PIECES} needed)"
             )
-        num_pieces = max(2, min(num_pieces, int(bend / 2)))
+        num_pieces = max(3, min(num_pieces, int(bend / 2)))
     lacking = 1.0
     if bend is not None:
         seen = 1 + steepness / (1 + (np.arange(1, num_pieces + 1) / bend) ** 2)
