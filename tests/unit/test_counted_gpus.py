@@ -16,6 +16,8 @@ from gpuproof.processes.granted import granted_gpus
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Setup
+from gpuproof.selftest.fleet import Fleet
+from gpuproof.selftest.judging import judge_fleet
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate.nodes.counted import subjects_there
 from gpuproof.suites.validate.nodes.gate import gate_code
@@ -183,3 +185,10 @@ def test_a_launch_that_left_no_figure_was_not_measured(tmp_path: Path) -> None:
     assert found.result.verdict == "INCONCLUSIVE"
     assert "without a record of what it measured" in text_of(found)
     assert any(isinstance(x, Setup) for x in walk(config)[0].records)
+
+
+def test_a_fleet_of_one_machine_under_three_names_is_not_ready(tmp_path: Path) -> None:
+    twin = judge_fleet(Fleet(), tmp_path / "three")
+    one = judge_fleet(Fleet(uuid="GPU-{index}a"), tmp_path / "one")
+    assert (twin.word, one.word) == ("READY", "INCONCLUSIVE")
+    assert any("node2, node3 have its GPU 0a, too" in reason for reason in one.against)

@@ -13,11 +13,12 @@ from gpuproof.suites.matrix.compare import (
     MatrixRanking,
     choose_metric,
     configurations,
+    memory_cost,
     pareto_front,
     rank_configurations,
     unlike_work,
 )
-from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.matrix.figures import Amount, CaseFigures, shown_memory
 
 
 def ranked(cases: list[CaseFigures], metric: str = "accuracy", better: Better = "higher") -> MatrixRanking:
@@ -103,3 +104,19 @@ def test_equal_configurations_are_rarely_called_best(quantum: float | None) -> N
         values = drawn if quantum is None else np.round(drawn / quantum) * quantum
         named += ranked(cases_of({f"c{k}": row.tolist() for k, row in enumerate(values)})).best is not None
     assert named <= 20
+
+
+def test_memory_of_devices_and_of_processes_are_never_in_one_column_or_front() -> None:
+    """The driver was lost after the first case: of the others only what their processes held is known."""
+    resident = Amount(basis="resident, process tree", peak_bytes=8.5 * 2**20)
+    first = replace(done_case("a", 1, accuracy=0.9, memory_bytes=189.0 * 2**30), resident=resident)
+    second = replace(done_case("b", 1, accuracy=0.8), resident=resident)
+    found = configurations([first, second], "accuracy", seed="seed")
+    assert [(one.memory_bytes, one.resident_bytes) for one in found] == [
+        (189.0 * 2**30, 8.5 * 2**20),
+        (None, 8.5 * 2**20),
+    ]
+    assert pareto_front(found, memory_cost(found), "higher") == ["a"]
+    assert memory_cost(found[1:])(found[1]) == 8.5 * 2**20  # where no device was read at all
+    shown = shown_memory([first, second])
+    assert [shown(case).basis for case in (first, second)] == ["process tree", ""]

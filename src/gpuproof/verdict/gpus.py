@@ -95,8 +95,8 @@ def gpus_by_host(facts: FleetFacts) -> dict[str, HostGpus]:
     """Return the GPUs of every host that should be there."""
     ran = ran_by_host(facts.launches)
     return {
-        host: _of_host(host, told, ran.get(host, {}), facts.expected_gpus.get(host))
-        for host, told in facts.all_hosts.items()
+        host: _of_host(host, reported, ran.get(host, {}), facts.expected_gpus.get(host))
+        for host, reported in facts.all_hosts.items()
     }
 
 
@@ -121,17 +121,18 @@ def ran_by_host(launches: Iterable[CaseRecords]) -> dict[str, dict[str, Device]]
 
 
 def _of_host(
-    host: str, told: HostFacts | None, ran: Mapping[str, Device], expected: ExpectedGpus | None
+    host: str, reported: HostFacts | None, ran: Mapping[str, Device], expected: ExpectedGpus | None
 ) -> HostGpus:
-    accelerators = (told or {}).get("accelerators") or {}
-    by_torch = gpu_subjects(host, told or {})
+    facts = reported or {}
+    accelerators = facts.get("accelerators") or {}
+    by_torch = gpu_subjects(host, facts)
     listed, divided = _listed(host, accelerators.get("devices") or (), by_torch, ran)
     numbered = [s for s, device in listed.items() if device.get("framework_index") is not None]
-    named = _num_named((told or {}).get("environment") or {})
+    named = _num_named(facts.get("environment") or {})
     is_narrowed = named is not None and expected is not None and expected.is_granted
     return HostGpus(
         host=host,
-        is_mute=told is None,
+        is_mute=reported is None,
         expected=expected,
         ran=ran,
         visible=tuple(dict.fromkeys([*by_torch, *numbered])),

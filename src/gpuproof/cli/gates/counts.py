@@ -64,7 +64,7 @@ def count_devices(python: str | None, device: str) -> int:
     from gpuproof.launchers.probe import probe
 
     facts = probe(python, words=["--device", device])
-    same = [found for found in facts["devices"] if device in ("auto", found.get("kind", device))]
+    same = [gpu for gpu in facts["devices"] if device in ("auto", gpu.get("kind", device))]
     if not same and (silent := facts["accelerators"]["silent"]):
         raise silent_driver([f"{each['vendor']} {each['pci_bus_id']}" for each in silent])
     return len(same)

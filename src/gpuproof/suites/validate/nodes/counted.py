@@ -104,11 +104,11 @@ def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
     """Judge of each host whether its GPUs are there and told apart, and whether each of them was tested."""
     gpus = gpus_by_host(facts_there(order, launches))
     doubled = doubled_uuids(gpus.values())
-    for host, found in gpus.items():
-        for outcome in _there(found, doubled.get(host, {})):
+    for host, of_host in gpus.items():
+        for outcome in _there(of_host, doubled.get(host, {})):
             yield Judged(name=THERE, outcome=outcome)
-        if not found.is_mute:
-            yield Judged(name=TESTED, outcome=_tested(found))
+        if not of_host.is_mute:
+            yield Judged(name=TESTED, outcome=_tested(of_host))
     for subject in unlisted_gpus(gpus.values()):
         yield Judged(name=THERE, outcome=not_told(subject, UNLISTED, LOOK))
 
