@@ -46,6 +46,8 @@ RECORD_OR_AGREE = (
     "Record a baseline on machines that are known to be good (gpuproof baseline record NAME RUN…, then "
     "--baseline NAME), or agree on figures (--write-rules FILE writes rules to fill in, then --rules FILE)"
 )
+TELLING = ("dtype", "operation", "case")
+"""Labels that tell cells of one title apart."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
 SHARPEN = (
     "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "
@@ -59,8 +61,9 @@ class RequiredAspect:
 
     aspect: Aspect
     """What it is about; how fine a rate has to be judged says `detects`."""
-    each: Literal["gpu", "host", "link", "whole", "any"] = "gpu"
-    """Of which subjects: each GPU, each host, each link within a host, all together, or of any one."""
+    each: Literal["gpu", "host", "link", "host_link", "device_link", "whole", "any"] = "gpu"
+    """Of which subjects: each GPU, each host, each link within a host, those between a GPU and its host, or
+    those between two GPUs, all together, or of any one."""
     needs: Literal["devices", "hosts"] | None = None
     """Only where a subject has several devices, or where there are several hosts."""
     title: str
@@ -99,6 +102,13 @@ class AspectCell:
     reason: str | None = None
     """Why it is not passed."""
     next_step: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The title, with what tells cells of one title apart."""
+        return ", ".join(
+            [self.title, *(str(self.labels[label]) for label in TELLING if label in self.labels)]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,11 +235,17 @@ def _by_figures(
         if outcome is None or closing is None or closing.is_contract
         else outcome.minimum_detectable,
         contract=_contract(closing),
-        decided_by=tuple(dict.fromkeys(item.name for item in failed)) if closing is None else (closing.name,),
+        decided_by=_deciding(row, failed, closing),
         records=_records([] if closing is None else [closing] if row.aspect in RATES else items),
         reason=reason,
         next_step=next_step,
     )
+
+
+def _deciding(row: RequiredAspect, failed: Sequence[Judged], closing: Judged | None) -> tuple[str, ...]:
+    if row.aspect not in RATES:
+        return (f"{row.measure} of {row.labels.get('stage', 'all')}",)
+    return tuple(dict.fromkeys(item.name for item in (*failed, *filter(None, (closing,)))))
 
 
 def _closing(row: RequiredAspect, items: Sequence[Judged], detects: float) -> Judged | None:

@@ -271,9 +271,7 @@ def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
     for cell in cells:
         if cell.standing == "undecided":
-            named = ", ".join(f"{name}={value}" for name, value in cell.labels.items() if name != "stage")
-            title = f"{cell.title} ({named})" if named else cell.title
-            alike.setdefault((title, cell.reason, cell.next_step), []).append(cell.subject)
+            alike.setdefault((cell.name, cell.reason, cell.next_step), []).append(cell.subject)
     for (title, reason, next_step), subjects in alike.items():
         yield _of_subjects(subjects, f"{title} is open: {reason}. {next_step}")
 

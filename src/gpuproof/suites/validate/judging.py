@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, SubjectKind, kind_of
+from gpuproof.records.outcome import Judged, Outcome, SubjectKind
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.base import read_places
 from gpuproof.suites.validate.hosts import facts_by_host
@@ -182,7 +183,7 @@ def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
     """Say why a rule of whatever was published has nothing to judge by: no figure of any device matches."""
     if rule.expected.key != PUBLISHED:
         return None
-    picked = (m for m in facts.measures if kind_of(m.subject) == rule.each and rule.measure.picks(m))
+    picked = filter(rule.speaks_of, facts.measures)
     first = None
     for measure in picked:
         reason = why_none_published(rule, measure, facts)
@@ -192,15 +193,17 @@ def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
     return first
 
 
-def _kinds_of(labels: Mapping[str, object], found: Sequence[StageResult]) -> set[SubjectKind]:
+def _kinds_of(
+    labels: Mapping[str, object], found: Sequence[StageResult]
+) -> set[SubjectKind | Literal["any"]]:
     """Return of what a stage has launches; devices are watched beside training, whatever it is of."""
-    kinds: set[SubjectKind] = set()
+    kinds: set[SubjectKind | Literal["any"]] = {"link"} if labels["stage"] == "links" else set()
     at_once = (True, False) if "at_once" not in labels else (labels["at_once"],)
     for case in (each.case for each in found if each.stage.name == labels["stage"]):
         if (case.ranks_per_host > 1) not in at_once:
             continue
         kinds.add("gpu" if case.is_of_one_device else "whole" if case.is_over_all else "host")
-        kinds |= {"gpu"} if case.of_model or case.is_of_each else set()
+        kinds |= {"any", "gpu"} if case.of_model or case.is_of_each else {"any"}
     return kinds
 
 

@@ -87,8 +87,15 @@ HARDWARE: tuple[RequiredAspect, ...] = (
     ),
     RequiredAspect(
         aspect="links",
-        each="link",
-        title="a link",
+        each="host_link",
+        title="a link to the host",
+        measure="link bandwidth",
+        labels={"stage": "links", "direction": "one_way", "host_memory": "pinned"},
+    ),
+    RequiredAspect(
+        aspect="links",
+        each="device_link",
+        title="a link between GPUs",
         measure="link bandwidth",
         labels={"stage": "links", "direction": "one_way"},
     ),
@@ -124,23 +131,18 @@ HARDWARE: tuple[RequiredAspect, ...] = (
     RequiredAspect(
         aspect="state",
         title="the state of a GPU",
-        checks=("ecc", "memory health", "pcie", "clock policy", "nvlink", "xid", "all ranks"),
+        checks=(
+            *("ecc", "memory health", "pcie", "clock policy", "nvlink", "xid", "all ranks"),
+            *("same memory size", "same power limit", "same application clock", "same ECC mode"),
+        ),
     ),
     RequiredAspect(
         aspect="state",
         each="host",
         title="the state of a host",
         checks=(
-            *(
-                "same driver",
-                "same torch",
-                "same CUDA",
-                "same NCCL",
-                "same memory size",
-                "same power limit",
-                "same application clock",
-            ),
-            *("same ECC mode", "infiniband", "network", "peer to peer", "backend", "clocks", "lost packets"),
+            *("same driver", "same torch", "same CUDA", "same NCCL", "infiniband", "network"),
+            *("peer to peer", "backend", "clocks", "lost packets"),
         ),
     ),
 )

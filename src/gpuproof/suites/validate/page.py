@@ -20,8 +20,6 @@ from gpuproof.verdict.rollup import Branch, Readiness, listed
 
 MOST_REASONS = 3
 """In the first lines; all are below."""
-TELLING = ("dtype", "operation", "case")
-"""Labels that tell cells of one title apart."""
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
@@ -74,22 +72,17 @@ def cells_table(cells: Sequence[AspectCell]) -> Table:
     """Lay out what READY needs: each aspect, whose it is, and what would have shown or how to judge it."""
     alike: dict[tuple[str, ...], list[AspectCell]] = {}
     for cell in cells:
-        alike.setdefault((cell.aspect, _what(cell), cell.standing, _how(cell)), []).append(cell)
+        alike.setdefault((cell.aspect, cell.name, cell.standing, _how(cell)), []).append(cell)
     return table(
         "What READY needs",
         list(alike.values()),
         Column.of("aspect", lambda row: row[0].aspect, align="left"),
-        Column.of("of", lambda row: _what(row[0]), align="left", folds=True),
+        Column.of("of", lambda row: row[0].name, align="left", folds=True),
         Column.of("subjects", _subjects, align="left", folds=True),
         Column.of("", lambda row: _standing(row[0].standing), align="left"),
         Column.of("would have shown", _resolutions),
         Column.of("by, or why not", lambda row: _how(row[0]), align="left", folds=True),
     )
-
-
-def _what(cell: AspectCell) -> str:
-    labels = ", ".join(str(cell.labels[name]) for name in TELLING if name in cell.labels)
-    return f"{cell.title}, {labels}" if labels else cell.title
 
 
 def _subjects(cells: Sequence[AspectCell]) -> str:

@@ -59,7 +59,7 @@ class _Standards:
     def matched(self, rule: Rule) -> list[Measure]:
         """Return the measures that a rule speaks of."""
         named = self.named.get(rule.measure.name, ())
-        return [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
+        return [measure for measure in named if rule.speaks_of(measure)]
 
 
 def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:

@@ -82,8 +82,8 @@ class RuleEntry(StrictModel):
     """What a report calls it."""
     required: bool = True
     """Whether READY needs it to pass."""
-    each: SubjectKind
-    """One measure for each of these subjects: gpu, host, link or whole (the run as a whole)."""
+    each: SubjectKind | Literal["any"]
+    """One measure for each of these subjects: gpu, host, link or whole (the run as a whole); any: for one."""
     measure: MeasureEntry
     """The measures that it judges."""
     expect: ExpectEntry

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.records.outcome import Actor, Basis, SubjectKind
+from gpuproof.records.outcome import Actor, Basis, SubjectKind, kind_of
 from gpuproof.records.result import Measure
 
 Form = Literal["at_least", "at_most", "reference", "baseline", "peers", "equal"]
@@ -60,7 +60,8 @@ class Rule:
     place: str
     """FILE:LINE."""
     is_required: bool
-    each: SubjectKind
+    each: SubjectKind | Literal["any"]
+    """Of which subjects one measure each is wanted; any: of one, whichever it is."""
     measure: MeasureMatch
     expected: Expected
     tolerance: float | None
@@ -71,6 +72,10 @@ class Rule:
     """Whether the number is a contract: it judges *at least X*, whatever a healthy machine could do."""
     basis: Basis | None = None
     """What it stands on where its form does not tell: that a pace is kept says nothing of speed."""
+
+    def speaks_of(self, measure: Measure) -> bool:
+        """Say whether a measure is one of those that it judges."""
+        return self.each in ("any", kind_of(measure.subject)) and self.measure.picks(measure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, cells_of
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
+FEW = 2
+"""Subjects that the first line names."""
 ALONE = "training-one"
 
 
@@ -86,12 +88,15 @@ def subjects_by_kind(there: Collection[str]) -> dict[str, list[str]]:
     """
     gpus = [subject for subject in there if kind_of(subject) == "gpu"]
     hosts = list(dict.fromkeys([subject.partition("/gpu/")[0] for subject in there]))
-    links: list[str] = []
+    to_host: list[str] = []
+    between: list[str] = []
     for host in hosts:
         of_host = [gpu for gpu in gpus if gpu.startswith(f"{host}/gpu/")]
         ends = [pair for gpu in of_host for pair in ((host, gpu), (gpu, host))]
-        links += [f"link/{begin}>{end}" for begin, end in (*ends, *permutations(of_host, 2))]
-    return {"gpu": gpus, "host": hosts, "link": links}
+        to_host += [f"link/{begin}>{end}" for begin, end in ends]
+        between += [f"link/{begin}>{end}" for begin, end in permutations(of_host, 2)]
+    links = {"host_link": to_host, "device_link": between, "link": [*to_host, *between]}
+    return {"gpu": gpus, "host": hosts, **links}
 
 
 def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
@@ -126,7 +131,7 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
 
 def _of(subjects: Sequence[str]) -> str:
     names = list(dict.fromkeys(subjects))
-    return "all" if names == ["whole"] else listed(names)
+    return "all" if names == ["whole"] else listed(names) if len(names) <= FEW else f"{len(names)} of them"
 
 
 def _shown_by(cells: Sequence[AspectCell]) -> str:

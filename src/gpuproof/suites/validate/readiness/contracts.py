@@ -6,7 +6,7 @@ and the file is refused, by its line, until it is filled in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
@@ -69,18 +69,13 @@ def _rule(cell: AspectCell, measures: Sequence[Measure], facts: FleetFacts) -> s
     )
     labels = ", ".join(f"{name}: {_plain(value)}" for name, value in cell.labels.items())
     return (
-        f"  - name: {cell.title}{_telling(cell.labels)}, agreed\n"
-        f"    each: {kind_of(first.subject)}\n"
+        f"  - name: {cell.name}, agreed\n"
+        f"    each: {'any' if cell.is_of_any else kind_of(first.subject)}\n"
         f"    measure: {{name: {first.name}, labels: {{{labels}}}}}\n"
-        f"    # measured: {ordered[0].value:.4g} to {ordered[-1].value:.4g} {first.unit}; {source}\n"
+        f"    # measured: {ordered[0].text} to {ordered[-1].text}; {source}\n"
         f"    expect: {{{better}: {number}, unit: {first.unit!r}}}\n"
         f"    contract: true\n"
     )
-
-
-def _telling(labels: Mapping[str, object]) -> str:
-    values = ", ".join(str(value) for name, value in labels.items() if name in ("dtype", "operation", "case"))
-    return f" ({values})" if values else ""
 
 
 def _plain(value: object) -> str:
