@@ -18,9 +18,8 @@ Three runs of one subject that repeats to 0.1 % resolve little; beside seven oth
 with what a day does (1 %) 8.4 %:
 
 >>> runs = {"monday": [999.0, 1000.0, 1001.0]}
->>> cases = ((1, 0.0), (8, 0.0), (8, 0.01))
->>> known = [repeatability_of([runs] * num, day=day) for num, day in cases]
->>> [round(past_of_subject(runs, of_case).detectable(1e-5), 3) for of_case in known]
+>>> cases = [repeatability_of([runs] * num, day=day) for num, day in ((1, 0.0), (8, 0.0), (8, 0.01))]
+>>> [round(past_of_subject(runs, of_case).detectable(1e-5), 3) for of_case in cases]
 [0.26, 0.009, 0.084]
 """
 
@@ -222,15 +221,15 @@ def _least(subjects: Sequence[Mapping[str, Sequence[float]]], day: float) -> flo
     return day * abs(fmean(fmean(runs) for sessions in subjects for runs in sessions.values()))
 
 
-def past_of_subject(sessions: Mapping[str, Sequence[float]], known: Repeatability) -> Prediction:
+def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> Prediction:
     """Return what a subject's own past, given by session, lets expect."""
     num = len(sessions)
     of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
     return Prediction(
         centre=fmean(fmean(runs) for runs in sessions.values()),
-        day=known.day * sqrt(1 + 1 / num),
-        chance=known.within * sqrt(1 + of_runs),
-        degrees=known.degrees,
+        day=repeats.day * sqrt(1 + 1 / num),
+        chance=repeats.within * sqrt(1 + of_runs),
+        degrees=repeats.degrees,
     )
 
 
