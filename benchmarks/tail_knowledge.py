@@ -27,7 +27,7 @@ from gpuproof.statistics.prediction import (
     NORMAL_KURTOSIS,
     PER_KURTOSIS,
     PER_SKEWNESS,
-    Prediction,
+    HealthyFigure,
     tail_factor,
 )
 from rules_on_fleets import drawn
@@ -71,7 +71,7 @@ class Suspects:
         """Return how often our limit names them."""
         factor = tail_factor(self.num_others, 0.0)
         limits = [
-            Prediction(
+            HealthyFigure(
                 centre=0.0,
                 day=0.0,
                 chance=(1 + 1 / self.num_others) ** 0.5,

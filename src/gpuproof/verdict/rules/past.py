@@ -16,7 +16,7 @@ from typing import Literal
 
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import Prediction, Repeatability, past_of_fleet, past_of_subject
+from gpuproof.statistics.prediction import HealthyFigure, Repeatability, past_of_fleet, past_of_subject
 from gpuproof.verdict.baseline import (
     Baseline,
     BaselineEntry,
@@ -44,12 +44,12 @@ class EntryPast:
     """What one entry of a baseline lets expect."""
 
     entry: BaselineEntry
-    of_subjects: Mapping[str, tuple[Prediction, str]]
+    of_subjects: Mapping[str, tuple[HealthyFigure, str]]
     """By identity; with how many runs it rests on, in words."""
-    of_fleet: Prediction | None
+    of_fleet: HealthyFigure | None
     """None where subjects are too few."""
 
-    def limits(self, subject: str, error_rate: float) -> Iterator[tuple[Prediction, float, str]]:
+    def limits(self, subject: str, error_rate: float) -> Iterator[tuple[HealthyFigure, float, str]]:
         """Yield what a figure of a subject is held against, at which error rate, in words."""
         past = self.of_subjects.get(identity_of(subject))
         if past is not None:
@@ -173,7 +173,7 @@ def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outc
     return replace(outcome, minimum_detectable=_detectable(limit, expected))
 
 
-def _detectable(limit: Limit, expected: Prediction | None) -> float | None:
+def _detectable(limit: Limit, expected: HealthyFigure | None) -> float | None:
     """Return the smallest loss of a healthy subject that a limit fails in 95 % of cases, as a share."""
     if expected is None or not expected.centre:
         return None
