@@ -1,4 +1,4 @@
-"""How low may one more figure of a healthy subject be, after those that a baseline holds? HealthyFigure limits.
+"""How low may one more figure of a healthy subject be, after those of a baseline? Prediction limits.
 
 A subject's own past: its next figure is off the mean of its earlier ones by what sessions differ (`day`,
 normal) and by what runs of one session differ (`within`, Student's t with the degrees of freedom that all
