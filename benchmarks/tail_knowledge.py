@@ -1,13 +1,15 @@
 """How often could any rule name a slow GPU or host among its peers, where healthy ones may have a long tail?
 
-n GPUs, or hosts by the mean of their GPUs, are held against each other by one figure each; one of them is slow
-by so many standard deviations: 10 are 5 % at a spread of 0.5 %, in one test or in tests that are alike, 24.5 the
-same in the mean over six tests that have nothing in common, 69 of a host's eight GPUs that share nothing.
-The frontier: a rule sees how many standard deviations the lowest figure is under the mean of the others, and
-their L-skewness. Among all that accuse in at most this share of healthy fleets, whether these are of Student's
-t (4 degrees of freedom), exponential or log-normal (sigma 0.8), and fail also who is farther off, the one that
-names the slow one most often is a linear program over the cells of a table. Ours (`statistics/low_outliers.py`)
-sees L-kurtosis, too; its share of alarms is that of the worst of these shapes, normal included.
+n GPUs, or hosts by the mean of their GPUs, are held against each other by one figure each; one of them is
+slow by so many standard deviations: 10 are 5 % at a spread of 0.5 %, in one test or in tests that are
+alike, 24.5 the same in the mean over six tests that have nothing in common, 69 of a host's eight GPUs that
+share nothing.
+The frontier: a rule sees how many standard deviations the lowest figure is under the mean of the others,
+and their L-skewness. Among all that accuse in at most this share of healthy fleets, whether these are of
+Student's t (4 degrees of freedom), exponential or log-normal (sigma 0.8), and fail also who is farther off,
+the one that names the slow one most often is a linear program over the cells of a table. Ours
+(`statistics/low_outliers.py`) sees L-kurtosis, too; its share of alarms is that of the worst of these
+shapes, normal included.
 Prints the shares; asserts nothing. Promise: ours names in at least 0.9 × the frontier at our share of alarms,
 which is at most 0.5 %.
 Usage: python benchmarks/tail_knowledge.py [DRAWS]; 60,000 take about three minutes.
@@ -27,7 +29,7 @@ from gpuproof.statistics.prediction import (
     NORMAL_KURTOSIS,
     PER_KURTOSIS,
     PER_SKEWNESS,
-    Prediction,
+    HealthyFigure,
     tail_factor,
 )
 from rules_on_fleets import drawn
@@ -71,7 +73,7 @@ class Suspects:
         """Return how often our limit names them."""
         factor = tail_factor(self.num_others, 0.0)
         limits = [
-            Prediction(
+            HealthyFigure(
                 centre=0.0,
                 day=0.0,
                 chance=(1 + 1 / self.num_others) ** 0.5,

@@ -109,13 +109,13 @@ def test_what_was_not_measured_is_in_no_baseline() -> None:
 
 
 def test_a_day_is_one_session_and_its_effect_is_pooled_with_the_default() -> None:
-    """By hand: days 2 apart scatter by 2 (variance), 0.25 of it by runs; 6 parts are the assumed 1 %."""
+    """By hand: days 2 apart scatter by 2 (variance), 0.25 of it by runs; 10 parts are the assumed 1 %."""
     known = repeatability_of([{"mon": [98.5, 99.5], "tue": [100.5, 101.5]}], day=0.01)
 
     assert known is not None
     assert known.degrees == 2
     assert known.within == pytest.approx(0.5**0.5)
-    assert known.day == pytest.approx(((6 * 1 + 1 * (2 - 0.25)) / 7) ** 0.5)
+    assert known.day == pytest.approx(((10 * 1 + 1 * (2 - 0.25)) / 11) ** 0.5)
     assert repeatability_of([{"mon": [99.0]}, {"tue": [101.0]}], day=0.01) is None
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import fmean
 
-from gpuproof.statistics.prediction import Prediction, tail_factor, tail_weight
+from gpuproof.statistics.prediction import HealthyFigure, tail_factor, tail_weight
 
 LEAST_FIGURES = 5
 """Under five the others are too few to show how they scatter."""
@@ -58,10 +58,10 @@ def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: 
     return LowOutliers(places=tuple(order[:num_out]), reach=reach, detectable=reach + rest.noise)
 
 
-def _of_others(figures: Sequence[float], least_scatter: float) -> Prediction:
+def _of_others(figures: Sequence[float], least_scatter: float) -> HealthyFigure:
     num, mean = len(figures), fmean(figures)
     scatter = sqrt(sum((figure - mean) ** 2 for figure in figures) / (num - 1))
-    return Prediction(
+    return HealthyFigure(
         centre=mean,
         day=0.0,
         chance=max(scatter, least_scatter) * sqrt(1 + 1 / num),

@@ -1,4 +1,4 @@
-"""How low may one more figure of a healthy subject be, after those that a baseline holds? Prediction limits.
+"""How low may one more figure of a healthy subject be, after those of a baseline? Prediction limits.
 
 A subject's own past: its next figure is off the mean of its earlier ones by what sessions differ (`day`,
 normal) and by what runs of one session differ (`within`, Student's t with the degrees of freedom that all
@@ -18,9 +18,8 @@ Three runs of one subject that repeats to 0.1 % resolve little; beside seven oth
 with what a day does (1 %) 8.4 %:
 
 >>> runs = {"monday": [999.0, 1000.0, 1001.0]}
->>> cases = ((1, 0.0), (8, 0.0), (8, 0.01))
->>> known = [repeatability_of([runs] * num, day=day) for num, day in cases]
->>> [round(past_of_subject(runs, of_case).detectable(1e-5), 3) for of_case in known]
+>>> cases = [repeatability_of([runs] * num, day=day) for num, day in ((1, 0.0), (8, 0.0), (8, 0.01))]
+>>> [round(past_of_subject(runs, of_case).detectable(1e-5), 3) for of_case in cases]
 [0.26, 0.009, 0.084]
 """
 
@@ -49,8 +48,8 @@ KNOWN_SHAPE, UNKNOWN_SHAPE, MOST_UNKNOWN = 0.4, 22.0, 3.05
 DAY_EFFECT = 0.01
 """Standard deviation between sessions, relative, where a baseline does not show it: finished runs of two days
 differed by so much on quiet machines."""
-DAY_DEGREES = 6
-"""How many sessions' worth of evidence that default is: seven days of a baseline count as much."""
+DAY_DEGREES = 10
+"""How many sessions' worth of evidence that default is: eleven days of a baseline count as much."""
 LEAST_DAY_EFFECT = 0.005
 """However alike the days of a baseline were: a driver, a neighbour or the room may change on the next."""
 IN_MOST_CASES = 0.05
@@ -84,7 +83,7 @@ class Repeatability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class HealthyFigure:
     """What a healthy subject's next figure is expected to be, in another session."""
 
     centre: float
@@ -222,24 +221,24 @@ def _least(subjects: Sequence[Mapping[str, Sequence[float]]], day: float) -> flo
     return day * abs(fmean(fmean(runs) for sessions in subjects for runs in sessions.values()))
 
 
-def past_of_subject(sessions: Mapping[str, Sequence[float]], known: Repeatability) -> Prediction:
+def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyFigure:
     """Return what a subject's own past, given by session, lets expect."""
     num = len(sessions)
     of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
-    return Prediction(
+    return HealthyFigure(
         centre=fmean(fmean(runs) for runs in sessions.values()),
-        day=known.day * sqrt(1 + 1 / num),
-        chance=known.within * sqrt(1 + of_runs),
-        degrees=known.degrees,
+        day=repeats.day * sqrt(1 + 1 / num),
+        chance=repeats.within * sqrt(1 + of_runs),
+        degrees=repeats.degrees,
     )
 
 
-def past_of_fleet(spread: HealthySpread, *, day: float) -> Prediction:
+def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyFigure:
     """Return what a fleet's figures let expect of one more subject.
 
     `day` is by how much sessions differ, in the unit of the figures.
     """
-    return Prediction(
+    return HealthyFigure(
         centre=spread.centre,
         day=day * sqrt(2),
         chance=spread.deviation * sqrt(1 + 1 / spread.num_subjects),

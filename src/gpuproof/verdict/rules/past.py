@@ -16,7 +16,7 @@ from typing import Literal
 
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import Prediction, Repeatability, past_of_fleet, past_of_subject
+from gpuproof.statistics.prediction import HealthyFigure, Repeatability, past_of_fleet, past_of_subject
 from gpuproof.verdict.baseline import (
     Baseline,
     BaselineEntry,
@@ -44,19 +44,19 @@ class EntryPast:
     """What one entry of a baseline lets expect."""
 
     entry: BaselineEntry
-    of_subjects: Mapping[str, tuple[Prediction, str]]
+    of_subjects: Mapping[str, tuple[HealthyFigure, str]]
     """By identity; with how many runs it rests on, in words."""
-    of_fleet: Prediction | None
+    of_fleet: HealthyFigure | None
     """None where subjects are too few."""
 
-    def limits(self, subject: str, error_rate: float) -> Iterator[tuple[Prediction, float, str]]:
+    def limits(self, subject: str, error_rate: float) -> Iterator[tuple[HealthyFigure, float, str]]:
         """Yield what a figure of a subject is held against, at which error rate, in words."""
-        own = self.of_subjects.get(identity_of(subject))
-        if own is not None:
-            yield own[0], error_rate * (1 - FLEET_SHARE), own[1]
+        past = self.of_subjects.get(identity_of(subject))
+        if past is not None:
+            yield past[0], error_rate * (1 - FLEET_SHARE), past[1]
         if self.of_fleet is not None:
-            how = "the fleet's spread" if own is not None else f"the fleet's spread; {NO_PAST}"
-            yield self.of_fleet, error_rate * (FLEET_SHARE if own is not None else 1), how
+            how = "the fleet's spread" if past is not None else f"the fleet's spread; {NO_PAST}"
+            yield self.of_fleet, error_rate * (FLEET_SHARE if past is not None else 1), how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +92,17 @@ def _pasts(baseline: Baseline) -> dict[EntryKey, EntryPast]:
 
 
 def _past_of_entry(entry: BaselineEntry, day_effect: float) -> EntryPast:
-    sessions, spread, known = entry.sessions(), entry.spread(), entry.repeatability(day=day_effect)
-    day = day_effect * abs(entry.centre) if known is None else known.day
-    own = {} if known is None else {name: past_of_subject(days, known) for name, days in sessions.items()}
-    return EntryPast(
-        entry=entry,
-        of_subjects={name: (past, _own_words(sessions[name])) for name, past in own.items()},
-        of_fleet=None if spread is None else past_of_fleet(spread, day=day),
-    )
+    sessions, spread = entry.sessions(), entry.spread()
+    repeats = entry.repeatability(day=day_effect)
+    if repeats is None:
+        of_subjects, day = {}, day_effect * abs(entry.centre)
+    else:
+        day = repeats.day
+        of_subjects = {
+            name: (past_of_subject(days, repeats), _own_words(days)) for name, days in sessions.items()
+        }
+    of_fleet = None if spread is None else past_of_fleet(spread, day=day)
+    return EntryPast(entry=entry, of_subjects=of_subjects, of_fleet=of_fleet)
 
 
 def _own_words(sessions: Mapping[str, Sequence[float]]) -> str:
@@ -138,10 +141,10 @@ def _why_not(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str
     if of_entry is None or of_entry.entry.unit != measure.unit:
         return f"the baseline {name} has no figure of this work in {measure.unit}"
     if is_by_spread(rule) and not any(of_entry.limits(measure.subject, past.error_rate)):
-        known = of_entry.entry.sessions()
-        if identity_of(measure.subject) in known:
+        subjects = of_entry.entry.sessions()
+        if identity_of(measure.subject) in subjects:
             return f"the baseline {name} has one run of it: record more, to know how it repeats"
-        return f"the baseline {name} has no past of it, and figures of {len(known)} others: too few"
+        return f"the baseline {name} has no past of it, and figures of {len(subjects)} others: too few"
     return None
 
 
@@ -170,7 +173,7 @@ def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outc
     return replace(outcome, minimum_detectable=_detectable(limit, expected))
 
 
-def _detectable(limit: Limit, expected: Prediction | None) -> float | None:
+def _detectable(limit: Limit, expected: HealthyFigure | None) -> float | None:
     """Return the smallest loss of a healthy subject that a limit fails in 95 % of cases, as a share."""
     if expected is None or not expected.centre:
         return None
@@ -211,10 +214,10 @@ MOST_DAYS, MOST_RUNS = 5, 12
 
 def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
     """Return the entry that resolves least, by its subjects' own past; None where every centre is 0."""
-    each = BASELINE_SHARE * REQUIRED_ERROR_RATE * (1 - FLEET_SHARE)
-    each /= max(1, sum(len(entry.sessions()) for entry in baseline.entries))
+    of_figure = BASELINE_SHARE * REQUIRED_ERROR_RATE * (1 - FLEET_SHARE)
+    of_figure /= max(1, sum(len(entry.sessions()) for entry in baseline.entries))
     resolutions = [
-        _resolution(entry, entry.repeatability(day=baseline.day_effect), each, wanted)
+        _resolution(entry, entry.repeatability(day=baseline.day_effect), of_figure, wanted)
         for entry in baseline.entries
         if entry.centre
     ]
@@ -222,20 +225,20 @@ def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
 
 
 def _resolution(
-    entry: BaselineEntry, known: Repeatability | None, error_rate: float, wanted: float
+    entry: BaselineEntry, repeats: Repeatability | None, error_rate: float, wanted: float
 ) -> Resolution:
     """Return what an entry resolves, and what would do, should further runs repeat as the present ones."""
-    if known is None:
+    if repeats is None:
         return Resolution(entry=entry, detectable=None, planned=None)
     subjects = entry.sessions().values()
     planned = []
     for days, runs in product(range(1, MOST_DAYS + 1), range(2, MOST_RUNS + 1)):
-        better = replace(known, degrees=len(subjects) * days * (runs - 1))
+        better = replace(repeats, degrees=len(subjects) * days * (runs - 1))
         past = past_of_subject({str(day): [entry.centre] * runs for day in range(days)}, better)
         if (past.detectable(error_rate) or 0.0) <= wanted:
             planned.append((days * runs, days))
     return Resolution(
         entry=entry,
-        detectable=max(past_of_subject(days, known).detectable(error_rate) or 0.0 for days in subjects),
+        detectable=max(past_of_subject(days, repeats).detectable(error_rate) or 0.0 for days in subjects),
         planned=min(planned, default=None),
     )

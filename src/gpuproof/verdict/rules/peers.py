@@ -78,9 +78,9 @@ def peer_groups(
         kind = kind_of(measure.subject)
         works = families.setdefault((kind, device_of(measure, facts)), {})
         works.setdefault((entry_key(measure.name, measure.labels, kind), measure.unit), []).append(measure)
-    each = error_rate / max(1, sum(map(len, families.values())))
+    of_group = error_rate / max(1, sum(map(len, families.values())))
     return [
-        _compared(group, family, error_rate=each, of_all=of_all)
+        _compared(group, family, error_rate=of_group, of_all=of_all)
         for family, works in families.items()
         for group in works.values()
     ]
@@ -127,9 +127,9 @@ def _compared(
 def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]:
     """Return who is too low, and the smallest loss that shows."""
     subjects = list(off)
-    found = low_outliers(list(off.values()), error_rate=error_rate, least_scatter=ROUNDING / 10)
-    slow = [subjects[place] for place in found.places]
-    return [subject for subject in slow if off[subject] < -LEAST_DIFFERENCE], found.detectable
+    outliers = low_outliers(list(off.values()), error_rate=error_rate, least_scatter=ROUNDING / 10)
+    slow = [subjects[place] for place in outliers.places]
+    return [subject for subject in slow if off[subject] < -LEAST_DIFFERENCE], outliers.detectable
 
 
 def sides_of(groups: Iterable[PeerGroup]) -> Sides:
