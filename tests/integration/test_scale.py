@@ -62,7 +62,8 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     assert result.stderr.count(": done, ") == 4
     assert "Validate over multiple runs" in result.stderr
     # two launches a side tell nothing: no recommendation, and it says why
-    assert "needs 3" in (tmp_path / "out" / "comparison_report_medium.md").read_text()
+    report = (tmp_path / "out" / "comparison_report_medium.md").read_text()
+    assert any(why in report for why in ("needs 3", "is SUSPECT"))  # too few launches, or others beside them
     assert "Model too small (54,403 params): no" in result.stdout
 
 

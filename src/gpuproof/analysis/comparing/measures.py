@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from gpuproof.analysis.comparing.clocks import ClocksByLaunch, InCycles, in_cycles
 from gpuproof.analysis.comparing.winners import ComparedSide, Pairing, compare_sides
 from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure
-from gpuproof.statistics.comparison import Comparison, not_compared
+from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.planning import launches_for_ratio
 
@@ -130,13 +130,17 @@ def _compared(
     sides = _paired(a.launches, b.launches) if pairing.is_interleaved else (a.launches, b.launches)
     values = _values(sides[0]), _values(sides[1])
     figures = [_figures(measure, side) for measure, side in zip((a, b), sides, strict=True)]
-    found = _comparison(a, b, values, doubts, pairing=pairing, confidence=confidence, refused=refused)
-    is_told = found.ratio is not None
-    compare = pairing.comparing(a.better, confidence)
-    known = [
-        [own.get((measure.case, launch.replicate)) for launch in side]
-        for measure, side, own in zip((a, b), sides, clocks, strict=True)
-    ]
+    found = compare_sides(
+        ComparedSide(name="A", values=values[0], doubts=doubts[0](a.case)),
+        ComparedSide(name="B", values=values[1], doubts=doubts[1](b.case)),
+        better=a.better,
+        confidence=confidence,
+        pairing=pairing,
+        figure=a.name,
+        refused=refused or _why_not(a, b),
+    )
+    is_told, compare = found.ratio is not None, pairing.comparing(a.better, confidence)
+    known = [_clocks(a.case, side, own) for side, own in zip(sides, clocks, strict=True)]
     return ComparedMeasure(
         name=a.name,
         case=a.case,
@@ -154,26 +158,6 @@ def _compared(
     )
 
 
-def _comparison(
-    a: Measure,
-    b: Measure,
-    values: tuple[list[float], list[float]],
-    doubts: tuple[DoubtsAt, DoubtsAt],
-    *,
-    pairing: Pairing,
-    confidence: float,
-    refused: str | None,
-) -> Comparison:
-    assert a.better is not None
-    if reason := refused or _why_not(a, b):
-        return not_compared(reason, num_a=len(values[0]), num_b=len(values[1]), confidence=confidence)
-    sides = [
-        ComparedSide(name=name, values=own, doubts=at(measure.case))
-        for name, own, at, measure in zip("AB", values, doubts, (a, b), strict=True)
-    ]
-    return compare_sides(*sides, better=a.better, confidence=confidence, pairing=pairing, figure=a.name)
-
-
 def _paired(
     a: Sequence[LaunchValue], b: Sequence[LaunchValue]
 ) -> tuple[tuple[LaunchValue, ...], tuple[LaunchValue, ...]]:
@@ -181,6 +165,10 @@ def _paired(
     first, second = ({launch.replicate: launch for launch in side} for side in (a, b))
     pairs = sorted(first.keys() & second.keys())
     return tuple(first[pair] for pair in pairs), tuple(second[pair] for pair in pairs)
+
+
+def _clocks(case: str, launches: Sequence[LaunchValue], known: ClocksByLaunch) -> list[float | None]:
+    return [known.get((case, launch.replicate)) for launch in launches]
 
 
 def _values(launches: Sequence[LaunchValue]) -> list[float]:

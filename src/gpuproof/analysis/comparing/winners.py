@@ -107,16 +107,19 @@ def compare_sides(
     confidence: float,
     pairing: Pairing = ONE_SESSION,
     figure: str = "",
+    refused: str | None = None,
 ) -> Comparison:
     """Say what launches of B show against those of A; that they cannot tell where a side is not to be used.
+
+    `refused` says why they cannot for another reason.
 
     Raises:
         ValueError: a value is not above 0 or not finite.
     """
-    for side, other in ((a, b), (b, a)):
-        is_in_turns = pairing.is_interleaved
-        if reason := why_unusable(side, beside=other.doubts, is_in_turns=is_in_turns, figure=figure):
-            return not_compared(reason, num_a=len(a.values), num_b=len(b.values), confidence=confidence)
+    why = partial(why_unusable, is_in_turns=pairing.is_interleaved, figure=figure)
+    reason = refused or why(a, beside=b.doubts) or why(b, beside=a.doubts)
+    if reason:
+        return not_compared(reason, num_a=len(a.values), num_b=len(b.values), confidence=confidence)
     return pairing.comparing(better, confidence)(a.values, b.values)
 
 
