@@ -71,6 +71,11 @@ def _losses(
     elif any(track.metrics for track in recording.devices):  # a job of its own may have been given others
         seen.clear()
         seen |= present
+    yield from _gone(launch, recording, begin_s, end_s)
+
+
+def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
+    """Yield which devices of the launch went while it worked, by what was announced."""
     gone: dict[str, list[str]] = {}
     own = _own_devices(launch, recording)
     for track in recording.devices:
