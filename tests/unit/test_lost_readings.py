@@ -110,3 +110,10 @@ def test_of_a_launch_on_one_gpu_another_one_is_no_loss(tmp_path: Path) -> None:
     loaded: RecordingData = load_recording(path)
     assert len(loaded.devices) == 2
     assert doubts([launch(device=of_first)], [path]) == []
+
+
+def test_another_job_on_the_host_may_have_been_given_other_gpus(tmp_path: Path) -> None:
+    first = recording(tmp_path, "a.jsonl")
+    other = tmp_path / "b.jsonl"
+    other.write_text(first.read_text().replace("GPU-000", "GPU-100"))
+    assert doubts([launch(0), launch(1)], [first, other]) == []

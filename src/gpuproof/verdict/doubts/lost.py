@@ -62,22 +62,30 @@ def _losses(
         yield "the recording ended early"
     if launch.setups and all(setup.device.kind == "cpu" for setup in launch.setups):
         return
-    present = {track.identity.uuid or str(track.identity.physical_index) for track in recording.devices}
-    missing = [name for uuid, name in seen.items() if uuid not in present]
-    absent = recording.recording.host_facts.get("vendors_absent", {})
-    if missing:
+    present = {t.identity.uuid or str(t.identity.physical_index): t.identity.name for t in recording.devices}
+    if len(present) < len(seen):
+        names = ", ".join(name for uuid, name in seen.items() if uuid not in present)
+        absent = recording.recording.host_facts.get("vendors_absent", {})
         why = "".join(f"; {vendor}: {reason}" for vendor, reason in absent.items())
-        yield f"{len(missing)} devices that were read before were not there ({', '.join(missing)}{why})"
-    seen |= {t.identity.uuid or str(t.identity.physical_index): t.identity.name for t in recording.devices}
+        yield f"{len(seen) - len(present)} devices that were read before were not there ({names}{why})"
+    elif any(track.metrics for track in recording.devices):  # a job of its own may have been given others
+        seen.clear()
+        seen |= present
+    yield from _gone(launch, recording, begin_s, end_s)
+
+
+def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
+    """Yield which devices of the launch went while it worked, by what was announced."""
     gone: dict[str, list[str]] = {}
-    for place in sorted(_own_devices(launch, recording)):
+    own = _own_devices(launch, recording)
+    for track in recording.devices:
+        place = track.identity.physical_index
         events = [e for e in recording.events if e.physical_index == place and e.event in (*GONE, *BACK)]
-        first = next(
-            (e for e in events if e.event in GONE and recording.seconds_in(e.monotonic_s) <= end_s), None
-        )
-        is_back = bool(events) and events[-1].event in BACK
-        if first is not None and not (is_back and recording.seconds_in(events[-1].monotonic_s) <= begin_s):
-            gone.setdefault(first.event, []).append(str(place))
+        times = [recording.seconds_in(event.monotonic_s) for event in events]
+        if place not in own or not events or (times[0] > end_s and track.metrics):
+            continue  # what was never read was not there, whenever that was noticed
+        if events[-1].event in GONE or times[-1] > begin_s:
+            gone.setdefault(events[0].event, []).append(str(place))
     for event, places in gone.items():
         yield f"GPU {', '.join(places)} {event.replace('_', ' ')}"
 
