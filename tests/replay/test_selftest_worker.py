@@ -1,7 +1,7 @@
 """Faults of the selftest that ranks compute: what they wrote turns the verdict, and their healthy twins pass.
 
 `selftest/` holds what real ranks wrote on simulated devices, for each such fault and each twin, as `gpuproof
-selftest` left it on 23 November 2026. It is concluded and judged anew by each test; nothing of the verdict
+selftest` left it on 24 November 2026. It is concluded and judged anew by each test; nothing of the verdict
 that was given then is kept.
 """
 

@@ -26,7 +26,7 @@ RECORDED_S = 4.0
 MARGIN_S = 0.5
 LAST = f"FAKE-{NUM_DEVICES - 1:04d}"
 TIMEOUT_S = 60.0
-BUSY = floor("devices are busy", "gpu", "utilisation", {"stage": "training"}, (50.0, "%"))
+BUSY = floor("devices are busy", "gpu", "utilisation", {"stage": "training"}, (80.0, "%"))
 CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
 

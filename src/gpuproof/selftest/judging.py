@@ -36,6 +36,7 @@ TOLERANCE = 0.03
 """Ten times what steps scatter by, and a tenth of the slowness that is planted."""
 BATCH_SIZE = 8
 COLLECTIVE_BYTES = 2**24
+ONE_SIZE = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
 EDGE = 4096
 CHECKS = (
     *("same driver", "same torch", "same NCCL", "clocks", "memory health", "clock policy", "all ranks"),
@@ -164,11 +165,7 @@ def recipe(
         "blame": "never",  # the search is asked by itself: see judge_links
         "gemm_size": EDGE,
         "gemm_precisions": ["bf16"],
-        "collective": {
-            "operations": ["all_reduce"],
-            "min_bytes": COLLECTIVE_BYTES,
-            "max_bytes": COLLECTIVE_BYTES,
-        },
+        "collective": {"operations": ["all_reduce"], **ONE_SIZE},
         "aspects": ASPECTS,
         "rules": [*(rule for rule in floors if rule["name"] in figures), *rules],
         **options,
@@ -239,6 +236,5 @@ def judge_links(folder: Path, *, slow: frozenset[str] = frozenset(), seed: int =
 
 def _tests() -> RunConfig:
     """Return what groups are tested by: one operation of one size in which each rank sends to each."""
-    size = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
-    asked = {"kind": "collective", "collective": {"operations": ["all_to_all"], **size}}
+    asked = {"kind": "collective", "collective": {"operations": ["all_to_all"], **ONE_SIZE}}
     return RunConfig.model_validate({**asked, "distributed": {"nproc": 1}})
