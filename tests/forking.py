@@ -1,8 +1,8 @@
 """The server of `preloaded`: it has torch, and forks a process for each command that it is asked for.
 
 A forked process returns to what the server had when it was ready: modules, paths, hooks, what is to be done
-at the exit. Its descriptors, signals, streams and variables are those of a process that was just started, and it
-ends as Python ends. A Python of gpuproof's or torch's that it starts is forked from it in the same way.
+at the exit. Its descriptors, signals, streams and variables are those of a process that was just started, and
+it ends as Python ends. A Python of gpuproof's or torch's that it starts is forked from it in the same way.
 """
 
 from __future__ import annotations
