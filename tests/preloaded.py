@@ -116,12 +116,8 @@ class Forked(subprocess.Popen[Any]):
         self._server = server().ask(request, [*handed_over, *all_given["pass_fds"]], all_given["pass_fds"])
         (self.pid,) = struct.unpack("i", exactly(self._server, 4))
         self._child_created = True
-        own = {all_given[name] for name in ("p2cread", "c2pwrite", "errwrite")} - {-1}
-        devnull = getattr(self, "_devnull", None)
-        for end in own - {devnull}:
-            os.close(end)
-        if devnull is not None:
-            os.close(devnull)
+        ends_of_pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(all_given[name] for name in ends_of_pipes))  # type: ignore[attr-defined]
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         if self._server is None:

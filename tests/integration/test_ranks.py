@@ -47,7 +47,7 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
     return records
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8", "S3.10")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
@@ -190,7 +190,7 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     number: signal.Signals, reason: str, tmp_path: Path
 ) -> None:
     """It is the process of one launch that is lost, not the rank that starts one for each launch."""
-    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=15")
+    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=8")
     launches = tmp_path / "results/validate-quick/v/cases/collective-within"
 
     def measuring() -> bool:
