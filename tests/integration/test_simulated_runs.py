@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from gpuproof.errors import ExitCode
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.collected import CaseRecords
