@@ -180,14 +180,15 @@ def what_became_of_it(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
+    ("number", "reasons"),
     [
-        (signal.SIGKILL, "rank 1 ended without an error message"),
-        (signal.SIGSTOP, "rank 1 on {host} reported nothing"),
+        (signal.SIGKILL, {"rank 1 ended without an error message"}),
+        # by who sees it first: rank 0, or who follows rank 0 and ends what stays stopped
+        (signal.SIGSTOP, {"rank 1 on {host} reported nothing", "rank 1 ended without an error message"}),
     ],
 )
 def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_taken_again(
-    number: signal.Signals, reason: str, tmp_path: Path
+    number: signal.Signals, reasons: set[str], tmp_path: Path
 ) -> None:
     """It is the process of one launch that is lost, not the rank that starts one for each launch."""
     command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=8")
@@ -203,7 +204,7 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
-    assert reason.format(host=socket.gethostname()) in told["reason"]
+    assert any(reason.format(host=socket.gethostname()) in told["reason"] for reason in reasons), told
     assert found["num_launches"] == 1
     assert [process.returncode for process in ranks] == [ExitCode.INCONCLUSIVE, 0]
     assert not own.is_running()
