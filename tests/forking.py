@@ -80,6 +80,8 @@ class Fresh:
     at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]]
     arguments: tuple[int, int]
     variables: Mapping[str, str]
+    has_run_ours: bool = False
+    """Whether gpuproof has run in this process, so that its modules may hold what is not to be handed on."""
     before: list[object] = field(default_factory=list)
     """Streams of processes above, which would write what they hold once more if they were closed."""
 
@@ -190,7 +192,7 @@ def _fork(connection: socket.socket) -> int:
         high = [_above(descriptor) for descriptor in descriptors]
         for number, descriptor in zip([0, 1, 2, *request["kept"]], high, strict=True):
             os.dup2(descriptor, number)
-        _become(request["args"], request["env"], kept=request["kept"], is_first=True)
+        _become(request["args"], request["env"], kept=request["kept"])
     finally:
         os._exit(126)
 
@@ -214,14 +216,12 @@ def _init_forked(self: subprocess.Popen[Any], args: Any, *rest: Any, **options: 
     _popen_init(self, args, *rest, **options)
 
 
-def _become(
-    words: Sequence[str], environment: Mapping[str, str], *, kept: Sequence[int], is_first: bool = False
-) -> NoReturn:
+def _become(words: Sequence[str], environment: Mapping[str, str], *, kept: Sequence[int]) -> NoReturn:
     """Run a command in this forked process as if it had been started, and exit."""
     code = 1
     try:
         is_unbuffered = words[1] == "-u" or bool(environment.get("PYTHONUNBUFFERED"))
-        _renew(words, environment, kept, is_unbuffered=is_unbuffered, is_first=is_first)
+        _renew(words, environment, kept, is_unbuffered=is_unbuffered)
         sys.argv = list(words[words.index("-m") + 1 :])
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         code = 0
@@ -261,7 +261,6 @@ def _renew(
     kept: Sequence[int],
     *,
     is_unbuffered: bool,
-    is_first: bool,
 ) -> None:
     fresh = _fresh[0]
     gc.freeze()
@@ -272,8 +271,9 @@ def _renew(
     fresh.before.extend([sys.stdin, sys.stdout, sys.stderr])
     _renew_streams(is_unbuffered=is_unbuffered)
     _name(words, fresh.arguments)
-    for name in set(sys.modules) - (fresh.modules if is_first else fresh.others_modules):
+    for name in set(sys.modules) - (fresh.others_modules if fresh.has_run_ours else fresh.modules):
         del sys.modules[name]
+    fresh.has_run_ours |= words[words.index("-m") + 1].startswith("gpuproof")
     path = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     here = [] if environment.get("PYTHONSAFEPATH") or words[1] == "-P" else [os.getcwd()]
     sys.path[:] = [*here, *path, *fresh.path]
