@@ -1,4 +1,4 @@
-"""What is said of a wait that ended in vain: stacks of what the test started, and the ends of its journals."""
+"""What is said of a wait in vain: stacks of what the test started, and the ends of its journals."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from gpuproof.errors import ExitCode
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.collected import CaseRecords
@@ -82,6 +84,7 @@ def test_precisions_graphs_and_inference_in_forked_cases(tmp_path: Path) -> None
     assert sum(setup.options is not None and setup.options.cuda_graphs is True for setup in setups) == 1
 
 
+@pytest.mark.long
 def test_eight_ranks_on_this_machine(tmp_path: Path) -> None:
     words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--nproc=8", "--benchmark.measure_steps=5")
     result = gpuproof(*words, cwd=tmp_path, environment=simulated(zero_products=True))
