@@ -158,15 +158,13 @@ def validate(
     """Say whether a machine or a cluster is ready: READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE.
 
     Matrix products and memory on every device, collectives within hosts and over all, training over all.
-    Every required check has to pass, and figures have to meet rules of yours: that devices are alike says
-    nothing of all being slow. What was not measured is never passed.
+    READY needs every aspect judged, finely enough, against a baseline or figures that you agree on.
 
     \b
     gpuproof validate --rules ours.yaml
     gpuproof validate --recipe quick --time-budget 10m
     gpuproof validate --deployment-file cluster.json --expected-hosts node1,node2 --junit validate.xml
     gpuproof validate --mode nccl
-    gpuproof validate --model resnet50 --batch-size 64 --active-iterations 200
     gpuproof validate --recipe burn-in --soak 24h
     gpuproof validate --write-rules ours.yaml
     gpuproof validate --from results/validate/RUN --rules ours.yaml
@@ -222,10 +220,8 @@ def _validate(
     resume: Path | None,
     dry_run: bool,
     standards: Mapping[str, Any],
-    junit: Path | None,
-    bundle: Path | None,
-    write_rules: Path | None,
     options: dict[str, Any],
+    **beside: Path | None,
 ) -> ExitCode:
     from gpuproof.cli.gates.counts import count_devices
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
@@ -237,7 +233,7 @@ def _validate(
         refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, options["overrides"])
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
-        return written(directory, code, junit=junit, bundle=bundle, write_rules=write_rules)
+        return written(directory, code, **beside)
     options["nproc"] = _ranks(how["hosts"], options["nproc"])
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(count_devices, how["python"])
@@ -257,7 +253,7 @@ def _validate(
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE
     directory, code = begin_run(recipe, words, command=COMMAND, **how)
-    return written(directory, code, junit=junit, bundle=bundle, write_rules=write_rules)
+    return written(directory, code, **beside)
 
 
 def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
