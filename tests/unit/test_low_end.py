@@ -82,7 +82,8 @@ def test_two_known_variances_give_welchs_interval() -> None:
     second = LowEnd(mean=12.0, variance=0.16, freedom=5)
     found = difference_of_means(first, second, confidence=0.95)
     freedom = 0.25**2 / (0.09**2 / 5 + 0.16**2 / 5)
-    assert (found.centre, found.high - found.centre) == (2.0, pytest.approx(0.5 * t.ppf(0.975, freedom)))
+    assert found.centre == 2.0
+    assert found.high - found.centre == pytest.approx(0.5 * t.ppf(0.975, freedom))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -191,7 +191,7 @@ def _beside(records: CaseRecords, load: Any) -> CaseRecords:
     return replace(records, records=told)
 
 
-def of_cases(tmp_path: Path, doubts: dict[str, Sequence[str]], metric: str, **more: Any) -> str:
+def of_cases(tmp_path: Path, doubts: Mapping[str, Sequence[str]], metric: str, **more: Any) -> str:
     """Lay out a matrix of two configurations and a third that is between them."""
     values = {"adam": [0.9, 0.901, 0.9], "sgd": [0.8, 0.801, 0.8], "lion": [0.85, 0.851, 0.85]}
     cases = cases_of(values, metric, memory_bytes=2.0**30, **more)

@@ -5,6 +5,7 @@ This is what analysis works on. It is made from files by the store, or written d
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -80,11 +81,30 @@ class CaseRecords:
         A launch that was interrupted, or fell to something outside the case, is unfinished.
         """
         if {result.rank for result in self.of(RankResult)} == set(range(self.world_size)):
-            return "done"
+            return "done" if self.incomplete is None else "unfinished"
         primary = self.primary_failure
         if primary is not None and primary.cause not in TRANSIENT_CAUSES:
             return "failed"
         return "unfinished"
+
+    @property
+    def incomplete(self) -> str | None:
+        """Name a record that a rank lacks while others have it, or has twice; None where nothing contradicts.
+
+        Whoever measured built something before, and whoever built something began.
+        """
+        written = {
+            Start: Counter(record.rank for record in self.of(Start)),
+            Setup: Counter(record.rank for record in self.setups),
+            Window: Counter(record.rank for record in self.windows),
+        }
+        for rank in range(self.world_size):
+            for kind, later in ((Window, ()), (Setup, (Window,)), (Start, (Setup, Window))):
+                if not written[kind][rank] and any(written[other] for other in (kind, *later)):
+                    return f"rank {rank} has no record {kind.__name__}"
+                if written[kind][rank] > 1 and kind is not Start:
+                    return f"rank {rank} has the record {kind.__name__} {written[kind][rank]} times"
+        return None
 
     @property
     def primary_failure(self) -> Failure | None:
