@@ -28,7 +28,9 @@ HARMLESS = {
     "one record of a rank taken: Connections": "the other end of each link counted its packets, too",
     "one record doubled": "the same thing said twice is no other thing",
     "facts of a host taken from one launch": "the host reported them in every other launch as well",
-    "a floor that another rule repeats": "the rule that is left judges the same",
+    "one record of a rank taken: Steps": "a rate is that of its window; steps tell of drift, by the slowest rank",
+    "a GPU that is listed and not visible": "it ran in every launch, and was measured",
+    "a rule taken": "no cell of this recipe rests on it",
 }
 """Kinds of change that may leave a run READY, and why."""
 Change = tuple[str, str, Evidence]

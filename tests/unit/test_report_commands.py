@@ -141,12 +141,12 @@ SHOWN = {
     "sweep": (
         "sweep",
         "medium training on synthetic, 4 points of data.batch_size × training.precision",
-        *("8/8", "14,446 samples/s", "SUSPECT"),
+        *("8/8", "4 of 4 points", "SUSPECT"),
     ),
     "batch_limit": (
         "batch_limit",
         "faulty training on synthetic, 4 batch sizes",
-        *("3/3", "2,041 samples/s", "SUSPECT"),
+        *("3/3", "batch 12", "SUSPECT"),
     ),
     "load": ("load", LOAD, "12/12", "12 of 12 tests", "SUSPECT"),
     "serving_scenario": ("serving", "medium on synthetic", "2/2", "1,286 requests/s", "SUSPECT"),

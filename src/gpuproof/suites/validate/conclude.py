@@ -82,8 +82,8 @@ def conclude(evidence: Evidence) -> Conclusion:
     measures += [*efficiency(found), *device_measures(found, evidence)]
     facts = fleet_facts(evidence, measures, options)
     judged = [
-        *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
+        *host_outcomes(order, evidence.launches),
         *judge_all(found, facts, options),
         *wrong_outcomes(found),
         *blame_outcomes(order, evidence.launches),
