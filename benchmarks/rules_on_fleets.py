@@ -103,7 +103,10 @@ def shipped_rules() -> Rules:
         read_rules((folder / f"{name}.yaml").read_text(encoding="utf-8"), source=name)
         for name in ("devices", "jobs")
     ]
-    entries = [rule for rules in both for rule in rules.rules if "published" not in rule.name]
+    unmeasured = ("published", "link", "copies between", "on one device", "scaling")
+    entries = [
+        rule for rules in both for rule in rules.rules if not any(name in rule.name for name in unmeasured)
+    ]
     return Rules(source="recipes", rules=tuple(entries))
 
 
