@@ -37,6 +37,8 @@ $(VENV)/run-ready: $(BIN)/pip pyproject.toml constraints.txt
 $(VENV)/dev-ready: $(VENV)/run-ready simulator/pyproject.toml
 	@echo "Installing what the tests need into $(VENV) (once)"
 	@$(INSTALL) -e '.[torch,dev]' -e simulator
+	@echo "Compiling the simulated device (once)"
+	@$(BIN)/python -m gpuproof_simgpu > $(VENV)/simgpu || cat $(VENV)/simgpu
 	@touch $@
 
 # TensorFlow has an environment of its own: its needs are not to meet torch's.

@@ -28,12 +28,14 @@ HARMLESS = {
     "one record of a rank taken: Connections": "the other end of each link counted its packets, too",
     "one record doubled": "the same thing said twice is no other thing",
     "facts of a host taken from one launch": "the host reported them in every other launch as well",
-    "one record of a rank taken: Steps": "a rate is that of its window; steps tell of drift, by the slowest rank",
+    "one record of a rank taken: Steps": "a rate is its window's; steps tell of drift, by the slowest rank",
     "a GPU that is listed and not visible": "it ran in every launch, and was measured",
     "a rule taken": "no cell of this recipe rests on it",
 }
 """Kinds of change that may leave a run READY, and why."""
 Change = tuple[str, str, Evidence]
+FactsChange = Callable[[dict[str, Any]], dict[str, Any] | None]
+DeviceChange = Callable[[dict[str, Any], int], dict[str, Any]]
 
 
 def healthy(folder: Path) -> Evidence:
@@ -97,16 +99,14 @@ def _of_facts(evidence: Evidence) -> Iterator[Change]:
         yield "a host that reports nothing", host, _facts(evidence, host, lambda _: None)
         for index in range(2):
             for kind, change in _DRIVER.items():
-                yield (
-                    kind,
-                    f"{host}, GPU {index}",
-                    _facts(evidence, host, lambda facts, i=index, c=change: c(facts, i)),
-                )
+                yield kind, f"{host}, GPU {index}", _facts(evidence, host, _of_index(change, index))
 
 
-def _facts(
-    evidence: Evidence, host: str, change: Callable[[dict[str, Any]], dict[str, Any] | None]
-) -> Evidence:
+def _of_index(change: DeviceChange, index: int) -> FactsChange:
+    return lambda facts: change(facts, index)
+
+
+def _facts(evidence: Evidence, host: str, change: FactsChange) -> Evidence:
     launches = []
     for launch in evidence.launches:
         records = []
@@ -152,7 +152,7 @@ def _silent(facts: dict[str, Any], index: int) -> dict[str, Any]:
     return facts
 
 
-def _without_counter(name: str) -> Callable[[dict[str, Any], int], dict[str, Any]]:
+def _without_counter(name: str) -> DeviceChange:
     def change(facts: dict[str, Any], index: int) -> dict[str, Any]:
         del _listed(facts, index)["state"][name]
         return facts
@@ -170,7 +170,7 @@ def _without_limit(facts: dict[str, Any], index: int) -> dict[str, Any]:
     return facts
 
 
-_DRIVER: Mapping[str, Callable[[dict[str, Any], int], dict[str, Any]]] = {
+_DRIVER: Mapping[str, DeviceChange] = {
     "a GPU that no driver lists": _without_device,
     "a GPU more than was measured": _more_devices,
     "a GPU that is listed and not visible": _invisible,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import hanging
 import preloaded
@@ -22,6 +23,11 @@ Golden = Callable[[str, str], None]
 # Several files of tests share the processors: threads that spin while they wait take them from the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Examples are the same in every run, and none is refused for what a busy machine took to make it.
+settings.register_profile(
+    "seeded", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("seeded")
 
 preloaded.install()
 
@@ -34,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, as far as it is known, so that none is left over at the end."""
-    seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
+    seconds = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
     items.sort(key=lambda item: -float(seconds.get(_path(item.nodeid), 0.0)))
 
 

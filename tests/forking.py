@@ -182,11 +182,14 @@ def _fork(connection: socket.socket) -> int:
     if pid:
         for descriptor in descriptors:
             os.close(descriptor)
-        connection.sendall(struct.pack("i", pid))
         return pid
     try:
         if request["session"]:
             os.setsid()
+        if request["group"] >= 0:
+            os.setpgid(0, request["group"])
+        # Told by itself, once signals to its group would reach it.
+        connection.sendall(struct.pack("i", os.getpid()))
         os.chdir(request["cwd"])
         # Out of the way first: one of them may have a number that another is to get.
         high = [_above(descriptor) for descriptor in descriptors]
@@ -268,6 +271,7 @@ def _renew(
     _close_all_but(kept)
     os.environ.clear()
     os.environ.update(environment)
+    _set_threads(environment.get("OMP_NUM_THREADS", ""))
     fresh.before.extend([sys.stdin, sys.stdout, sys.stderr])
     _renew_streams(is_unbuffered=is_unbuffered)
     _name(words, fresh.arguments)
@@ -294,6 +298,12 @@ def _renew(
     hanging.heed()
     sys.excepthook = sys.__excepthook__
     threading.excepthook = threading.__excepthook__
+
+
+def _set_threads(threads: str) -> None:
+    """Take as many threads as torch would that was imported with this variable."""
+    if threads.isdecimal():
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 def _renew_signals() -> None:

@@ -112,6 +112,7 @@ class Forked(subprocess.Popen[Any]):
             "env": dict(environment),
             "cwd": os.fsdecode(all_given["cwd"] or os.getcwd()),
             "session": bool(all_given["start_new_session"]),
+            "group": all_given["process_group"],
         }
         self._server = server().ask(request, [*handed_over, *all_given["pass_fds"]], all_given["pass_fds"])
         (self.pid,) = struct.unpack("i", exactly(self._server, 4))

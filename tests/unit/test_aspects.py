@@ -9,7 +9,7 @@ import pytest
 
 from gpuproof.records.outcome import JUDGED, Judged, Outcome, Status
 from gpuproof.records.result import Measure
-from gpuproof.verdict.aspects import AspectCell, RequiredAspect, cells_of
+from gpuproof.verdict.aspects import AspectCell, RequiredAspect, agreements, cells_of
 
 GPU, OTHER = "host/a/gpu/0", "host/a/gpu/1"
 ROW = RequiredAspect(
@@ -88,7 +88,9 @@ def test_what_was_not_measured_is_said_so() -> None:
 
 def test_a_contract_closes_a_cell_as_at_least_and_says_no_share() -> None:
     found = cell(rule(loss=0.39, is_contract=True))
-    assert (found.standing, found.resolution, found.contract) == ("passed", None, "floor ≥ 1, measured 1")
+    assert (found.standing, found.resolution, found.contract) == ("passed", None, "floor ≥ 1")
+    assert agreements([found, replace(found, measured="3", measured_value=3.0)]) == {"floor ≥ 1": "1 to 3"}
+    assert agreements([found, found]) == {"floor ≥ 1": "1"}
 
 
 def test_a_failure_fails_the_cell_whatever_passed_more_finely() -> None:

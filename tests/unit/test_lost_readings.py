@@ -19,13 +19,14 @@ from gpuproof.verdict.doubts.lost import lost_readings
 from recordings import MONOTONIC_S, header, identity, sample, write
 from records_by_hand import CPU, case, result, setup, start, window
 
+ANY_GPU = Device(kind="cuda", index=0, name="Fake GPU 80", uuid=None, memory_total_bytes=None)
+
 
 def launch(replicate: int = 0, *, device: Device | None = None, length_s: float = 20.0) -> CaseRecords:
     """A launch whose window begins 5 s after its recording."""
     begin_s = MONOTONIC_S + 5
     measured = window(host="node7", begin_monotonic_s=begin_s, end_monotonic_s=begin_s + length_s)
-    built = [] if device is None else [setup(device=device)]
-    records = [replace(start(), host="node7"), *built, measured, result()]
+    records = [replace(start(), host="node7"), setup(device=device or ANY_GPU), measured, result()]
     monitored = replace(case(replicate=replicate), monitor=MonitorSpec(interval_s=1.0))
     return CaseRecords(case=monitored, records=tuple(records))
 

@@ -5,7 +5,6 @@ This is what analysis works on. It is made from files by the store, or written d
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -80,30 +79,35 @@ class CaseRecords:
 
         A launch that was interrupted, or fell to something outside the case, is unfinished.
         """
-        if {result.rank for result in self.of(RankResult)} == set(range(self.world_size)):
-            return "done" if self.incomplete is None else "unfinished"
+        if self.has_ended:
+            return "done" if self.contradiction is None else "unfinished"
         primary = self.primary_failure
         if primary is not None and primary.cause not in TRANSIENT_CAUSES:
             return "failed"
         return "unfinished"
 
     @property
-    def incomplete(self) -> str | None:
-        """Name a record that a rank lacks while others have it, or has twice; None where nothing contradicts.
+    def has_ended(self) -> bool:
+        """Whether every rank wrote its result."""
+        return {result.rank for result in self.of(RankResult)} == set(range(self.world_size))
+
+    @property
+    def contradiction(self) -> str | None:
+        """Name records of which some ranks have one and others none or two; None where there are none such.
 
         Whoever measured built something before, and whoever built something began.
         """
-        written = {
-            Start: Counter(record.rank for record in self.of(Start)),
-            Setup: Counter(record.rank for record in self.setups),
-            Window: Counter(record.rank for record in self.windows),
-        }
-        for rank in range(self.world_size):
-            for kind, later in ((Window, ()), (Setup, (Window,)), (Start, (Setup, Window))):
-                if not written[kind][rank] and any(written[other] for other in (kind, *later)):
-                    return f"rank {rank} has no record {kind.__name__}"
-                if written[kind][rank] > 1 and kind is not Start:
-                    return f"rank {rank} has the record {kind.__name__} {written[kind][rank]} times"
+        measured, built = bool(self.windows), bool(self.windows or self.setups)
+        needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
+            *(Start, RankResult),
+            *([Setup] if built else []),
+            *([Window] if measured else []),
+        )
+        for kind in needed:
+            ranks = sorted(record.rank for record in self.of(kind))
+            if ranks != list(range(self.world_size)):
+                of_ranks = f"the record {kind.__name__.lower()} of ranks {ranks}"
+                return f"it has {of_ranks}, not one of each of {self.world_size}"
         return None
 
     @property

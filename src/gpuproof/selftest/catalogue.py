@@ -309,10 +309,10 @@ FAULTS: tuple[Fault, ...] = (
     _with_rules_of(
         FIGURES[:1],
         "slow link and a rule on products alone",
-        ("an all-reduce is open",),
+        ("open: an all-reduce",),
         slow_link=frozenset(("node1", "node2")),
     ),
-    _with_rules_of((), "rules that say nothing of speed", ("a GPU is open",)),
+    _with_rules_of((), "rules that say nothing of speed", ("open: a GPU",)),
 )
 TWINS: dict[Twin, Callable[[Path, int], Turned]] = {
     "fleet": healthy_fleet,

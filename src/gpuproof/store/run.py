@@ -28,7 +28,6 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
-from gpuproof.records.run import RankResult, Setup, Start, Window
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.versions import DescribedRun, read_versioned, upgraded
@@ -251,23 +250,12 @@ def _refuse_contradictions(found: CaseRecords, *, place: str) -> None:
     Raises:
         RecordError: there are such; figures of part of the ranks would be told as those of all.
     """
-    if found.status != "done":
-        return
-    needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
-        Start,
-        RankResult,
-        *([Setup] if found.windows else []),
-        *([Window] if found.windows else []),
-    )
-    for kind in needed:
-        ranks = sorted(record.rank for record in found.of(kind))
-        if ranks != list(range(found.world_size)):
-            raise RecordError(
-                f"the launch is done and has the record {kind.__name__.lower()} of ranks {ranks}, not one of "
-                f"each of {found.world_size}",
-                place=place,
-                next_step="Its journals were changed: copy them from where they were written",
-            )
+    if found.has_ended and found.contradiction is not None:
+        raise RecordError(
+            f"the launch is done, and {found.contradiction}",
+            place=place,
+            next_step="Its journals were changed: copy them from where they were written",
+        )
 
 
 def _journals(folder: Path) -> list[Path]:

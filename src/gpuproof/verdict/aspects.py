@@ -94,7 +94,11 @@ class AspectCell:
     resolution: float | None = None
     """The smallest loss that fails it in 95 % of cases, as a share; None of a contract, and of no rate."""
     contract: str | None = None
-    """What was agreed and what was measured, where a contract closed it."""
+    """What was agreed, where a contract closed it …"""
+    measured: str | None = None
+    """… and what was measured, …"""
+    measured_value: float | None = None
+    """… as a number."""
     decided_by: tuple[str, ...] = ()
     """The rule, or the checks."""
     records: tuple[str, ...] = ()
@@ -144,6 +148,23 @@ class _Outcomes:
         while subject not in self.checks[name] and subject != WHOLE:
             subject = parent_of(subject)
         return self.checks[name].get(subject, [])
+
+
+def agreements(cells: Iterable[AspectCell]) -> dict[str, str]:
+    """Return what was measured where each contract closed cells: the figure, or the two ends of several."""
+    by_contract: defaultdict[str, list[AspectCell]] = defaultdict(list)
+    for cell in cells:
+        if cell.contract is not None:
+            by_contract[cell.contract].append(cell)
+    ordered = {name: sorted(group, key=_value) for name, group in by_contract.items()}
+    ends = {
+        name: dict.fromkeys(str(group[end].measured) for end in (0, -1)) for name, group in ordered.items()
+    }
+    return {name: " to ".join(texts) for name, texts in ends.items()}
+
+
+def _value(cell: AspectCell) -> float:
+    return cell.measured_value or 0.0
 
 
 def cells_of(
@@ -222,7 +243,7 @@ def _by_figures(
     elif closing is None:
         is_measured = (row.measure, "" if row.each == "any" else subject) in outcomes.measured
         reason, next_step = _why_open(row, items, detects, is_measured=is_measured)
-    outcome = None if closing is None else closing.outcome
+    agreed = closing if closing is not None and closing.is_contract else None
     return AspectCell(
         aspect=row.aspect,
         title=row.title,
@@ -231,10 +252,10 @@ def _by_figures(
         is_of_any=row.each == "any",
         labels=row.labels,
         standing=standing,
-        resolution=None
-        if outcome is None or closing is None or closing.is_contract
-        else outcome.minimum_detectable,
-        contract=_contract(closing),
+        resolution=None if closing is None or agreed is not None else closing.outcome.minimum_detectable,
+        contract=None if agreed is None else f"{agreed.name} {agreed.outcome.expected}",
+        measured=None if agreed is None else agreed.outcome.measured,
+        measured_value=None if agreed is None else agreed.outcome.measured_value,
         decided_by=_deciding(row, failed, closing),
         records=_records([] if closing is None else [closing] if row.aspect in RATES else items),
         reason=reason,
@@ -292,12 +313,6 @@ def _why(item: Judged) -> str:
     outcome = item.outcome
     told = outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
     return f"{item.name} {outcome.status}: {told}"
-
-
-def _contract(closing: Judged | None) -> str | None:
-    if closing is None or not closing.is_contract:
-        return None
-    return f"{closing.name} {closing.outcome.expected}, measured {closing.outcome.measured}"
 
 
 def _records(items: Iterable[Judged]) -> tuple[str, ...]:

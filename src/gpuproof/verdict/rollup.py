@@ -267,13 +267,15 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
 
 
 def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:
-    """Yield what is open of each aspect, with its subjects and how to judge it."""
-    alike: dict[tuple[str, str | None, str | None], list[str]] = {}
+    """Yield why cells are open and how to judge them, with all of which the same is to be said."""
+    alike: dict[tuple[str | None, str | None], dict[str, list[str]]] = {}
     for cell in cells:
         if cell.standing == "undecided":
-            alike.setdefault((cell.name, cell.reason, cell.next_step), []).append(cell.subject)
-    for (title, reason, next_step), subjects in alike.items():
-        yield _of_subjects(subjects, f"{title} is open: {reason}. {next_step}")
+            names = alike.setdefault((cell.reason, cell.next_step), {})
+            names.setdefault(cell.name, []).append(cell.subject)
+    for (reason, next_step), names in alike.items():
+        of_all = ", ".join(name if of == [WHOLE] else f"{name} ({listed(of)})" for name, of in names.items())
+        yield f"open: {of_all}: {reason}. {next_step}"
 
 
 def _of_subjects(subjects: Sequence[str], reason: str) -> str:

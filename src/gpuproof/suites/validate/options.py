@@ -97,7 +97,7 @@ HARDWARE: tuple[RequiredAspect, ...] = (
         each="device_link",
         title="a link between GPUs",
         measure="link bandwidth",
-        labels={"stage": "links", "direction": "one_way"},
+        labels={"stage": "links", "direction": "one_way", "kind": "d2d"},
     ),
     RequiredAspect(
         aspect="collectives",

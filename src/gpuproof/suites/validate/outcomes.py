@@ -79,7 +79,7 @@ def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
     if failure is not None:
         return _failed(found, failure)
     if len(done) < found.case.repeats:
-        notes = (note for x in found.launches for note in (*x.torn, x.incomplete) if note is not None)
+        notes = (note for x in found.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
         why = left_out or LeftOut(
             reason=f"{len(done)} of {found.case.repeats} launches were measured{torn}",

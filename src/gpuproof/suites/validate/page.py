@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof import units
 from gpuproof.records.codec import from_json
-from gpuproof.records.outcome import Judged
+from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
 from gpuproof.records.result import WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
@@ -14,12 +14,13 @@ from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
-from gpuproof.verdict.aspects import AspectCell, Standing
+from gpuproof.verdict.aspects import AspectCell, Standing, agreements
 from gpuproof.verdict.page import A_LAUNCH, outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness, listed
 
-MOST_REASONS = 3
-"""In the first lines; all are below."""
+MOST_REASONS = 1
+"""In the first lines, beside what is open; all are below."""
+NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
@@ -81,18 +82,26 @@ def cells_table(cells: Sequence[AspectCell]) -> Table:
         Column.of("subjects", _subjects, align="left", folds=True),
         Column.of("", lambda row: _standing(row[0].standing), align="left"),
         Column.of("would have shown", _resolutions),
-        Column.of("by, or why not", lambda row: _how(row[0]), align="left", folds=True),
+        Column.of("by, or why not", _how_all, align="left", folds=True),
     )
 
 
 def _subjects(cells: Sequence[AspectCell]) -> str:
-    names = [cell.subject for cell in cells]
-    return "all" if names == [WHOLE] else f"{len(names)}: {listed(names)}" if len(names) > 1 else names[0]
+    """Name a single subject; how many there are of several, which the reasons name where they are open."""
+    if cells[0].subject == WHOLE:
+        return "all"
+    kind = NOUNS.get(kind_of(cells[0].subject), "subjects")
+    return cells[0].subject if len(cells) == 1 else f"{units.count(len(cells))} {kind}"
 
 
 def _resolutions(cells: Sequence[AspectCell]) -> str:
     losses = [cell.resolution for cell in cells if cell.resolution is not None]
     return units.share(max(losses)) if losses else ""
+
+
+def _how_all(cells: Sequence[AspectCell]) -> str:
+    agreed = [f"{name}, measured {figures}" for name, figures in agreements(cells).items()]
+    return "\n".join(agreed) or _how(cells[0])
 
 
 def _how(cell: AspectCell) -> str:

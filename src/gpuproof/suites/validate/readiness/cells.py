@@ -21,7 +21,7 @@ from gpuproof.suites.validate.nodes.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, cells_of
+from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
@@ -118,15 +118,20 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
         scope = f"for {ready_for} ({titles}): " if ready_for else ""
         without = f"without {', '.join(readiness.excluded)}: " if readiness.excluded else ""
         return scope + without + _shown_by(cells)
-    states = ("failed",) if readiness.word == "NOT-READY" else ("undecided",)
-    cells = [cell for cell in readiness.cells if cell.standing in states]
-    if not cells:
-        return readiness.reasons[0] if readiness.reasons else ""
+    lines = [_standing_line("failed", readiness.cells)]
+    lines += [_standing_line("undecided", readiness.cells)] * (readiness.word == "INCONCLUSIVE")
+    return "; ".join(filter(None, lines)) or next(iter(readiness.reasons), "")
+
+
+def _standing_line(standing: Standing, cells: Sequence[AspectCell]) -> str:
+    """Name the cells that failed, or that are open; empty where none is."""
     subjects: dict[str, list[str]] = {}
     for cell in cells:
-        subjects.setdefault(cell.title, []).append(cell.subject)
-    word = "failed" if readiness.word == "NOT-READY" else "not shown"
-    return f"{word}: " + "; ".join(f"{title} ({_of(names)})" for title, names in subjects.items())
+        if cell.standing == standing:
+            subjects.setdefault(cell.title, []).append(cell.subject)
+    word = "failed" if standing == "failed" else "not shown"
+    named = "; ".join(f"{title} ({_of(names)})" for title, names in subjects.items())
+    return f"{word}: {named}" if named else ""
 
 
 def _of(subjects: Sequence[str]) -> str:
@@ -141,8 +146,8 @@ def _shown_by(cells: Sequence[AspectCell]) -> str:
         if cell.resolution is not None:
             losses[cell.title] = max(cell.resolution, losses.get(cell.title, 0.0))
     parts = [f"{title} {units.share(loss)} slow" for title, loss in losses.items()]
-    agreed = dict.fromkeys(cell.contract for cell in cells if cell.contract is not None)
+    agreed = [f"by contract: {name}, measured {figures}" for name, figures in agreements(cells).items()]
     seen = (
         f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
     )
-    return "; ".join(filter(None, (seen, *(f"by contract: {each}" for each in agreed)))) or "nothing of speed"
+    return "; ".join(filter(None, (seen, *agreed))) or "nothing of speed"

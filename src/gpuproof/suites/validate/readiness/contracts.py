@@ -60,6 +60,7 @@ def _rule(cell: AspectCell, measures: Sequence[Measure], facts: FleetFacts) -> s
     """Return one rule of the file, the same for all cells of a row."""
     first, better = measures[0], "at_most" if measures[0].better == "lower" else "at_least"
     ordered = sorted(measures, key=lambda measure: measure.value or 0.0)
+    ends = (ordered[0], ordered[-1])
     rate = published_rate(first, facts)
     number = "" if rate is None else f"{PUBLISHED_SHARE * rate[0]:.4g}"
     source = (
@@ -72,7 +73,7 @@ def _rule(cell: AspectCell, measures: Sequence[Measure], facts: FleetFacts) -> s
         f"  - name: {cell.name}, agreed\n"
         f"    each: {'any' if cell.is_of_any else kind_of(first.subject)}\n"
         f"    measure: {{name: {first.name}, labels: {{{labels}}}}}\n"
-        f"    # measured: {ordered[0].text} to {ordered[-1].text}; {source}\n"
+        f"    # measured: {' to '.join(dict.fromkeys(measure.text for measure in ends))}; {source}\n"
         f"    expect: {{{better}: {number}, unit: {first.unit!r}}}\n"
         f"    contract: true\n"
     )
