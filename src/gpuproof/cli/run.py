@@ -64,7 +64,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
-    lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
+    lie. Under your own torchrun: torchrun --no-python gpuproof run CONFIG.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_run(**options))
 

@@ -171,7 +171,7 @@ def validate(
     gpuproof validate --from results/validate/RUN --bundle evidence.tar.gz
     gpuproof validate --allow-cpu --recipe quick --model resnet18 --batch-size 4
     gpuproof validate --prolog --baseline pod-a
-    torchrun --nproc-per-node 8 -m gpuproof validate --mode nccl
+    torchrun --nproc-per-node 8 --no-python gpuproof validate --mode nccl
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
