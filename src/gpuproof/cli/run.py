@@ -85,10 +85,10 @@ def _run(
     **letters: str | None,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
-    from gpuproof.launchers.surroundings import ranks_around
+    from gpuproof.launchers.surroundings import take_ranks
 
     if hosts.slurm is None:
-        os.environ.update(ranks_around(os.environ))
+        take_ranks(os.environ)
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout, letters=letters)]
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)

@@ -263,12 +263,12 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
         UsageError: launchers contradict each other or `--nproc`, or this is a rank and is to start others.
     """
     from gpuproof.launchers.attached import attached_world_size
-    from gpuproof.launchers.surroundings import ranks_around, refuse_to_be_a_rank
+    from gpuproof.launchers.surroundings import refuse_to_be_a_rank, take_ranks
 
     if hosts.are_named:
         refuse_to_be_a_rank(os.environ, command="gpuproof validate on named hosts")
         return nproc
-    os.environ.update(ranks_around(os.environ))
+    take_ranks(os.environ)
     given = attached_world_size(os.environ)
     if given is None:
         return nproc
