@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from math import isclose
 from typing import Any, Literal, TypeVar
 
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
@@ -104,6 +105,30 @@ class CaseRecords:
                     return f"rank {rank} has no record {kind.__name__}"
                 if written[kind][rank] > 1 and kind is not Start:
                     return f"rank {rank} has the record {kind.__name__} {written[kind][rank]} times"
+        return None
+
+    @property
+    def contradiction(self) -> str | None:
+        """Say what no launch can have written; None where it can have.
+
+        Steps that do not come to their window; of a launch that is done, records of part of its ranks, whose
+        figures would be told as those of all.
+        """
+        for window in self.windows:
+            times_s = self.step_times_s(window.rank)
+            is_whole = len(times_s) == window.num_steps
+            if not isclose(
+                max(sum(times_s), 0 if is_whole else window.steps_s), window.steps_s, rel_tol=1e-3
+            ):
+                told = f"its window says {window.steps_s:g} s"
+                return f"rank {window.rank} took {sum(times_s):g} s for its steps, and {told}"
+        measured = (Setup, Window) if self.windows else ()
+        needed: tuple[type[Start | RankResult | Setup | Window], ...] = (Start, RankResult, *measured)
+        for kind in needed if self.status == "done" else ():
+            ranks = sorted(record.rank for record in self.of(kind))
+            if ranks != list(range(self.world_size)):
+                has = f"the launch is done and has the record {kind.__name__.lower()} of ranks {ranks}"
+                return f"{has}, not one of each of {self.world_size}"
         return None
 
     @property

@@ -187,6 +187,11 @@ class Steps:
     data_wait_s: float | None = None
     """Of these steps, the time waited for batches; None where no loader runs."""
 
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, a time below 0."""
+        if min(self.durations_s, default=0.0) < 0:
+            raise ValueError(f"a step cannot have taken {min(self.durations_s)} s")
+
 
 @record_kind("progress")
 @dataclass(frozen=True, slots=True, kw_only=True)

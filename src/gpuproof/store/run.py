@@ -28,7 +28,6 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
-from gpuproof.records.run import RankResult, Setup, Start, Window
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.versions import DescribedRun, read_versioned, upgraded
@@ -223,7 +222,7 @@ def read_case(folder: Path) -> CaseRecords:
     """Read what a launch left in its folder, salvaging what a killed process was about to write.
 
     Raises:
-        RecordError: a file is damaged elsewhere than at its end.
+        RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
     """
     spec = folder / layout.SPEC
     asked = upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
@@ -241,33 +240,13 @@ def read_case(folder: Path) -> CaseRecords:
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
     )
-    _refuse_contradictions(found, place=str(folder))
+    if found.contradiction is not None:
+        raise RecordError(
+            found.contradiction,
+            place=str(folder),
+            next_step="Its journals were changed: copy them from where they were written",
+        )
     return found
-
-
-def _refuse_contradictions(found: CaseRecords, *, place: str) -> None:
-    """Refuse records of a launch that is done of which some ranks have one and others none or two.
-
-    Raises:
-        RecordError: there are such; figures of part of the ranks would be told as those of all.
-    """
-    if found.status != "done":
-        return
-    needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
-        Start,
-        RankResult,
-        *([Setup] if found.windows else []),
-        *([Window] if found.windows else []),
-    )
-    for kind in needed:
-        ranks = sorted(record.rank for record in found.of(kind))
-        if ranks != list(range(found.world_size)):
-            raise RecordError(
-                f"the launch is done and has the record {kind.__name__.lower()} of ranks {ranks}, not one of "
-                f"each of {found.world_size}",
-                place=place,
-                next_step="Its journals were changed: copy them from where they were written",
-            )
 
 
 def _journals(folder: Path) -> list[Path]:
