@@ -84,7 +84,7 @@ REFUSALS: Mapping[int, type[GpuproofError]] = {
 def explained(error: Exception) -> GpuproofError | None:
     """Return what the user can act on in our words; None for a fault of ours.
 
-    A library that is not there is the user's, and a file system that refuses a path, whoever gave it.
+    A library that is not there, and a file system or a locale that refuses a path, whoever gave it.
     """
     if isinstance(error, GpuproofError):
         return error
@@ -93,6 +93,12 @@ def explained(error: Exception) -> GpuproofError | None:
             f"{error.name}, which gpuproof needs, is not installed for {sys.executable}",
             next_step="Install gpuproof there with all that it needs (pip install, without --no-deps), or "
             "start it by the Python that has them",
+        )
+    if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
+        return UsageError(
+            f"this locale writes {error.encoding}, which has no {error.object[error.start : error.end]!r}",
+            place="environment",
+            next_step="Set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
         )
     kind = REFUSALS.get(error.errno or 0) if isinstance(error, OSError) else None
     if not isinstance(error, OSError) or kind is None or error.filename is None:

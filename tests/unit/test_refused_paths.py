@@ -36,3 +36,14 @@ def test_a_link_that_leads_to_itself_is_a_mistake() -> None:
 @pytest.mark.parametrize("error", [OSError(errno.EBADF, "Bad file"), PermissionError(errno.EPERM, "no")])
 def test_what_names_no_path_or_is_none_of_a_path_stays_a_fault_of_ours(error: OSError) -> None:
     assert explained(error) is None
+
+
+def test_a_locale_that_cannot_write_a_name_is_told() -> None:
+    with pytest.raises(UnicodeEncodeError) as caught:
+        "results/é".encode("ascii")
+    assert str(explained(caught.value)) == (
+        "environment: this locale writes ascii, which has no 'é'. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
+    )
+    with pytest.raises(UnicodeEncodeError) as caught:
+        "\ud800".encode()
+    assert explained(caught.value) is None  # a fault of ours
