@@ -15,7 +15,7 @@ from gpuproof.errors import RecordError
 from gpuproof.records.codec import MOST, from_json
 from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
 from gpuproof.records.readings import Sample
-from gpuproof.records.run import Failure, Steps
+from gpuproof.records.run import Environment, Failure, Steps
 
 seconds = st.floats(min_value=0.0, max_value=MOST)
 
@@ -124,3 +124,13 @@ def test_the_place_of_a_misfit_leads_through_all_that_holds_it() -> None:
         from_json(Sample, data, place="monitor.jsonl:3")
     assert raised.value.place == "monitor.jsonl:3: devices.0: values.power_w"
     assert raised.value.cause == "expected a number, found str"
+
+
+def test_a_counter_of_a_driver_that_is_text_is_named() -> None:
+    facts = {"accelerators": {"devices": [{"uuid": "GPU-0", "state": {"remapped_rows_failed": 0}}]}}
+    sound = encode(Environment(host="a", facts=facts))
+    assert decode(sound) == Environment(host="a", facts=facts)
+    with pytest.raises(RecordError, match="remapped_rows_failed is '7', and no number"):
+        decode(sound.replace('"remapped_rows_failed":0', '"remapped_rows_failed":"7"'))
+    with pytest.raises(RecordError, match=r"an? environment that cannot be read"):
+        decode(sound.replace('{"uuid"', '[{"uuid"').replace("0}}]", "0}}]]"))
