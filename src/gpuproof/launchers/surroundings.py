@@ -163,8 +163,7 @@ def _refuse_other_world(environment: Environment) -> None:
             raise _other_world(f"{told}: others would be waited for in vain", launcher)
         if "RANK" in environment and _number(environment, "RANK") != _number(environment, launcher.rank):
             rank = f"RANK={environment['RANK']} is set, and {launcher.name}'s {launcher.rank} is"
-            place = f"{environment[launcher.rank]}: two processes may take the same place"
-            raise _other_world(f"{rank} {place}", launcher)
+            raise _other_world(f"{rank} {environment[launcher.rank]}: two may take the same place", launcher)
 
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
