@@ -21,14 +21,15 @@ OLDEST_PYTHON = (3, 11)
 
 def main() -> None:
     """Become `gpuproof load`."""
-    is_installed = importlib.util.find_spec("gpuproof") is not None
+    is_installed = all(map(importlib.util.find_spec, ("gpuproof", "click")))  # the node's half lacks click
     python = Path(sys.executable) if is_installed else OWN_PYTHON
     if not python.is_file():
         sys.stderr.write(
-            f"gpu_loadtest.py: gpuproof is not installed in {sys.executable}. {how_to_install()}\n"
+            f"gpu_loadtest.py: gpuproof is not installed, with what it needs, in {sys.executable}. "
+            f"{how_to_install()}\n"
         )
         sys.exit(UNFIT_ENVIRONMENT)
-    os.execv(python, [str(python), "-m", "gpuproof", "load", *sys.argv[1:]])  # noqa: S606  # no shell wanted
+    os.execv(python, [str(python), "-P", "-m", "gpuproof", "load", *sys.argv[1:]])  # noqa: S606  # no shell wanted
 
 
 def how_to_install() -> str:

@@ -56,7 +56,7 @@ if [ -z "${PYTHON:-}" ]; then
   [ ! -x "$checkout/.venv/bin/python" ] || PYTHON=$checkout/.venv/bin/python
 fi
 command -v "$PYTHON" >/dev/null || fail "PYTHON='$PYTHON' is no program (make run installs .venv)"
-script=(-m gpuproof)
+script=(--no-python "$PYTHON" -P -m gpuproof)
 if [ -n "${GPUPROOF:-}" ]; then
   command -v "$GPUPROOF" >/dev/null || fail "GPUPROOF='$GPUPROOF' is no program"
   script=(--no-python "$GPUPROOF")
@@ -65,7 +65,7 @@ fi
 # torchrun sets the ranks' own variables, and would take the number of threads for a wish of the user's.
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK
 status=0
-"$PYTHON" -m torch.distributed.run \
+"$PYTHON" -P -m torch.distributed.run \
   --nnodes="$NNODES" --node-rank="$NODE_RANK" --nproc-per-node="$NPROC_PER_NODE" \
   --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" \
   "${script[@]}" run "$config" "$@" || status=$?

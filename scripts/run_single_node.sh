@@ -23,7 +23,7 @@ if [ -z "${PYTHON:-}" ]; then
   PYTHON=python3
   [ ! -x "$checkout/.venv/bin/python" ] || PYTHON=$checkout/.venv/bin/python
 fi
-command=("$PYTHON" -m gpuproof)
+command=("$PYTHON" -P -m gpuproof)
 [ -z "${GPUPROOF:-}" ] || command=("$GPUPROOF")
 command -v "${command[0]}" >/dev/null || fail "'${command[0]}' is no program; set PYTHON or GPUPROOF (make run installs .venv)"
 

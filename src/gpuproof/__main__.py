@@ -1,6 +1,23 @@
-"""`python -m gpuproof` is the `gpuproof` command; under a user's torchrun it is how each rank starts."""
+"""`python -m gpuproof` is the `gpuproof` command; it imports nothing from the working directory.
 
-from gpuproof.cli.main import main
+A gpuproof/ that lies there is run in its place, before this begins: in a folder of others' start `gpuproof`
+itself, or `python -P -m gpuproof`.
+"""
+
+import os
+import sys
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path and sys.path[0] == os.getcwd():  # a click.py may lie there
+        del sys.path[0]
+    try:
+        from gpuproof.cli.main import main
+    except ModuleNotFoundError as error:
+        from gpuproof.errors import explained
+
+        unfit = explained(error)
+        if unfit is None:
+            raise
+        sys.stderr.write(f"gpuproof: {unfit}\n")
+        sys.exit(unfit.exit_code)
     main()

@@ -18,6 +18,7 @@ from gpuproof import __version__
 from gpuproof.config.models import RunConfig
 from gpuproof.launchers.base import Launcher
 from gpuproof.processes.scratch import sweep
+from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.scheduler import CampaignProgress, CaseScheduler
@@ -83,7 +84,7 @@ def run_campaign(
     Raises:
         UsageError: another process works on the run, or its data is not there.
         EnvironmentUnfitError: the launcher cannot start processes, or the disk is full.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the ranks gave their last words.
+        KeyboardInterrupt: Ctrl-C, SIGTERM, SIGQUIT or SIGHUP, after the ranks gave their last words.
     """
     sweep()
     config = read_config(run)
@@ -153,7 +154,7 @@ def _import_conclusion() -> None:
 
 @contextmanager
 def ends_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, and a terminal that closes, as Ctrl-C, so that all end the ranks cleanly.
+    """Treat SIGTERM, SIGQUIT, and a terminal that closes, as Ctrl-C, so that all end the ranks cleanly.
 
     SIGHUP stays ignored where it was (nohup).
     """
@@ -161,7 +162,7 @@ def ends_interrupt() -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS if number != signal.SIGINT}
     for number, handler in before.items():
         if number == signal.SIGTERM or handler is not signal.SIG_IGN:
             signal.signal(number, interrupt)

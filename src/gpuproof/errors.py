@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -80,10 +81,27 @@ REFUSALS: Mapping[int, type[GpuproofError]] = {
 """What a file system answers for a path, whoever gave it, and never for a fault of ours."""
 
 
-def path_refused(error: OSError) -> GpuproofError | None:
-    """Return in our words that the file system refuses a path; None where it said something else."""
-    kind = REFUSALS.get(error.errno or 0)
-    if kind is None or error.filename is None:
+def explained(error: Exception) -> GpuproofError | None:
+    """Return what the user can act on in our words; None for a fault of ours.
+
+    A library that is not there, and a file system or a locale that refuses a path, whoever gave it.
+    """
+    if isinstance(error, GpuproofError):
+        return error
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] != "gpuproof":
+        return EnvironmentUnfitError(
+            f"{error.name}, which gpuproof needs, is not installed for {sys.executable}",
+            next_step="Install gpuproof there with all that it needs (pip install, without --no-deps), or "
+            "start it by the Python that has them",
+        )
+    if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
+        return UsageError(
+            f"this locale writes {error.encoding}, which has no {error.object[error.start : error.end]!r}",
+            place="environment",
+            next_step="Set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
+        )
+    kind = REFUSALS.get(error.errno or 0) if isinstance(error, OSError) else None
+    if not isinstance(error, OSError) or kind is None or error.filename is None:
         return None
     return kind(
         f"the file system refuses this path: {error.strerror}",

@@ -35,7 +35,6 @@ PATTERNS = (
     ),
 )
 """Texts under names that say so, users in addresses, keys of known forms."""
-SECRET_NAME = re.compile(rf"KEY|PASSW|^AUTH|_(?:AUTH|PASS|PWD)(?:_|$)|COOKIE|{NAMES}", re.IGNORECASE)
 SECRET_OPTION = re.compile(rf"--?[\w.-]*{NAMES}", re.IGNORECASE)
 """An option whose value is a word of its own."""
 NO_SECRET = re.compile(r"[$<{%].*|\d{1,7}|true|false|none|null|git", re.IGNORECASE)
@@ -97,12 +96,3 @@ def _known(secret: str) -> re.Pattern[str]:
     for character in reversed(secret[SHORTEST_CUT:]):
         rest = f"(?:{re.escape(character)}{rest})?"
     return re.compile(re.escape(secret[:SHORTEST_CUT]) + rest)
-
-
-def is_secret_name(name: str) -> bool:
-    """Say whether a variable of that name holds a secret.
-
-    >>> [is_secret_name(name) for name in ("NCCL_AUTH", "TORCH_PASSWD", "OMP_NUM_THREADS", "PWD", "HF_TOKEN")]
-    [True, True, False, False, True]
-    """
-    return SECRET_NAME.search(name) is not None

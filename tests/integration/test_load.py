@@ -126,6 +126,19 @@ def test_the_script_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
     assert "Run the twelve tests of the load suite" in shown.stdout
 
 
+def test_a_python_without_the_libraries_is_told_what_it_lacks(tmp_path: Path) -> None:
+    bare = tmp_path / "bare" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    root = Path(__file__).parents[2]
+    script = shutil.copy(root / "gpu_loadtest.py", tmp_path)
+    environment = {**clean_environment(), "PYTHONPATH": str(root / "src")}
+    for words, lacking in (([script], "gpuproof is not installed, with what"), (["-m", "gpuproof"], "click")):
+        ended = subprocess.run([bare, *words], env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (ExitCode.UNFIT_ENVIRONMENT, "")
+        assert lacking in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.promise("S0.2")
 def test_the_script_copied_by_itself_says_the_line_that_installs_what_it_needs(tmp_path: Path) -> None:
     script = shutil.copy(Path(__file__).parents[2] / "gpu_loadtest.py", tmp_path)

@@ -155,6 +155,20 @@ def test_a_validation_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     assert "exitcode  : 4" in result.stderr  # rank 0's, and no rank's before
 
 
+def test_a_rank_that_waits_says_for_what_and_ends_without_a_traceback(tmp_path: Path) -> None:
+    command = gpuproof_command("run", "quick", *TINY)
+    with start_rank(1, command, tmp_path, port=free_port()) as waiting:
+        try:
+            told = next(line for line in waiting.stderr or () if line.startswith("gpuproof: "))
+            waiting.send_signal(signal.SIGINT)
+            _, rest = waiting.communicate(timeout=TIMEOUT_S)
+        finally:
+            waiting.kill()
+    assert "rank 1 of 2 waits for rank 0 at 127.0.0.1:" in told
+    assert waiting.returncode == ExitCode.INTERRUPTED, rest
+    assert "Traceback" not in rest
+
+
 OPEN_MPI = "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE"
 PMI = "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS"
 

@@ -9,7 +9,8 @@ import pytest
 
 from gpuproof.errors import ExitCode
 from gpuproof.processes.processors import usable_cpus
-from gpuproof.records.run import Environment, Failure, Fp8Casts, RankResult, Setup
+from gpuproof.records.breakdown import Fp8Casts
+from gpuproof.records.run import Environment, Failure, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 

@@ -39,3 +39,23 @@ def test_a_process_of_ours_has_a_safe_path(hostile_folder: Path) -> None:
     process = start_process(command, environment=dict(os.environ))
     assert process.wait() == 0
     assert not (hostile_folder.parent / "random").exists()
+
+
+def test_the_module_imports_no_library_of_the_folder(tmp_path: Path) -> None:
+    for name in ("click", "rich", "pydantic", "numpy"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} of the folder')\n")
+    words = [sys.executable, "-X", "utf8", "-m", "gpuproof", "config", "show", "quick"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_gate_runs_no_gpuproof_of_the_folder(hostile_folder: Path) -> None:
+    (hostile_folder / "gpuproof.py").unlink()
+    (hostile_folder / "gpuproof").mkdir()
+    (hostile_folder / "gpuproof" / "__init__.py").write_text("")
+    (hostile_folder / "gpuproof" / "__main__.py").write_text("print('gpuproof: READY')\n")
+    words = [GPUPROOF, "init", "prolog", "--for", "slurm-prolog", "--", "--no-such-option"]
+    script = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(["sh", "-c", script], cwd=hostile_folder, capture_output=True, text=True)
+    assert "no-such-option" in done.stdout
+    assert sorted(path.name for path in hostile_folder.parent.iterdir()) == ["here"]

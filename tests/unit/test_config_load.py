@@ -207,6 +207,11 @@ def test_each_mistake_on_the_command_line_is_named(word: str, message: str) -> N
     assert refusal("kind: training\n", word).startswith(message)
 
 
+def test_text_that_the_locale_made_none_of_is_utf8() -> None:
+    under_ascii = "--run.notes=" + "é".encode().decode("ascii", "surrogateescape")
+    assert load_config("quick", [under_ascii]).config.run.notes == "é"
+
+
 def test_all_wrong_words_of_a_command_line_are_told_at_once() -> None:
     message = refusal("kind: training\n", "x=1", "--data.batch_size=[", "--data.path=d")
     assert message.startswith("2 mistakes in the config:\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowRe
 from gpuproof.records.case import MonitorSpec
 from gpuproof.records.readings import bare_uuid, named_among, spellings
 from gpuproof.records.run import DeviceNeighbours
+from gpuproof.selftest.fleet import Fleet
+from gpuproof.selftest.judging import CHECKS, write_fleet
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.validate import SUITE
 from records_by_hand import H200, Story, case, setup, window, write_run
 
 LISTED = ["GPU-0a", "GPU-0b", "MIG-1c", "MIG-GPU-0b/2/0", None]
@@ -83,3 +88,15 @@ def test_a_display_is_a_note_and_no_doubt(tmp_path: Path) -> None:
     assert report.result.validity == "VALID"
     notes = lines_of(report, "Notes")
     assert "NVIDIA H200 GPU-0a of node1 also drives a display: Xorg, gnome-shell" in notes
+
+
+def test_an_older_uuid_of_mig_with_its_slashes_names_a_gpu_that_is_validated(tmp_path: Path) -> None:
+    run = tmp_path / "benchmark" / "selftest"
+    rules = [{"check": name} for name in CHECKS]
+    expected = SUITE.conclude(write_fleet(Fleet(seed=1, is_counted=False), tmp_path, rules=rules)).result
+    for path in run.rglob("*.json*"):
+        path.write_text(re.sub(r"GPU-(node\d)-(\d)", r"MIG-GPU-\1/\2/0", path.read_text()))
+    concluded = conclude(RunDirectory.open(run)).result
+    assert concluded.detail["readiness"]["uncapped"] == expected.detail["readiness"]["uncapped"] == "READY"
+    subjects = {judged.outcome.subject for judged in concluded.outcomes}
+    assert "host/node1/gpu/MIG-GPU-node1/0/0" in subjects

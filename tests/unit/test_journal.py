@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuproof.errors import RecordError
-from gpuproof.records.codec import from_json
+from gpuproof.records.codec import MOST, from_json
 from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
 from gpuproof.records.readings import Sample
-from gpuproof.records.run import Failure, Steps
+from gpuproof.records.run import Environment, Failure, Steps
 
-finite = st.floats(allow_nan=False, allow_infinity=False)
+seconds = st.floats(min_value=0.0, max_value=MOST)
 
 
-@given(durations=st.lists(finite), first=st.integers(0, 10**9))
+@given(durations=st.lists(seconds), first=st.integers(0, 10**9))
 def test_a_record_survives_the_round_trip(durations: list[float], first: int) -> None:
     record = Steps(rank=0, phase="measure", first_step=first, durations_s=tuple(durations))
     assert decode(encode(record)) == record
@@ -57,6 +57,10 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path) 
         ({"first_step": None}, "first_step: expected a whole number, found NoneType"),
         ({"first_step": True}, "first_step: expected a whole number, found bool"),
         ({"durations_s": [0.1, "x"]}, "durations_s: expected numbers"),
+        ({"durations_s": [0.1, 1e300]}, "durations_s: expected numbers up to 1e"),
+        ({"durations_s": [0.1, -1.0]}, "a step cannot have taken -1.0 s"),
+        ({"data_wait_s": -1e300}, "data_wait_s: expected a number up to 1e"),
+        ({"first_step": 10**400}, "first_step: expected a whole number up to 1e"),
         ({"phase": "lunch"}, "'lunch' is not one of"),
         ({"v": 99}, "schema version 99"),
     ],
@@ -120,3 +124,13 @@ def test_the_place_of_a_misfit_leads_through_all_that_holds_it() -> None:
         from_json(Sample, data, place="monitor.jsonl:3")
     assert raised.value.place == "monitor.jsonl:3: devices.0: values.power_w"
     assert raised.value.cause == "expected a number, found str"
+
+
+def test_a_counter_of_a_driver_that_is_text_is_named() -> None:
+    facts = {"accelerators": {"devices": [{"uuid": "GPU-0", "state": {"remapped_rows_failed": 0}}]}}
+    sound = encode(Environment(host="a", facts=facts))
+    assert decode(sound) == Environment(host="a", facts=facts)
+    with pytest.raises(RecordError, match="remapped_rows_failed is '7', and no number"):
+        decode(sound.replace('"remapped_rows_failed":0', '"remapped_rows_failed":"7"'))
+    with pytest.raises(RecordError, match=r"an? environment that cannot be read"):
+        decode(sound.replace('{"uuid"', '[{"uuid"').replace("0}}]", "0}}]]"))

@@ -19,6 +19,7 @@ from gpuproof.records.run import Failure
 from gpuproof.records.work.serving import EndpointSpec
 from gpuproof.redaction import redacted, redacted_with_count, redacted_words, words_with_secrets
 from gpuproof.worker.host.environment import describe_host
+from gpuproof.worker.host.fabric import describe_fabric
 from gpuproof.worker.serving.endpoint import EndpointLoad
 
 WORD = st.text(string.ascii_letters + string.digits, min_size=12, max_size=40)
@@ -79,7 +80,10 @@ def test_variables_of_a_host_are_told_without_secrets() -> None:
     told = describe_host(
         {
             "NCCL_AUTH": "hunter2",
+            "NCCL_CRED": "hunter2",
             "TORCH_PASSWD": "hunter2",
+            "TORCH_SESSION": "hunter2",
+            "NCCL_TOPO_FILE": "http://me:hunter2@host/topology.xml",
             "NVIDIA_API_KEY": "hunter2",
             "CUDA_PROXY": "http://me:hunter2@proxy",
             "TF_VAR_database": "hunter2",
@@ -91,6 +95,12 @@ def test_variables_of_a_host_are_told_without_secrets() -> None:
     )["environment"]
     assert "hunter2" not in repr(told)
     assert (told["KMP_AFFINITY"], told["TF_XLA_FLAGS"]) == ("compact", "--tf_xla_auto_jit=2")
+    assert told["TORCH_SESSION"] == told["NCCL_CRED"] == "redacted"
+
+
+def test_variables_of_a_fabric_are_told_without_secrets() -> None:
+    variables = describe_fabric({"UCX_CRED": "hunter2", "NCCL_CRED": "hunter2", "UCX_TLS": "rc"})["variables"]
+    assert variables == {"NCCL_CRED": "redacted", "UCX_CRED": "redacted", "UCX_TLS": "rc"}
 
 
 async def answered(answer: bytes, spec: EndpointSpec) -> str | None:

@@ -149,6 +149,26 @@ def test_a_damaged_spec_or_line_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [lambda _: 0.0, lambda s: s * 1e9, lambda s: s / 2, lambda s: -s],
+    ids=["none took any time", "absurd", "half", "negative"],
+)
+def test_steps_that_are_not_those_of_their_window_are_refused(
+    change: Callable[[float], float], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    journal = run.case_folder(case()) / "rank-0.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert run.cases()[0].contradiction is None
+    for line in lines:
+        if line["kind"] == "steps" and line["phase"] == "measure":
+            line["durations_s"] = [change(seconds) for seconds in line["durations_s"]]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RecordError, match=r"took .* s for its steps, and its window says|cannot have taken"):
+        run.cases()
+
+
+@pytest.mark.parametrize(
     "text",
     [
         b'{"a": [1, -2.5e-7, 0.1, true, null], "b": {"a": "x"}}',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.errors import UsageError
-from gpuproof.launchers.surroundings import ranks_around
+from gpuproof.launchers.surroundings import ranks_around, take_ranks
 
 SLURM = {
     **{"SLURM_JOB_ID": "12", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NODEID": "0"},
@@ -39,6 +39,19 @@ BARE: tuple[str | None, ...] = (None, None, None)
             {**SLURM, "SLURM_STEP_NUM_TASKS": "1", "RANK": "0", "WORLD_SIZE": "2"},
             BARE,
         ),  # in a shell of srun's
+        (
+            {"SLURM_NTASKS": "4", **TORCHRUN, "RANK": "1", "WORLD_SIZE": "2"},
+            BARE,
+        ),  # torchrun in a job of four
+        (
+            {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "RANK": "1", "WORLD_SIZE": "2"},
+            BARE,
+        ),  # by a batch script
+        (
+            {**SLURM, "SLURM_NTASKS": "4", "RANK": "1", "WORLD_SIZE": "2"},
+            BARE,
+        ),  # a step of two in a job of four
+        ({"SLURM_NTASKS": "4"}, BARE),
         (SLURM, ("1", "2", "1")),
         ({**SLURM, **POD}, ("1", "2", "1")),  # Slurm before Kubernetes
         ({**SLURM, "PMI_RANK": "1", "PMI_SIZE": "2"}, ("1", "2", "1")),  # srun --mpi=pmi2 says the same twice
@@ -71,6 +84,14 @@ def test_ranks_come_from_the_first_launcher_that_has_them(
         ({"RANK": "3"}, "RANK=3 is set and WORLD_SIZE is not"),
         ({**SLURM, "WORLD_SIZE": "1"}, "WORLD_SIZE=1 is set, and Slurm's SLURM_STEP_NUM_TASKS says 2"),
         ({**SLURM, "RANK": "0"}, "WORLD_SIZE=1 is set"),
+        (
+            {"SLURM_NTASKS": "4", "RANK": "0", "WORLD_SIZE": "2"},
+            "SLURM_NTASKS says 4: some .* unset SLURM_NTASKS",
+        ),
+        (
+            {"SLURM_NTASKS": "2", "RANK": "0", "WORLD_SIZE": "4"},
+            "SLURM_NTASKS says 2: others would be waited",
+        ),
         ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"}, "Open MPI's OMPI_COMM_WORLD_SIZE says 4"),
         ({**SLURM, "RANK": "1", "WORLD_SIZE": "16"}, "SLURM_STEP_NUM_TASKS says 2: others would be waited"),
         ({**OPEN_MPI, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "1"}, "WORLD_SIZE=8 is set"),
@@ -97,3 +118,23 @@ def test_where_ranks_meet_is_kept() -> None:
     assert ranks_around(ONE_HOST_MPI)["MASTER_ADDR"] == "127.0.0.1"
     found = ranks_around({**ONE_HOST_MPI, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"})
     assert not {"MASTER_ADDR", "MASTER_PORT"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_told"),
+    [
+        (POD, True),
+        ({**POD, "WORLD_SIZE": "1"}, False),
+        ({**POD, "RANK": "0", "WORLD_SIZE": "2"}, False),
+        ({**STATEFUL, **MASTER, "WORLD_SIZE": "4"}, False),
+        ({}, False),
+    ],
+)
+def test_a_pod_that_nobody_gave_a_rank_is_told_that_it_is_alone(
+    environment: dict[str, str], is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = {**environment, **ranks_around(environment)}
+    around = dict(environment)
+    take_ranks(around)
+    assert around == expected
+    assert ("this pod is taken to be alone" in capsys.readouterr().err) is is_told

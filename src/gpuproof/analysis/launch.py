@@ -13,6 +13,7 @@ from gpuproof.analysis.roofline import Roofline, build_roofline
 from gpuproof.records.breakdown import (
     BucketAllReduce,
     CollectiveOverlap,
+    Fp8Casts,
     GradientSync,
     OwnCompute,
     StepPhases,
@@ -21,7 +22,7 @@ from gpuproof.records.breakdown import (
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, Setup, Start, Window
+from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.records.work.pruning import Pruned

@@ -18,7 +18,7 @@ import click
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.older import in_our_words
-from gpuproof.errors import ExitCode, GpuproofError, path_refused
+from gpuproof.errors import ExitCode, explained
 from gpuproof.outside import plain
 
 COMMANDS: dict[str, str] = {
@@ -148,15 +148,10 @@ def main() -> NoReturn:
         error.show(file=shown)
         click.echo(plain(shown.getvalue()), err=True, nl=False)
         code = ExitCode.USAGE
-    except GpuproofError as error:
-        click.echo(f"gpuproof: {error}", err=True)
-        code = error.exit_code
-    except OSError as error:
-        refused = path_refused(error)
-        code = _tell_bug() if refused is None else refused.exit_code
-        if refused is not None:
-            click.echo(f"gpuproof: {refused}", err=True)
-    except Exception:  # noqa: BLE001  # the last line of defence: say that the fault is ours
-        code = _tell_bug()
+    except Exception as error:  # noqa: BLE001  # the last line of defence: say it, and that the fault may be ours
+        known = explained(error)
+        code = _tell_bug() if known is None else known.exit_code
+        if known is not None:
+            click.echo(f"gpuproof: {known}", err=True)
     _tell_loss(files)
     sys.exit(int(code or 0))

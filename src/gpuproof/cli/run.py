@@ -64,7 +64,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
-    lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
+    lie. Under your own torchrun: torchrun --no-python gpuproof run CONFIG.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_run(**options))
 
@@ -85,10 +85,10 @@ def _run(
     **letters: str | None,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
-    from gpuproof.launchers.surroundings import ranks_around
+    from gpuproof.launchers.surroundings import take_ranks
 
     if hosts.slurm is None:
-        os.environ.update(ranks_around(os.environ))
+        take_ranks(os.environ)
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout, letters=letters)]
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)

@@ -171,7 +171,7 @@ def validate(
     gpuproof validate --from results/validate/RUN --bundle evidence.tar.gz
     gpuproof validate --allow-cpu --recipe quick --model resnet18 --batch-size 4
     gpuproof validate --prolog --baseline pod-a
-    torchrun --nproc-per-node 8 -m gpuproof validate --mode nccl
+    torchrun --nproc-per-node 8 --no-python gpuproof validate --mode nccl
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
@@ -263,12 +263,12 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
         UsageError: launchers contradict each other or `--nproc`, or this is a rank and is to start others.
     """
     from gpuproof.launchers.attached import attached_world_size
-    from gpuproof.launchers.surroundings import ranks_around, refuse_to_be_a_rank
+    from gpuproof.launchers.surroundings import refuse_to_be_a_rank, take_ranks
 
     if hosts.are_named:
         refuse_to_be_a_rank(os.environ, command="gpuproof validate on named hosts")
         return nproc
-    os.environ.update(ranks_around(os.environ))
+    take_ranks(os.environ)
     given = attached_world_size(os.environ)
     if given is None:
         return nproc

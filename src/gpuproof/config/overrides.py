@@ -6,6 +6,7 @@ the word as it stands. Of two values for one key the later counts, as on any com
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from gpuproof.config.errors import ConfigError, Mistake
@@ -22,11 +23,19 @@ def read_overrides(words: Sequence[str]) -> list[ConfigSetting]:
     Raises:
         ConfigError: with every word that is no override and every value that is no YAML.
     """
-    outcomes = [_outcome(name, value) for name, value in _pairs(words)]
+    outcomes = [_outcome(name, value) for name, value in _pairs([*map(_as_text, words)])]
     mistakes = [mistake for _, wrong in outcomes for mistake in wrong]
     if mistakes:
         raise ConfigError(mistakes)
     return [setting for settings, _ in outcomes for setting in settings]
+
+
+def _as_text(word: str) -> str:
+    """Return a word as UTF-8 where Python could make no text of its bytes: under LANG=C, say."""
+    try:
+        return word if word.isprintable() else os.fsencode(word).decode()
+    except UnicodeError:
+        return word
 
 
 def _outcome(name: str, value: str | None) -> tuple[list[ConfigSetting], tuple[Mistake, ...]]:
@@ -57,7 +66,9 @@ def _read_override(name: str, value: str | None) -> list[ConfigSetting]:
     if not value:
         raise _refused(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
-        raise _refused(place, "the value holds control characters", "Remove them")
+        raise _refused(
+            place, "the value holds control characters, or bytes that are not UTF-8", "Remove them"
+        )
     if _is_taken_as_it_stands(path, value):
         return [ConfigSetting(path=path, value=value, source=COMMAND_LINE)]
     return read_value(value, path=path, source=COMMAND_LINE)

@@ -16,8 +16,9 @@ many. Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
 
 from gpuproof.errors import UsageError
 from gpuproof.launchers.attached import is_attached, ranks_of_srun
@@ -76,6 +77,8 @@ SLURM_STEP = MpiVariables(
     local_size="SLURM_STEP_TASKS_PER_NODE",
 )
 """Of a task of srun's, which `launchers.attached` reads; here only what contradicts it."""
+SLURM_JOB = replace(SLURM_STEP, rank="RANK", size="SLURM_NTASKS")
+"""Outside of a step: a job's tasks, of which a process does not know which one it is."""
 
 
 def ranks_around(environment: Environment) -> dict[str, str]:
@@ -96,6 +99,24 @@ def ranks_around(environment: Environment) -> dict[str, str]:
     if pod or "WORLD_SIZE" in environment:
         return pod
     return _ranks_of_mpi(environment)
+
+
+def take_ranks(environment: MutableMapping[str, str]) -> None:
+    """Put RANK and its like where everything reads them; of a pod that nobody gave a rank, say that.
+
+    Raises:
+        UsageError: as `ranks_around`.
+    """
+    ranks = ranks_around(environment)
+    if (
+        "KUBERNETES_SERVICE_HOST" in environment
+        and not {"RANK", "WORLD_SIZE"} & {**environment, **ranks}.keys()
+    ):
+        sys.stderr.write(
+            "gpuproof: this pod is taken to be alone: nothing says that it is one of several. Where it is, "
+            "set WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 says that it is alone.\n"
+        )
+    environment.update(ranks)
 
 
 def without_launchers(environment: Environment) -> dict[str, str]:
@@ -132,16 +153,17 @@ def _refuse_other_world(environment: Environment) -> None:
     size = _number(environment, "WORLD_SIZE") if "WORLD_SIZE" in environment else 1
     for launcher in _launchers_around(environment):
         started = _number(environment, launcher.size)
-        told = f"{launcher.name}'s {launcher.size} says {started}"
-        if size < started:
-            raise _other_world(f"WORLD_SIZE={size} is set, and {told}: each process would run alone")
+        told = f"WORLD_SIZE={size} is set, and {launcher.name}'s {launcher.size} says {started}"
+        if size < started and (launcher is not SLURM_JOB or "TORCHELASTIC_RUN_ID" not in environment):
+            alone = "each process would run alone" if size == 1 else "some would take part in nothing"
+            raise _other_world(f"{told}: {alone}", launcher)
         if _is_nested(environment, size, started):
             continue
         if size > started:
-            raise _other_world(f"WORLD_SIZE={size} is set, and {told}: others would be waited for in vain")
+            raise _other_world(f"{told}: others would be waited for in vain", launcher)
         if "RANK" in environment and _number(environment, "RANK") != _number(environment, launcher.rank):
             rank = f"RANK={environment['RANK']} is set, and {launcher.name}'s {launcher.rank} is"
-            raise _other_world(f"{rank} {environment[launcher.rank]}: two processes may take the same place")
+            raise _other_world(f"{rank} {environment[launcher.rank]}: two may take the same place", launcher)
 
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
@@ -150,20 +172,20 @@ def _is_nested(environment: Environment, size: int, started: int) -> bool:
     return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (on_each > 1 and size == started * on_each)
 
 
-def _other_world(cause: str) -> UsageError:
+def _other_world(cause: str, launcher: MpiVariables) -> UsageError:
     return UsageError(
         cause,
         place="environment",
         next_step="Unset RANK and WORLD_SIZE, or set them for all that were started (with LOCAL_WORLD_SIZE "
-        "where each starts several)",
+        f"where each starts several); or unset {launcher.size}, where you start all of these by yourself",
     )
 
 
 def _launchers_around(environment: Environment) -> list[MpiVariables]:
     """Return the launchers that say how many processes they started, and which of them this is."""
-    found = [mpi for mpi in MPI if environment.keys() >= {mpi.size, mpi.rank}]
     is_step = environment.keys() >= {"SLURM_STEP_ID", SLURM_STEP.size, SLURM_STEP.rank}
-    return [*found, SLURM_STEP] if is_step else found
+    launchers = (*MPI, SLURM_STEP if is_step else SLURM_JOB)
+    return [launcher for launcher in launchers if environment.keys() >= {launcher.size, launcher.rank}]
 
 
 def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:

@@ -17,11 +17,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 from gpuproof.monitor.marks import MarkReader
+from gpuproof.processes.start import ENDING_SIGNALS
 
 READY = b"ready\n"
 """What the sampler says on its control socket, once the first counters are read or it will not wait longer
 for drivers."""
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Listener(Protocol):
@@ -67,7 +67,7 @@ class SystemListener:
             end.setblocking(False)
         self._wake_writer = wake_writer
         signal.set_wakeup_fd(wake_writer.fileno(), warn_on_full_buffer=False)
-        for number in STOP_SIGNALS:
+        for number in ENDING_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
         self._selector.register(self._wake, selectors.EVENT_READ)

@@ -18,6 +18,8 @@ from gpuproof.errors import EnvironmentUnfitError
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What lies in the user's working directory, a random.py say, is not imported by Python 3.11 and newer; older
 ones run the node side as one file, and begin with that."""
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""What asks a process to end: a launcher, Ctrl-C, a terminal that closes, Ctrl-\\."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 """What shells answer for a command that is no program, or is not there."""

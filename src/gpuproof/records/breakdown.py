@@ -143,3 +143,14 @@ class TrainedAlike:
     """Of any weight, after the last step."""
     missing: str | None = None
     """Why there is none."""
+
+
+@record_kind("fp8_casts")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fp8Casts:
+    """What rounding to fp8 costs the rank's step where no compiler joins it, timed alone after the window."""
+
+    rank: int
+    passes_per_step: int
+    """Through linear layers in fp8, forward and backward."""
+    s_per_step: float

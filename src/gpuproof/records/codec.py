@@ -20,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,8 @@ T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _Writer = Callable[[Any], Any]
 _PLAIN = frozenset({str, int, bool, type(None)})
+MOST = 1e70
+"""A loss in fp32 may come to 1e38; the fourth power of this is a number still."""
 
 
 def to_json(value: Any) -> Any:
@@ -200,13 +201,9 @@ def _numbers(value: Any) -> tuple[float, ...]:
         raise _unlike("a list", value)
     if not {*map(type, value)} <= {float, int}:
         raise _unlike("numbers", value)
-    try:
-        numbers = tuple(map(float, value))
-    except OverflowError:  # a whole number beyond all floats
-        numbers = (math.inf,)
-    if not all(map(math.isfinite, numbers)):
-        raise _unlike("finite numbers", value)
-    return numbers
+    if value and not (-MOST <= min(value) <= max(value) <= MOST and all(map(math.isfinite, value))):
+        raise _unlike(f"numbers up to {MOST:g}", value)
+    return tuple(map(float, value))
 
 
 def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
@@ -224,22 +221,19 @@ def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
 
 
 def _float(value: Any) -> float:
-    if type(value) is float and math.isfinite(value):
-        return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _unlike("a number", value)
-    number = float(value) if abs(value) <= sys.float_info.max else math.inf
-    if not math.isfinite(number):
-        raise _unlike("a finite number", value)
-    return number
+    if not abs(value) <= MOST:
+        raise _unlike(f"a number up to {MOST:g}", value)
+    return float(value)
 
 
 def _int(value: Any) -> int:
-    if type(value) is int:
-        return value
     if isinstance(value, bool) or not isinstance(value, int):
         raise _unlike("a whole number", value)
-    return int(value)
+    if abs(value) > MOST:
+        raise _unlike(f"a whole number up to {MOST:g}", value)
+    return value
 
 
 def _instance(expected: type, value: Any) -> Any:

@@ -6,6 +6,7 @@ This is what analysis works on. It is made from files by the store, or written d
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isclose
 from typing import Any, Literal, TypeVar
 
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
@@ -93,10 +94,12 @@ class CaseRecords:
 
     @property
     def contradiction(self) -> str | None:
-        """Name records of which some ranks have one and others none or two; None where there are none such.
+        """Name records of a launch that has ended of which some ranks have one and others none or two.
 
-        Whoever measured built something before, and whoever built something began.
+        None where there are none such. Whoever measured built something before, and began.
         """
+        if not self.has_ended:
+            return None
         measured, built = bool(self.windows), bool(self.windows or self.setups)
         needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
             *(Start, RankResult),
@@ -107,7 +110,18 @@ class CaseRecords:
             ranks = sorted(record.rank for record in self.of(kind))
             if ranks != list(range(self.world_size)):
                 of_ranks = f"the record {kind.__name__.lower()} of ranks {ranks}"
-                return f"it has {of_ranks}, not one of each of {self.world_size}"
+                return f"the launch is done and has {of_ranks}, not one of each of {self.world_size}"
+        return None
+
+    @property
+    def impossible_steps(self) -> str | None:
+        """Name a rank whose steps do not come to its window; None where all do."""
+        for window in self.windows:
+            times_s = self.step_times_s(window.rank)
+            least_s = 0 if len(times_s) == window.num_steps else window.steps_s
+            if not isclose(max(sum(times_s), least_s), window.steps_s, rel_tol=1e-3):
+                told = f"its window says {window.steps_s:g} s"
+                return f"rank {window.rank} took {sum(times_s):g} s for its steps, and {told}"
         return None
 
     @property

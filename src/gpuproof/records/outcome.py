@@ -25,8 +25,8 @@ Actor = Literal["user", "administrator", "vendor", "plug-in author"]
 Basis = Literal["absolute", "baseline", "peers", "none"]
 """A stated or published figure, the fleet's own past, the other subjects of the same run; none: a check of
 the environment, or nothing that was measured."""
-SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/[^/]+)?|link/[^>]+>[^>]+")
-"""`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`."""
+SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/.+)?|link/[^>]+>[^>]+")
+"""`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`; older UUIDs of MIG have slashes themselves."""
 SubjectKind = Literal["gpu", "host", "link", "whole"]
 
 

@@ -126,6 +126,22 @@ def named_among(asked: Collection[str], listed: Sequence[str | None]) -> set[int
     return {place for place in found if place is not None}
 
 
+def with_sound_counters(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the line of what a host has.
+
+    Raises:
+        AttributeError: what should be a device is none.
+        ValueError: a counter of a driver's is no number.
+    """
+    listed = (line["facts"].get("accelerators") or {}).get("devices")
+    for device in [*(line["facts"].get("devices") or ()), *(listed or ())]:
+        for name, value in (device.get("state") or {}).items():
+            is_counter = name.endswith("_count") or name.startswith("remapped_rows_")
+            if is_counter and not isinstance(value, int | float | None):
+                raise ValueError(f"{name} is {value!r}, and no number")
+    return line
+
+
 @record_kind("recording", version=sample_lines.VERSION)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:

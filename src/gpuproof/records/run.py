@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
+from gpuproof.records.readings import with_sound_counters
 from gpuproof.records.what_ran import StepOptions
 from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.framework import Replicas
@@ -76,7 +77,7 @@ class Start:
     monotonic_s: float
 
 
-@record_kind("environment")
+@record_kind("environment", unpack=with_sound_counters)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """What the host has: operating system, processor, memory, devices, driver, framework, NCCL variables."""
@@ -161,6 +162,14 @@ class Setup:
     replicas: Replicas | None = None
     """Where one process trains on several devices: `device` is the first of them, and FLOPs are of each."""
 
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, work that nothing can have been."""
+        amounts = (self.items_per_step, self.flops_per_step, self.bytes_per_step, self.num_parameters)
+        if self.items_per_sample < 1 or min(amount or 0 for amount in amounts) < 0:
+            raise ValueError(
+                "a step has items, FLOPs, bytes and parameters from 0 on, a sample 1 item or more"
+            )
+
 
 @record_kind("phase")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +195,11 @@ class Steps:
     durations_s: tuple[float, ...]
     data_wait_s: float | None = None
     """Of these steps, the time waited for batches; None where no loader runs."""
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, a time below 0."""
+        if min(self.durations_s, default=0.0) < 0:
+            raise ValueError(f"a step cannot have taken {min(self.durations_s)} s")
 
 
 @record_kind("progress")
@@ -275,7 +289,9 @@ class Window:
 
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, what no window can have measured."""
-        if min(self.rank, self.num_steps, self.items, self.steps_s) < 0 or self.wall_s <= 0 < self.num_steps:
+        span_s = 1.0 if self.load.span_s is None else self.load.span_s
+        is_real = self.wall_s >= 1e-9 * self.num_steps and span_s > 0
+        if not is_real or min(self.rank, self.num_steps, self.items, self.steps_s) < 0:
             raise ValueError("a window counts ranks, steps, items and seconds from 0 on")
 
 
@@ -319,17 +335,6 @@ class Ceilings:
     trials: tuple[CeilingTrial, ...]
     missing: str | None
     """Why a kind of work was not tried."""
-
-
-@record_kind("fp8_casts")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fp8Casts:
-    """What rounding to fp8 costs the rank's step where no compiler joins it, timed alone after the window."""
-
-    rank: int
-    passes_per_step: int
-    """Through linear layers in fp8, forward and backward."""
-    s_per_step: float
 
 
 @record_kind("busy")

@@ -222,7 +222,7 @@ def read_case(folder: Path) -> CaseRecords:
     """Read what a launch left in its folder, salvaging what a killed process was about to write.
 
     Raises:
-        RecordError: a file is damaged elsewhere than at its end.
+        RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
     """
     spec = folder / layout.SPEC
     asked = upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
@@ -240,22 +240,13 @@ def read_case(folder: Path) -> CaseRecords:
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
     )
-    _refuse_contradictions(found, place=str(folder))
-    return found
-
-
-def _refuse_contradictions(found: CaseRecords, *, place: str) -> None:
-    """Refuse records of a launch that is done of which some ranks have one and others none or two.
-
-    Raises:
-        RecordError: there are such; figures of part of the ranks would be told as those of all.
-    """
-    if found.has_ended and found.contradiction is not None:
+    if (impossible := found.contradiction or found.impossible_steps) is not None:
         raise RecordError(
-            f"the launch is done, and {found.contradiction}",
-            place=place,
+            impossible,
+            place=str(folder),
             next_step="Its journals were changed: copy them from where they were written",
         )
+    return found
 
 
 def _journals(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from gpuproof.errors import GpuproofError
+from gpuproof.errors import ExitCode, GpuproofError
 
 COMMANDS = {
     "run": ("gpuproof.worker.commands.run:main", "measure one rank of a case, as a launcher asks for it"),
@@ -72,6 +72,9 @@ def run_command(words: Sequence[str]) -> int:
     except GpuproofError as error:
         sys.stderr.write(f"gpuproof.worker: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write(f"gpuproof.worker: {words[0]}: interrupted\n")
+        return ExitCode.INTERRUPTED
 
 
 if __name__ == "__main__":

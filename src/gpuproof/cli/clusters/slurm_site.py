@@ -63,7 +63,7 @@ def enter_allocation(
         return False
     options = _read_options(choice, python=python)
     words = salloc_words(options, ranks_per_host=ranks_per_host, device=device)
-    own = [sys.executable, "-m", "gpuproof", *sys.argv[1:]]
+    own = [sys.executable, "-P", "-m", "gpuproof", *sys.argv[1:]]
     if not dry_run:
         SlurmCommands().would_submit([word for word in words[1:] if not word.startswith("--immediate")])
         if options.pending_limit_s is not None:

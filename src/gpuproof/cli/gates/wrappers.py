@@ -131,7 +131,7 @@ def prolog(
     \b
     gpuproof init prolog --for slurm-prolog -o /etc/slurm -- --baseline /etc/gpuproof/pod-a.json
     """  # noqa: D301  # click reads the backspace character
-    here = shlex.join([sys.executable, "-m", "gpuproof"])
+    here = shlex.join([sys.executable, "-P", "-m", "gpuproof"])
     command = gpuproof or ("gpuproof" if kind == "kubernetes-init" else here)
     script = gate_script(kind, command=command, options=options, fail_closed=fail_closed)
     made = wrapper_files(kind, script, image=image, gpus=gpus)

@@ -123,7 +123,7 @@ def _write_textfile(records: Records, folder: Path, *, access: Access, interval_
 
 def _asked_to_stop() -> threading.Event:
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: stop.set())
     return stop
 

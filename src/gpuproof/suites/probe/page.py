@@ -68,7 +68,7 @@ def _matrix(rows: Sequence[ProbeRow]) -> Iterator[Section]:
         yield table(
             f"From each device (row) to each other, {units.memory(largest)}, one way",
             ends,
-            Column.of("from", lambda end: end.rsplit("/", 1)[-1], align="left"),
+            Column.of("from", lambda end: end.rpartition("/gpu/")[2], align="left"),
             *(_column(end, by_ends) for end in ends),
         )
 
@@ -78,7 +78,7 @@ def _column(target: str, by_ends: Mapping[Any, ProbeRow]) -> Column:
         found = by_ends.get((source, target))
         return "" if found is None else found.text
 
-    return Column.of(target.rsplit("/", 1)[-1], cell)
+    return Column.of(target.rpartition("/gpu/")[2], cell)
 
 
 def _short(subject: str) -> str:

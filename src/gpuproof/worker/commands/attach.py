@@ -240,7 +240,7 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
         EnvironmentUnfitError: it says nothing in time, or nobody waits for this rank any more.
     """
     deadline_s = monotonic() + options.patience_s
-    last = "no answer"
+    last = ""
     while monotonic() < deadline_s:
         if options.parent_pid is not None and not process_lives(options.parent_pid):
             raise EnvironmentUnfitError(
@@ -250,6 +250,9 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
             meeting = _open_store(min(CONNECT_S, options.patience_s))
             message = _message_of(meeting, options, deadline_s)
         except RuntimeError as error:  # torch's: nobody there yet, or the store was of the launch before
+            if not last:
+                text = "rank {RANK} of {WORLD_SIZE} waits for rank 0 at {MASTER_ADDR}:{MASTER_PORT}"
+                sys.stderr.write(f"gpuproof: {text.format_map(os.environ)}\n")
             last = str(error).partition("\n")[0]
             sleep(POLL_S)
             continue
@@ -257,7 +260,7 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
             meeting.set_timeout(timedelta(seconds=options.patience_s))
             return meeting, message
     raise EnvironmentUnfitError(
-        f"rank 0 gave no case within {options.patience_s:.0f} s ({last})",
+        f"rank 0 gave no case within {options.patience_s:.0f} s ({last or 'no answer'})",
         place="MASTER_ADDR",
         next_step="Look at rank 0's output; gpuproof doctor --multi-node looks at the way there",
     )

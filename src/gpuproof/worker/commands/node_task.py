@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from string import Template
 
 from gpuproof.processes.group import start_group
-from gpuproof.processes.start import exit_status
+from gpuproof.processes.start import ENDING_SIGNALS, exit_status
 
 GRACE_S = 9.0
 """Time for last words: over what torch's agent gives its ranks, and less than a scheduler's own 30 s."""
@@ -28,7 +28,7 @@ def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -
     """
     started = [[Template(word).substitute(values) for word in command] for command in commands]
     news: SimpleQueue[int | None] = SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         signal.signal(number, lambda *_: news.put(None))
     # The standard output of ranks is nobody's: each has files of its own, and in need standard error.
     group = start_group(started, environment=os.environ, output=None, on_exit=news.put)

@@ -28,7 +28,7 @@ from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.processes.fork import ForkServers
 from gpuproof.processes.group import OnExit, ProcessGroup, start_group
 from gpuproof.processes.scratch import ScratchFolder, sweep
-from gpuproof.processes.start import safe_environment
+from gpuproof.processes.start import ENDING_SIGNALS, safe_environment
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
 
@@ -57,7 +57,7 @@ class RemoteAgent:
 
     def run(self) -> int:
         """Greet, then obey until told to leave; remove the directory and return the exit code."""
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for number in ENDING_SIGNALS:
             signal.signal(number, lambda *_: self._orders.put(EOF))
         threading.Thread(target=self._listen, name="gpuproof-listener", daemon=True).start()
         threading.Thread(target=self._hold_lease, name="gpuproof-lease", daemon=True).start()

@@ -25,6 +25,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpuproof.errors import GpuproofError
+from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import SampleSet
@@ -171,7 +172,7 @@ def _begin_process(parent_pid: int, _worker: int) -> None:
     look like one to the rank. Whoever ends a launch signals its whole group; the rank alone answers.
     """
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,6 @@
 """What a host has: the facts that make a result comparable, or explain why it is not.
 
-Read by the first rank of each host and by `probe`. Everything is a fact or None; variables of
-the named prefixes only are told, and secrets among them are not.
+Read by the first rank of each host and by `probe`. Everything is a fact or None.
 """
 
 from __future__ import annotations
@@ -25,33 +24,11 @@ from gpuproof.processes.processors import (
     usable_cpus,
     users_threads,
 )
-from gpuproof.redaction import REDACTED, is_secret_name, redacted
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
+from gpuproof.worker.host.variables import recorded_variables
 
 if TYPE_CHECKING:
     from gpuproof.accelerators.base import Accelerator
-
-ENVIRONMENT_PREFIXES = (
-    "NCCL_",
-    "GLOO_",
-    "TF_",
-    "TORCH_",
-    "CUDA_",
-    "CUBLAS_",
-    "CUDNN_",
-    "NVIDIA_",
-    "OMP_",
-    "MKL_",
-    "KMP_",
-    "ROCR_",
-    "HIP_",
-    "PYTORCH_",
-)
-TERRAFORM_PREFIXES = (
-    *("TF_VAR_", "TF_CLI_", "TF_TOKEN_", "TF_REGISTRY_", "TF_LOG", "TF_DATA_DIR", "TF_WORKSPACE"),
-    *("TF_PLUGIN_", "TF_REATTACH_", "TF_INPUT", "TF_IN_AUTOMATION", "TF_CLOUD_", "TF_APPEND_"),
-)
-"""Of a program that shares TensorFlow's prefix: they say nothing of a measurement, and may be secret."""
 
 PROCESSOR_PATIENCE_S = 0.8
 """For drivers of devices that the work does not use."""
@@ -111,11 +88,7 @@ def describe_system(
         "affinity": describe_affinity(
             found["pci_bus_id"] for found in accelerators["devices"] if found["pci_bus_id"]
         ),
-        "environment": {
-            name: REDACTED if is_secret_name(name) else redacted(value)
-            for name, value in sorted(_as_the_user_set_it(environment).items())
-            if name.startswith(ENVIRONMENT_PREFIXES) and not name.startswith(TERRAFORM_PREFIXES)
-        },
+        "environment": recorded_variables(_as_the_user_set_it(environment)),
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.worker.host.interfaces import describe_interfaces
+from gpuproof.worker.host.variables import recorded_variables
 
 SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
@@ -27,9 +28,7 @@ def describe_fabric(
 ) -> dict[str, Any]:
     """Return interfaces, InfiniBand ports, shared memory, limits, variables and what the host name means."""
     facts: dict[str, Any] = {"interfaces": None, "interfaces_missing": None}
-    facts["variables"] = {
-        name: environment[name] for name in sorted(environment) if name.startswith(VARIABLES)
-    }
+    facts["variables"] = recorded_variables(environment, VARIABLES)
     try:
         facts["interfaces"] = describe_interfaces()
     except OSError as error:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from gpuproof.records.run import Ceilings, Fp8Casts, ProfileTrace, Window
+from gpuproof.records.breakdown import Fp8Casts
+from gpuproof.records.run import Ceilings, ProfileTrace, Window
 from gpuproof.worker.breakdown.alike import measure_alike
 from gpuproof.worker.breakdown.buckets import measure_buckets
 from gpuproof.worker.breakdown.overlap import measure_overlap

@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -270,6 +271,9 @@ def import_torch(*, optimizes: bool = False) -> None:
 
         if optimizes:
             import_module(OF_OPTIMIZERS)
+            for cache in Path(tempfile.gettempdir()).glob("torchinductor_*"):
+                with suppress(OSError):  # it holds something, or is another's
+                    cache.rmdir()  # importing made it; compiling would make it again
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"PyTorch cannot be imported by {sys.executable}: {error}",

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NoReturn
 
+from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.run import FailureCause
 from gpuproof.worker.rank.progress import ProgressClock
 
@@ -28,7 +29,6 @@ POLL_S = 0.5
 LINGER_S = 2.0
 """How long a rank stays after its words where other ranks fail with it: over the time between the clocks
 of ranks that hang together (a chunk of steps, a poll), since the end of one takes the others with it."""
-HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Watchdog:
         """
         self._heartbeat.beat()
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        for number in HANDLED_SIGNALS:
+        for number in ENDING_SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, lambda *_: None)
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
@@ -113,7 +113,7 @@ class Watchdog:
                 self._check_progress()
 
     def _received_signal(self) -> signal.Signals | None:
-        numbers = [n for n in os.read(self._signals, 64) if n in HANDLED_SIGNALS]
+        numbers = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS]
         return signal.Signals(numbers[0]) if numbers else None
 
     def parent_gone(self) -> tuple[FailureCause, str] | None:
