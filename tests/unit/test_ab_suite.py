@@ -81,7 +81,9 @@ def test_figures_of_sides_give_their_ratio_and_a_throughput_has_one_value(tmp_pa
     (compared,) = done.result.detail["ab"]["measures"]
     ratio = compared["comparison"]["ratio"]["centre"]
     assert compared["b"]["value"] / compared["a"]["value"] == pytest.approx(ratio, rel=1e-12)
-    assert "A and B are geometric means of launches, and B against A is their ratio; elsewhere" in text_of(done)
+    assert "A and B are geometric means of launches, and B against A is their ratio; elsewhere" in text_of(
+        done
+    )
     for side in ("a", "b"):
         values = [m.value for m in done.result.measures if m.case == side and m.name == "throughput"]
         assert len(values) == 2  # of the whole and of its one device

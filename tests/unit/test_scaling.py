@@ -183,7 +183,9 @@ def test_the_report_names_the_device_and_the_verdict_and_its_rates_give_the_rati
     assert "## 2 ranks, strong scaling" in report
     assert "| 2 GPUs" not in report
     # 32 samples in 12.6 ms and in 20 ms, the geometric means; means of rates are 2,587 and 1,627 samples/s
-    (single,) = json.loads((tmp_path / "examples" / "by-hand" / "benchmark_large_single_gpu.json").read_text())
+    (single,) = json.loads(
+        (tmp_path / "examples" / "by-hand" / "benchmark_large_single_gpu.json").read_text()
+    )
     assert single["mean_samples_per_sec"] == pytest.approx((3200 + 2560 + 2000) / 3, rel=1e-3)
     assert "| 32 | 2,539.8 | 1,600.0 | 0.63x (" in report
     assert "elsewhere a throughput is all that launches did over all their time" in report

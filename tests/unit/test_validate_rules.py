@@ -202,7 +202,9 @@ def test_a_rank_of_another_launch_is_refused_and_a_process_alone_is_not() -> Non
 
 def test_rules_of_a_recipe_are_cited_by_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
-    text = "kind: training\nsuite: validate\nvalidate:\n  rules:\n    - {check: clocks}\n\n    - {check: xid}\n"
+    text = (
+        "kind: training\nsuite: validate\nvalidate:\n  rules:\n    - {check: clocks}\n\n    - {check: xid}\n"
+    )
     path.write_text(text)
     options = read_options(load_config(str(path), []).config)
     assert [rule.place for rule in rules_of(options).rules.rules] == [f"{path}:5", f"{path}:7"]
