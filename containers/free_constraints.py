@@ -1,4 +1,4 @@
-"""Print of a file of constraints those of packages that this Python has not: what the base has stays as it is.
+"""Print of a file of constraints those of packages that this Python lacks: what it has stays as it is.
 
 A vendor's torch was built against the vendor's own numpy and the like, which ours must not replace.
 """
@@ -17,4 +17,4 @@ def plain(name: str) -> str:
 held = {plain(found.metadata["Name"]) for found in distributions() if found.metadata["Name"]}
 for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines():
     if plain(line.partition("==")[0].strip()) not in held:
-        print(line)
+        sys.stdout.write(f"{line}\n")

@@ -120,7 +120,7 @@ def test_the_base_is_one_digest_and_what_it_lacks_comes_in_tested_versions(tmp_p
         assert re.search(r"pip install .*-c /opt/gpuproof/constraints-free\.txt", (folder / name).read_text())
     # of numpy, which this Python has, the version is the base's own
     (tmp_path / "c.txt").write_text("numpy==0.1\nno_such.package==1.2\nnvidia_ml_py==0.1\n")
-    script = [sys.executable, folder / "free_constraints.py", tmp_path / "c.txt"]
+    script = [sys.executable, str(folder / "free_constraints.py"), str(tmp_path / "c.txt")]
     assert subprocess.check_output(script, text=True) == "no_such.package==1.2\n"
 
 
