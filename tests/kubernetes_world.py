@@ -1,6 +1,7 @@
 """A cluster for tests: Kubernetes' API over real HTTP, whose pods are processes on this machine.
 
-It knows what the launcher uses: ConfigMaps, Services, jobs, pods, events, nodes, and exec over a WebSocket.
+It allows what the roles in `containers` allow, and knows what the launcher uses: ConfigMaps, Services, jobs,
+pods, events, nodes, and exec over a WebSocket.
 A pod's volumes are folders; its containers' words run with those folders in the place of its mounts. Pods are
 made, restarted and removed as controllers do (`kubernetes_controllers`). What a test wants to go wrong it
 says in `refusals`, `events` and `pod_fault`; with `agent` a script runs in the place of torch's.
@@ -25,11 +26,14 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import psutil
+from ruamel.yaml import YAML
 
 from kubernetes_controllers import Object, address_of, ends_the_others, maker_of, pods_of
 from kubernetes_pod import Pod
 
 STARTED = ("jobs", "jobsets", "pytorchjobs", "trainjobs")
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+ROLES = Path(__file__).resolve().parents[1] / "containers"
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
@@ -38,6 +42,22 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def allowed() -> set[tuple[str, str]]:
+    """Return what the roles allow: resource and verb; what starts pods counts as a job for every engine."""
+    documents = (
+        document
+        for path in sorted(ROLES.glob("kubernetes-rbac*.yaml"))
+        for document in YAML(typ="safe").load_all(path)
+    )
+    return {
+        (resource, verb)
+        for document in documents
+        for rule in document.get("rules", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 class World:
@@ -59,6 +79,7 @@ class World:
         self.agent: Path | None = None
         """A script that runs in the place of `torch.distributed.run`."""
         self.calls: list[tuple[str, str]] = []
+        self.allowed, self.used = allowed(), set[tuple[str, str]]()
         self.lock = threading.RLock()
         self.seen: list[Object] = []
         """All that was ever made."""
@@ -239,6 +260,9 @@ class Handler(BaseHTTPRequestHandler):
         parts = parts[2:] if parts[0] == "namespaces" else parts
         kind, name, sub = (*parts, "", "")[:3]
         self.world.calls.append((self.command, kind))
+        verb = VERBS.get(self.command) or ("get" if name else "list")
+        resource = "jobs" if kind in STARTED else f"{kind}/{sub}".strip("/")
+        self.world.used.add((resource, verb))
         return kind, name, sub, parse_qs(url.query)
 
     def _body(self) -> Object:
@@ -256,6 +280,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _is_refused(self, kind: str) -> bool:
         refusal = self.world.refusals.get((self.command, kind))
+        if excess := self.world.used - self.world.allowed:
+            refusal = 403, f"no role allows {excess}"
         if refusal is not None:
             self._body()
             self._say(refusal[0], failed(*refusal))

@@ -140,6 +140,26 @@ def plus_minus(relative: float) -> str:
     return f"±{share(relative)}" if relative <= MOST_HALF_WIDTH else NOT_WELL_ENOUGH
 
 
+def would_show(detectable: float) -> str:
+    """Say which relative difference would show (0.02 is 2 %); one over 100 % as a factor, for losses, too.
+
+    >>> would_show(0.042), would_show(55.767)
+    ('one of 4.2 % would show', 'only a factor of 57 would show')
+    """
+    if detectable < 1:
+        return f"one of {share(detectable)} would show"
+    return f"only a factor of {significant(1 + detectable, 2)} would show"
+
+
+def loss_shown(detectable: float) -> str:
+    """Say which loss of a figure would show; from 1 on (100 %) there is none.
+
+    >>> loss_shown(0.042), loss_shown(1.17)
+    ('a loss of 4.2 % would show', 'no loss would show')
+    """
+    return f"a loss of {share(detectable)} would show" if detectable < 1 else "no loss would show"
+
+
 def count(value: int | None) -> str:
     """Format a whole number with thousands separators."""
     return MISSING if value is None else f"{value:,}"

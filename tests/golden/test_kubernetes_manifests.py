@@ -9,12 +9,14 @@ from typing import Any
 import kubernetes_validate
 import pytest
 from kubeflow_trainer_api.models import JobsetV1alpha2JobSet, TrainerV1alpha1TrainJob
+from ruamel.yaml import YAML
 
 from gpuproof.config.kubernetes import KubernetesOptions, Toleration
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
-from gpuproof.launchers.kubernetes.pods import Manifest, kubernetes_node, num_gpus
+from gpuproof.launchers.kubernetes.pods import Manifest, kubernetes_node, num_gpus, rank_resources
 from gpuproof.launchers.kubernetes.text import manifests_text
 from gpuproof.records.case import MonitorSpec
+from kubernetes_world import ROLES
 from records_by_hand import case
 
 VERSIONS = ("1.35", "1.36", "1.37")
@@ -102,7 +104,10 @@ def test_pods_keep_to_the_restricted_standard() -> None:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
         }
+        places = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert {"/tmp", "/gpuproof/run"} <= places  # what is written, HOME included, goes to volumes
     assert not any("hostPath" in volume for volume in pod["volumes"])
     assert "nvidia.com/gpu" not in str(pod["containers"][1]["resources"])
 
@@ -124,3 +129,20 @@ def test_gpus_are_as_many_as_the_ranks_need_unless_said(
     assert (
         num_gpus(KubernetesOptions(gpus_per_node=asked_for), case(nproc=4, placement=placement)) == expected
     )
+
+
+def test_ranks_request_processors_and_memory_unless_the_user_sets_limits() -> None:
+    assert rank_resources(KubernetesOptions(), TWO_NODES) == {
+        "requests": {"cpu": "8", "memory": "32Gi"},
+        "limits": {"nvidia.com/gpu": "8"},
+    }
+    limited = KubernetesOptions(resources={"cpu": "2"})
+    assert rank_resources(limited, TWO_NODES)["requests"] == {"memory": "32Gi"}
+    assert rank_resources(limited, TWO_NODES)["limits"]["cpu"] == "2"
+
+
+def test_the_roles_are_valid_for_kubernetes() -> None:
+    for path in ROLES.glob("kubernetes-rbac*.yaml"):
+        for manifest in YAML(typ="safe").load_all(path):
+            for version in VERSIONS:
+                kubernetes_validate.validate(manifest, version, strict=True)

@@ -105,3 +105,30 @@ def test_a_pod_that_does_not_know_its_rank_fails(programs: Path) -> None:
 def test_commands_are_run_as_they_stand(programs: Path) -> None:
     assert start(programs, "run", "quick").stdout == "gpuproof run quick\n"
     assert start(programs, "all_perf", "-b", "8").stdout == "perf -b 8\n"
+
+
+def test_the_base_is_one_digest_and_what_it_lacks_comes_in_tested_versions(tmp_path: Path) -> None:
+    folder = ENTRYPOINT.parent
+    bases = {
+        found
+        for name in ("Dockerfile", "gpuproof.def")
+        for found in re.findall(r"^(?:ARG|) *BASE=(\S+)", (folder / name).read_text(), flags=re.MULTILINE)
+    }
+    (base,) = bases
+    assert re.search(r"@sha256:[0-9a-f]{64}$", base)
+    for name in ("Dockerfile", "gpuproof.def"):
+        assert re.search(r"pip install .*-c /opt/gpuproof/constraints-free\.txt", (folder / name).read_text())
+    # of numpy, which this Python has, the version is the base's own
+    (tmp_path / "c.txt").write_text("numpy==0.1\nno_such.package==1.2\nnvidia_ml_py==0.1\n")
+    script = [sys.executable, str(folder / "free_constraints.py"), str(tmp_path / "c.txt")]
+    assert subprocess.check_output(script, text=True) == "no_such.package==1.2\n"
+
+
+def test_documented_commands_keep_results_and_give_shared_memory() -> None:
+    text = (ENTRYPOINT.parents[1] / "docs" / "kubernetes.md").read_text()
+    commands = re.findall(r"docker run [^`\n]*--model[^`\n]*", text)
+    assert commands
+    for command in commands:
+        assert "-v gpuproof-results:/home/gpuproof/results" in command
+        assert "--shm-size=" in command
+    assert "VOLUME /home/gpuproof/results" in ENTRYPOINT.with_name("Dockerfile").read_text()

@@ -308,11 +308,32 @@ def test_the_command_runs_a_case_and_the_dry_run_sends_nothing(
     world, environment = there
     words = ("run", "quick", *TINY, "--run.run_id=r1", "--on", "kubernetes")
     shown = gpuproof(*words, "--dry-run", cwd=tmp_path, environment=environment)
-    assert shown.stdout.startswith("---\napiVersion: v1\nkind: ConfigMap"), shown.stderr
+    why_not, manifests = shown.stdout.split("\n", 1)
+    assert why_not.startswith(
+        "# To look at, not to apply: gpuproof-node.pyz has no content here, and by hand"
+    )
+    assert manifests.startswith("---\napiVersion: v1\nkind: ConfigMap"), shown.stderr
     assert world.calls == []
     ran = gpuproof(*words, cwd=tmp_path, environment=environment)
     assert ran.returncode in (ExitCode.DONE, ExitCode.INCONCLUSIVE), ran.stderr
     assert run_directory(tmp_path, "r1").cases()[0].status == "done"
+
+
+def test_the_roles_allow_what_is_done_and_no_more(
+    there: tuple[World, dict[str, str]], tmp_path: Path
+) -> None:
+    world, environment = there
+    words = ("run", "quick", *TINY, *TWO_NODES, "--run.run_id=r1", "--on", "kubernetes")
+    ran = gpuproof(*words, cwd=tmp_path, environment=environment)
+    assert run_directory(tmp_path, "r1").cases()[0].status == "done", ran.stderr
+    world.makes_pods = False  # why, events would say
+    (tmp_path / "k.yaml").write_text("pending_limit_s: 1\n")
+    asked = ("run", "quick", *TINY, "--run.run_id=r2", "--on", "kubernetes:k.yaml")
+    assert gpuproof(*asked, cwd=tmp_path, environment=environment).returncode != ExitCode.DONE
+    for command in ("verify", "clean"):
+        gpuproof("kubernetes", command, cwd=tmp_path, environment=environment)
+    # `create` is what newer clusters ask for where older ones ask for `get`
+    assert world.allowed - world.used == {("pods/exec", "create")}
 
 
 def gpu_node(name: str, spec: dict[str, object], *, usable: int = 8) -> dict[str, object]:

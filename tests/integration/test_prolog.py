@@ -91,8 +91,8 @@ def wrapped(kind: str, gate: Path) -> Path:
     words = ("--for", kind, "-o", str(folder), "--gpuproof", str(gate / "gpuproof"))
     made = gpuproof("init", "prolog", *words, cwd=gate)
     assert made.returncode == 0, made.stderr
-    assert os.access(folder / "gpuproof-gate.sh", os.X_OK)
-    return folder / "gpuproof-gate.sh"
+    assert os.access(folder / f"gpuproof-{kind}.sh", os.X_OK)
+    return folder / f"gpuproof-{kind}.sh"
 
 
 def configure(world: SlurmWorld, *lines: str) -> None:

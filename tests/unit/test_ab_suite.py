@@ -76,6 +76,20 @@ def concluded(tmp_path: Path, slower: float, **block: Any) -> Concluded:
     return conclude(write_run(tmp_path, launches, **sections(**block)))
 
 
+def test_figures_of_sides_give_their_ratio_and_a_throughput_has_one_value(tmp_path: Path) -> None:
+    done = concluded(tmp_path, 0.5)
+    (compared,) = done.result.detail["ab"]["measures"]
+    ratio = compared["comparison"]["ratio"]["centre"]
+    assert compared["b"]["value"] / compared["a"]["value"] == pytest.approx(ratio, rel=1e-12)
+    assert "A and B are geometric means of launches, and B against A is their ratio; elsewhere" in text_of(
+        done
+    )
+    for side in ("a", "b"):
+        values = [m.value for m in done.result.measures if m.case == side and m.name == "throughput"]
+        assert len(values) == 2  # of the whole and of its one device
+        assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
 def test_launches_take_turns_and_each_side_is_its_own_recipe() -> None:
     cases = next_cases(config())
     turns = [case.case_id for case in cases]
@@ -194,7 +208,7 @@ def test_what_has_no_two_sides_is_refused(changed: dict[str, Any], block: dict[s
     "block", [{"find": 0.01, "max_regression": 0.02}, {"pilot_pairs": 2}, {"pilot_pairs": 9}, {"find": 1.0}]
 )
 def test_options_that_make_no_sense_are_refused(block: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"find is|pilot_pairs is"):
+    with pytest.raises(ValueError, match=r"find is|pilot_pairs \(\d\) is .* --ab.OPTION=VALUE"):
         config(**block)
 
 

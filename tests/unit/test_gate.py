@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from ruamel.yaml import YAML
 
 from gpuproof.cli.gates.wrappers import WRAPPERS, gate_script, wrapper_files
+from gpuproof.cli.main import cli
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.case import Case
@@ -139,7 +141,7 @@ def run_gate(kind: str, folder: Path, code: int | None, *, fail_closed: bool = F
     made = wrapper_files(kind, script, image="i", gpus=8)
     words = ["sh", "-c", script]
     if kind == "kubernetes-init":
-        (container,) = YAML(typ="safe").load(made["init-container.yaml"])["initContainers"]
+        (container,) = YAML(typ="safe").load(made["gpuproof-kubernetes-init.yaml"])["initContainers"]
         words = [*container["command"], *container["args"]]
     ended = subprocess.run(words, capture_output=True, text=True, env={}, cwd=folder, timeout=300)
     return ended.returncode, ended.stdout
@@ -169,10 +171,44 @@ def test_only_the_health_check_says_how_to_drain(tmp_path: Path) -> None:
 def test_the_plug_in_of_node_problem_detector_names_its_script() -> None:
     script = gate_script("node-problem-detector", command="gpuproof", options=(), fail_closed=False)
     made = wrapper_files("node-problem-detector", script, image="", gpus=0)
-    config = json.loads(made["gpuproof-gate.json"])
+    config = json.loads(made["gpuproof-node-problem-detector.json"])
     (rule,) = config["rules"]
-    assert rule["path"].endswith("/gpuproof-gate.sh")
+    assert rule["path"].endswith("/gpuproof-node-problem-detector.sh")
     assert config["plugin"] == "custom"
+
+
+def test_a_wrapper_goes_to_the_file_that_is_named_and_several_lie_in_one_folder(tmp_path: Path) -> None:
+    def write(kind: str, to: str) -> tuple[int, str]:
+        ended = CliRunner().invoke(cli, ["init", "prolog", "--for", kind, "-o", str(tmp_path / to)])
+        return ended.exit_code, str(ended.exception)
+
+    assert write("slurm-prolog", "x/prolog.sh")[0] == 0
+    assert os.access(tmp_path / "x/prolog.sh", os.X_OK)
+    for kind in WRAPPERS:
+        assert write(kind, "all")[0] == 0
+    names = {path.name for path in (tmp_path / "all").iterdir()}
+    assert names == {
+        *(f"gpuproof-{kind}.sh" for kind in WRAPPERS if kind != "kubernetes-init"),
+        *("gpuproof-kubernetes-init.yaml", "gpuproof-node-problem-detector.json"),
+    }
+    for kind in ("node-problem-detector", "kubernetes-init"):
+        code, cause = write(kind, "y/gate.sh")
+        assert code != 0
+        assert "Name a folder for it" in cause
+    assert not (tmp_path / "y").exists()
+
+
+def test_the_init_container_writes_to_volumes_alone_and_asks_for_what_it_takes() -> None:
+    script = gate_script("kubernetes-init", command="gpuproof", options=(), fail_closed=False)
+    (text,) = wrapper_files("kubernetes-init", script, image="i", gpus=4).values()
+    pod = YAML(typ="safe").load(text)
+    (container,) = pod["initContainers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["resources"]["requests"] == {"cpu": 4, "memory": "16Gi"}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts == {"gpuproof-tmp": "/tmp", "gpuproof-shm": "/dev/shm"}
+    assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
+    assert {"name": "HOME", "value": "/tmp"} in container["env"]
 
 
 NEVER_ENDS = """

@@ -170,8 +170,34 @@ def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
     assert (multi["model_parameters"], len(multi["detailed_runs"])) == (2_021_379, REPEATS)
     report = (root / "comparison_report_large.md").read_text()
     assert "| 32 | 3,200." in report
-    assert "| Multi-GPU beneficial |" in report
+    assert "| Multi-rank beneficial |" in report  # these launches are of a processor
     assert "Heuristic, not measured here" in report
+
+
+def test_the_report_names_the_device_and_the_verdict_and_its_rates_give_the_ratio(tmp_path: Path) -> None:
+    done = concluded(tmp_path, {"bs32-n1": (0.010, 0.0125, 0.016), "bs32-n2-strong": (0.016, 0.025, 0.02)})
+    report = (tmp_path / "examples" / "by-hand" / "comparison_report_large.md").read_text()
+    assert "device: CPU, verdict: SUSPECT" in report
+    assert "- SUSPECT: launches differ: the throughput" in report
+    assert "- measured on the CPU: these figures say nothing about any GPU" in report
+    assert "## 2 ranks, strong scaling" in report
+    assert "| 2 GPUs" not in report
+    # 32 samples in 12.6 ms and in 20 ms, the geometric means; means of rates are 2,587 and 1,627 samples/s
+    (single,) = json.loads(
+        (tmp_path / "examples" / "by-hand" / "benchmark_large_single_gpu.json").read_text()
+    )
+    assert single["mean_samples_per_sec"] == pytest.approx((3200 + 2560 + 2000) / 3, rel=1e-3)
+    assert "| 32 | 2,539.8 | 1,600.0 | 0.63x (" in report
+    assert "elsewhere a throughput is all that launches did over all their time" in report
+    assert "a speed-up is the ratio of the geometric means of launches; a throughput is" in text_of(done)
+
+
+def test_no_interval_of_a_rate_goes_below_zero(tmp_path: Path) -> None:
+    concluded(tmp_path, {"bs32-n1": (0.010, 0.1, 0.1), "bs32-n2-strong": (0.01, 0.2, 0.2)})
+    for side in ("single", "multi"):
+        path = tmp_path / "examples" / "by-hand" / f"benchmark_large_{side}_gpu.json"
+        (found,) = json.loads(path.read_text())
+        assert found["confidence_interval_95"][0] == 0
 
 
 @pytest.mark.parametrize(
@@ -179,7 +205,8 @@ def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
     [
         ((0.0105, 0.01051, 0.01049), "Marginal difference"),
         ((0.013, 0.0131, 0.0129), "Single GPU preferred"),
-        ((0.008, 0.0125, 0.0101), "no difference shown (one of "),
+        ((0.008, 0.0125, 0.0101), "no difference shown (only a factor of "),
+        ((0.0098, 0.0103, 0.0100), "no difference shown (one of "),
         ((0.002, 0.00201, 0.00199), "cannot tell: 2 devices cannot be 5.00 times as fast as one"),
     ],
 )

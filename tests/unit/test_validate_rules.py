@@ -198,3 +198,21 @@ def test_a_rank_of_another_launch_is_refused_and_a_process_alone_is_not() -> Non
         refuse_to_be_a_rank({**mpi, **local}, command="gpuproof validate")
     with pytest.raises(UsageError, match="does not say which GPU"):
         refuse_to_be_a_rank(mpi, command="gpuproof validate")
+
+
+def test_rules_of_a_recipe_are_cited_by_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    text = (
+        "kind: training\nsuite: validate\nvalidate:\n  rules:\n    - {check: clocks}\n\n    - {check: xid}\n"
+    )
+    path.write_text(text)
+    options = read_options(load_config(str(path), []).config)
+    assert [rule.place for rule in rules_of(options).rules.rules] == [f"{path}:5", f"{path}:7"]
+    path.write_text(text.replace("xid", "xit"))
+    with pytest.raises(UsageError, match=r"ours\.yaml:7: rules\.check: no check 'xit'"):
+        rules_of(read_options(load_config(str(path), []).config))
+    # rules of the command line have no lines, and those of a recipe that they replace are forgotten
+    given = load_config(str(path), ["--validate.rules=[{check: ecc}]"]).config
+    assert [rule.place for rule in rules_of(read_options(given)).rules.rules] == [
+        "validate.rules of the recipe:1"
+    ]

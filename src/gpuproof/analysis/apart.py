@@ -44,7 +44,7 @@ UNKNOWN_REACH = 0.1
 """How far the rate of launches without an interval is taken to be known, where launches decide."""
 ROUNDING = 0.01
 """The coarsest step of rates that were rounded, relative: two digits."""
-TWO_HOSTS = "of 2 hosts one can be slower, but which of them is at fault cannot be told"
+TWO_SUBJECTS = "of two one can be slower, but which of them is at fault cannot be told"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,7 @@ def _pair(rates: Sequence[HostRate]) -> HostsJudged:
         needed={host.host: needed for host in rates},
         standard=_standard(rates, "launches", LEAST_DIFFERENCE, None),
         slower=Slower(host=slow.host, than=fast.host, relative_difference=difference) if is_shown else None,
-        missing=TWO_HOSTS,
+        missing=TWO_SUBJECTS,
     )
 
 

@@ -15,6 +15,7 @@ from gpuproof.records.result import Doubt, LaunchValue, Validity
 from gpuproof.records.run import Failure
 from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison
 from gpuproof.statistics.estimate import Interval
+from gpuproof.units import would_show
 
 CONFIDENCE = 0.95
 """Of all comparisons of a sweep together: the best point was picked by the data, so that each pair counts
@@ -184,5 +185,5 @@ def describe_comparison(point: PointFigures, ranking: Ranking) -> str:
         return f"{change}; cannot tell"
     if found.verdict == "no difference shown":
         assert found.min_detectable is not None
-        return f"{change}; no difference shown (one of {found.min_detectable:.1%} would show)"
+        return f"{change}; no difference shown ({would_show(found.min_detectable)})"
     return f"{change}; {found.verdict} at {CONFIDENCE:.0%}, all pairs together"

@@ -7,13 +7,12 @@ and is named so wherever it is shown: what was measured goes before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log
 from typing import Literal
 
 from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides
 from gpuproof.statistics.comparison import Comparison
+from gpuproof.units import would_show
 
 Advice = Literal["yes", "no", "evaluate", "benchmark"]
 MORE_THAN_THERE_IS = 1.05
@@ -103,7 +102,7 @@ class SpeedUp:
             return f"cannot tell: {self.num_devices} devices cannot be {self.ratio:.2f} times as fast as one"
         if not self.excludes_one or self.ratio is None:
             assert found.min_detectable is not None
-            return f"no difference shown (one of {found.min_detectable:.1%} would show)"
+            return f"no difference shown ({would_show(found.min_detectable)})"
         if self.ratio >= BENEFICIAL:
             return "Multi-GPU beneficial"
         return "Marginal difference" if self.ratio >= MARGINAL else "Single GPU preferred"
@@ -113,15 +112,6 @@ def speed_up(single: ComparedSide, several: ComparedSide, *, num_devices: int, c
     """Compare throughputs of launches, in items a second: one device's with several devices'."""
     compared = compare_sides(single, several, better="higher", confidence=confidence)
     return SpeedUp(num_devices=num_devices, comparison=compared)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of positive values: a ratio's average that says the same either way round.
-
-    >>> round(geometric_mean([2.0, 0.5]), 9)
-    1.0
-    """
-    return exp(fsum(map(log, values)) / len(values))
 
 
 def conclusion_in_words(average: SpeedUp) -> str:

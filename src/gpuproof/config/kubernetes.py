@@ -58,7 +58,8 @@ class KubernetesOptions(StrictModel):
     gpus_per_node: int | None = Field(default=None, ge=0, le=1024)
     """GPUs of each pod; null is one a rank (none under distributed.device: cpu)."""
     resources: dict[Key, Quantity] = Field(default_factory=dict)
-    """Further resources of each pod, such as rdma/hca: "1", cpu: "32" or memory: 128Gi."""
+    """Limits of each pod, such as rdma/hca: "1", cpu: "32" or memory: 128Gi; without these two a rank asks
+    for a processor and 4 GiB, and has no limit."""
     shm: Quantity | None = "16Gi"
     """Shared memory (/dev/shm) of each pod; null leaves the 64 MiB of the container runtime."""
     node_selector: dict[Key, str] = Field(default_factory=dict)

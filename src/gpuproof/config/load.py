@@ -22,6 +22,7 @@ from gpuproof.config.overrides import read_overrides
 from gpuproof.config.rules import check_place, check_workload
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigSetting, dotted, lay_over
+from gpuproof.config.suite_options import is_suite, option_names
 from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text, resolve
 from gpuproof.outside import plain
@@ -61,6 +62,7 @@ def load_config(
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
     from_words, word_mistakes = check_keys(read_overrides(overrides))
     settings = lay_over(in_one_key(in_file), in_one_key(from_words))
+    settings = lay_over(settings, list(_places_of_items(settings)))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
     if mistakes := matrix_mistakes(settings, with_workloads=facts is not None):
         raise ConfigError(mistakes)
@@ -68,6 +70,17 @@ def load_config(
     if refusals := [*refusals, *(check_workload(config) if facts is not None else [])]:
         raise ConfigError(place_refusals(refusals, settings))
     return LoadedConfig(config=config, origins=MappingProxyType(_origins(config, settings)), source=source)
+
+
+def _places_of_items(settings: Sequence[ConfigSetting]) -> Iterator[ConfigSetting]:
+    """Yield where items of a list are written, to suites that have NAME_lines and NAME_recipe beside it."""
+    for setting in settings:
+        suite, *names = setting.path
+        lines, recipe = (f"{names[-1]}_{what}" if names else "" for what in ("lines", "recipe"))
+        if setting.item_lines and is_suite(suite) and {lines, recipe} <= set(option_names(suite)):
+            beside = replace(setting, written=None, item_lines=())
+            yield replace(beside, path=(suite, lines), value=list(setting.item_lines))
+            yield replace(beside, path=(suite, recipe), value=setting.source)
 
 
 def read_file_settings(path_or_recipe_name: str) -> list[ConfigSetting]:

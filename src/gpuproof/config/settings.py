@@ -26,6 +26,8 @@ class ConfigSetting:
     """The characters of a plain (unquoted) scalar, before they were taken for a number or a word."""
     source: str
     line: int | None = None
+    item_lines: tuple[int, ...] = ()
+    """Of a list in a file: the line of each item."""
 
     @property
     def origin(self) -> str:

@@ -48,7 +48,7 @@ def option_names(name: str) -> list[str]:
 def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
     """Return a suite's options as plain data with the defaults filled in, and what is wrong."""
     known = option_names(name)
-    hint = f"Options of {name}: {', '.join(known) or 'none'}"
+    hint = f"Options of {name}: {', '.join(known) or 'none'}; on the command line --{name}.OPTION=VALUE"
     unknown = [
         Refusal(keys=(f"{name}.{key}",), cause="unknown option", next_step=hint)
         for key in block

@@ -198,6 +198,7 @@ def read_value(text: str, *, path: KeyPath, source: str) -> list[ConfigSetting]:
 
 def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigSetting]:
     """Give a mapping as {} and then each of its keys, anything else whole."""
+    items: list[Place] = [(*path, at) for at in range(len(value))] if isinstance(value, list) else []
     if path:
         yield ConfigSetting(
             path=path,
@@ -205,6 +206,7 @@ def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigS
             written=document.written.get(path),
             source=document.source,
             line=document.lines.get(path),
+            item_lines=tuple(document.lines[item] for item in items if item in document.lines),
         )
     if isinstance(value, dict):
         for key, below in value.items():

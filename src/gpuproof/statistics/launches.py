@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -50,6 +51,23 @@ def interval_of_launches(values: Numbers, *, confidence: float = 0.95) -> Interv
     return _t_interval(
         launches, confidence=confidence, method="Student's t on launches", num_samples=launches.size
     )
+
+
+def interval_of_rates(values: Numbers) -> Interval | Unavailable:
+    """Give `interval_of_launches` of rates or times, which are never negative, however much launches differ.
+
+    >>> interval_of_rates([1.0, 9.0]).low
+    0.0
+
+    Raises:
+        ValueError: a value is not finite.
+    """
+    return not_negative(interval_of_launches(values))
+
+
+def not_negative(interval: Interval | Unavailable) -> Interval | Unavailable:
+    """Cut an interval at 0: what it is of cannot lie below, so that it covers as often as before."""
+    return interval if isinstance(interval, Unavailable) else replace(interval, low=max(0.0, interval.low))
 
 
 def interval_of_step_times(

@@ -14,7 +14,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_launches, interval_of_step_times
+from gpuproof.statistics.launches import interval_of_rates, interval_of_step_times, not_negative
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.verdict.doubts.base import Measured
@@ -94,7 +94,7 @@ def summarize(
         window_s=window_s,
         items_per_s_total=throughput(items_total, window_s) if launches else None,
         items_per_s_total_interval=interval,
-        step_s_interval=_not_negative(step_s_interval),
+        step_s_interval=not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=_mean([launch.flops_per_s_per_device for launch in launches]),
         peak=peak,
@@ -134,7 +134,7 @@ def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     if len(launches) > 1 and not are_replicates(launches):
         return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:
-        return _not_negative(interval_of_launches([launch.items_per_s_total for launch in launches]))
+        return interval_of_rates([launch.items_per_s_total for launch in launches])
     step = interval_of_mean(launches[0].step_times_s)
     if isinstance(step, Unavailable):
         return step
@@ -142,11 +142,6 @@ def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     return replace(
         step, low=centre * step.centre / step.high, high=centre * step.centre / step.low, centre=centre
     )
-
-
-def _not_negative(interval: Interval | Unavailable) -> Interval | Unavailable:
-    """Cut an interval at 0: below it no rate and no time can lie, however much launches differ."""
-    return interval if isinstance(interval, Unavailable) else replace(interval, low=max(0.0, interval.low))
 
 
 def _step_percentiles(launches: Sequence[Launch]) -> tuple[Percentile, ...]:

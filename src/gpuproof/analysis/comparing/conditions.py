@@ -23,6 +23,7 @@ NO_CONDITIONS = (
     *("benchmark.measure_by", "benchmark.measure_steps", "benchmark.measure_seconds"),
     *("benchmark.target_precision", "benchmark.min_steps", "benchmark.log_step_times"),
     *("benchmark.count_flops", "benchmark.evaluate_after", "benchmark.own_compute"),
+    *("suite_options.validate.rules_recipe", "suite_options.validate.rules_lines"),
 )
 """Keys of a recipe that change no step: names, lengths of windows, limits, what is looked at beside. Which
 suite ran is in the result."""

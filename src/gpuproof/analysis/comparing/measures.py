@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class SideFigures:
     """One side of a measure."""
 
     value: float | None
+    """The geometric mean of its launches, so that B over A is the ratio; the measure's own where one is 0."""
     num_launches: int
     outlying: tuple[int, ...]
     """Replicates whose value stands apart (modified Z over 3.5); none is left out of any figure."""
@@ -187,9 +189,10 @@ def _why_not(a: Measure, b: Measure) -> str | None:
 
 
 def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideFigures:
-    found = outliers(_values(launches))
+    values = _values(launches)
+    found = outliers(values)
     return SideFigures(
-        value=measure.value,
+        value=geometric_mean(values) if values and min(values) > 0 else measure.value,
         num_launches=len(launches),
         outlying=tuple(launches[place].replicate for place in found.indices),
     )

@@ -69,9 +69,11 @@ def kept_options(description: Mapping[str, Any]) -> KubernetesOptions:
 
 
 def show_manifests(cases: Iterable[Case], options: KubernetesOptions, run: Path) -> None:
-    """Print the manifests of each launch, and nothing else."""
+    """Print the manifests of each launch, and in a comment why they are not to be applied by hand."""
     root = run.absolute()
     node = kubernetes_node(options, str(root))
+    lacking = f"{ARCHIVE} has no content here" if options.claim is None else f"{root} is not there yet"
+    click.echo(f"# To look at, not to apply: {lacking}, and by hand nobody would fetch or judge results.")
     for case in cases:
         spec = json.dumps(to_json(case), indent=2) + "\n"
         given = {ARCHIVE: b"", layout.SPEC: spec.encode()}

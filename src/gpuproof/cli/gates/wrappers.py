@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,6 @@ from gpuproof.errors import UsageError
 
 LIMIT_S = 50
 """Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
-SCRIPT = "gpuproof-gate.sh"
 NPD_FOLDER = "/config/plugin"
 """Where node-problem-detector's own images have the scripts of plug-ins."""
 JOBS_GPUS = """\
@@ -55,7 +54,8 @@ WRAPPERS = {
     "slurm-prolog": Wrapper(
         title="Slurm's Prolog: judge the node before each job.",
         notes=(
-            "slurm.conf: Prolog=/etc/slurm/gpuproof-gate.sh, PrologFlags=Alloc (so that it runs before srun)",
+            "slurm.conf: Prolog=/etc/slurm/gpuproof-slurm-prolog.sh,",
+            "PrologFlags=Alloc (so that it runs before srun)",
             "A Prolog that fails drains the node, and the job is queued again.",
         ),
         environment=JOBS_GPUS,
@@ -63,7 +63,7 @@ WRAPPERS = {
     "slurm-epilog": Wrapper(
         title="Slurm's Epilog: judge the node after each job.",
         notes=(
-            "slurm.conf: Epilog=/etc/slurm/gpuproof-gate.sh",
+            "slurm.conf: Epilog=/etc/slurm/gpuproof-slurm-epilog.sh",
             "An Epilog that fails drains the node; the job has ended already.",
         ),
         environment=JOBS_GPUS,
@@ -71,7 +71,7 @@ WRAPPERS = {
     "slurm-health": Wrapper(
         title="Slurm's HealthCheckProgram: judge idle nodes from time to time.",
         notes=(
-            "slurm.conf: HealthCheckProgram=/etc/slurm/gpuproof-gate.sh, HealthCheckInterval=3600,",
+            "slurm.conf: HealthCheckProgram=/etc/slurm/gpuproof-slurm-health.sh, HealthCheckInterval=3600,",
             "HealthCheckNodeState=IDLE: the GPUs of running jobs are left alone (it could not judge them).",
             "Slurm kills it after 60 s and does nothing where it fails: what would drain is printed.",
         ),
@@ -85,7 +85,7 @@ WRAPPERS = {
         title="A custom plug-in of node-problem-detector: judge the node from time to time.",
         notes=(
             "Exit code 0 is fine, 1 a problem, 2 not known (what could not be judged, unless --fail-closed).",
-            f"{SCRIPT} goes to {NPD_FOLDER}; gpuproof has to be there, too, and the GPUs be seen.",
+            f"This script goes to {NPD_FOLDER}; gpuproof has to be there, too, and the GPUs be seen.",
         ),
         unjudged=2,
     ),
@@ -97,9 +97,9 @@ WRAPPERS = {
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="File or folder to write to; otherwise it is printed.",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Folder to write to, or a file (.sh, .yaml); otherwise it is printed.",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--fail-closed", is_flag=True, help="Fail also where nothing could be judged.")
@@ -139,7 +139,22 @@ def prolog(
         if output is None:
             click.echo(text if len(made) == 1 else f"# ── {name}\n{text}", nl=False)
         else:
-            _write(output / name, text, force=force)
+            _write(_place(output, made, name), text, force=force)
+
+
+def _place(output: Path, made: Mapping[str, str], name: str) -> Path:
+    """Return where a file of a wrapper goes: below a folder, or to the file that is named.
+
+    Raises:
+        UsageError: one file is named, and the wrapper is more, or of another kind.
+    """
+    if output.suffix not in (".sh", ".yaml") or output.is_dir():
+        return output / name
+    if len(made) > 1 or output.suffix != Path(name).suffix:
+        raise UsageError(
+            f"this wrapper is {' and '.join(made)}", place=f"-o {output}", next_step="Name a folder for it"
+        )
+    return output
 
 
 def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed: bool) -> str:
@@ -164,11 +179,14 @@ def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str,
     if kind == "kubernetes-init":
         indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
         told = {"kind": kind, "title": WRAPPERS[kind].title, "image": image, "gpus": str(gpus)}
-        return {"init-container.yaml": _filled("init-container.yaml", script=indented.rstrip(), **told)}
+        told["memory_gib"] = str(4 * gpus)
+        text = _filled("init-container.yaml", script=indented.rstrip(), **told)
+        return {f"gpuproof-{kind}.yaml": text}
+    name = f"gpuproof-{kind}.sh"
     if kind == "node-problem-detector":
-        config = _filled("node-problem-detector.json", path=f"{NPD_FOLDER}/{SCRIPT}")
-        return {SCRIPT: script, "gpuproof-gate.json": config}
-    return {SCRIPT: script}
+        config = _filled("node-problem-detector.json", path=f"{NPD_FOLDER}/{name}")
+        return {name: script, f"gpuproof-{kind}.json": config}
+    return {name: script}
 
 
 def _filled(name: str, **values: str) -> str:
@@ -180,7 +198,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     from gpuproof.files import write_text
 
     if path.exists() and not force:
-        raise UsageError("exists already", place=str(path), next_step="Give --force, or another -o FOLDER")
+        raise UsageError("exists already", place=str(path), next_step="Give --force, or another -o PATH")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

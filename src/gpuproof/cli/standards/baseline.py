@@ -93,7 +93,7 @@ def record(
 
 def _summary(recorded: Baseline) -> Iterator[str]:
     """Yield what was recorded, how small a loss it shows, and what would show 10 %."""
-    from gpuproof.units import share
+    from gpuproof.units import loss_shown, share
     from gpuproof.verdict.rules.past import coarsest
 
     num = sum(len(entry.figures) for entry in recorded.entries)
@@ -108,7 +108,7 @@ def _summary(recorded: Baseline) -> Iterator[str]:
     if worst.detectable is None:
         yield f"{_named(worst.entry)} was not repeated: record {NEEDED}, to know what it shows"
         return
-    yield f"coarsest is {_named(worst.entry)}: a loss of {share(worst.detectable)} would show"
+    yield f"coarsest is {_named(worst.entry)}: {loss_shown(worst.detectable)}"
     if worst.detectable > WANTED:
         needed = "its runs repeat too badly for any number of them"
         if worst.planned is not None:

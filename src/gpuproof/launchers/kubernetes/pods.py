@@ -25,6 +25,9 @@ PORT = 29500
 FILES = "files"
 OF_LAUNCH, OF_RUN = "gpuproof/launch", "gpuproof/run"
 """Labels: the name of a launch's objects, and what all launches of one gpuproof have in common."""
+TMP = "/tmp"  # noqa: S108  # a volume in a container of its own
+MEMORY_GIB_PER_RANK = 4
+"""That a rank asks for: torch, its libraries and the driver's own take two or three on the host."""
 TERMINATION_S = 60
 """Time between SIGTERM and SIGKILL: for last words, and for the launcher to fetch them."""
 
@@ -86,10 +89,15 @@ def num_gpus(options: KubernetesOptions, case: Case) -> int:
 
 
 def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:
-    """Return what a pod's ranks get. Limits alone: requests are the same, as GPUs and RDMA need it."""
-    gpus = num_gpus(options, case)
+    """Return what a pod's ranks get: a processor and memory for each, where `resources` sets no limits.
+
+    What has a limit is requested as it is, as GPUs and RDMA need it.
+    """
+    gpus, num_ranks = num_gpus(options, case), case.placement.ranks_per_host
     limits = {**options.resources, **({options.gpu_resource: str(gpus)} if gpus else {})}
-    return {"limits": limits} if limits else {}
+    least = {"cpu": str(num_ranks), "memory": f"{MEMORY_GIB_PER_RANK * num_ranks}Gi"}
+    requests = {key: amount for key, amount in least.items() if key not in limits}
+    return {key: amounts for key, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 
 def rank_variables(options: KubernetesOptions, case: Case) -> list[Manifest]:
@@ -97,7 +105,7 @@ def rank_variables(options: KubernetesOptions, case: Case) -> list[Manifest]:
 
     What the pod's limits grant is told with them: inside, nothing says how many GPUs there should be.
     """
-    home = {"HOME": "/tmp", "USER": "gpuproof", "LOGNAME": "gpuproof"}  # noqa: S108  # in a container of its own
+    home = {"HOME": TMP, "USER": "gpuproof", "LOGNAME": "gpuproof"}
     gpus = num_gpus(options, case)
     grant = {GRANTED: f"{gpus} {options.gpu_resource} of the pod's limits"} if gpus else {}
     variables = {**home, **grant, **rank_environment(options.interface), **options.env}
@@ -159,28 +167,34 @@ def pod_security(options: KubernetesOptions) -> Manifest:
 
 
 def confined() -> Manifest:
-    """Return what that standard asks of a container."""
-    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    """Return what that standard asks of a container; it writes to its volumes alone."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
 
 
 def mounts(options: KubernetesOptions, node: KubernetesNode, *, with_shm: bool) -> list[Manifest]:
     """Return where a container sees the volumes."""
     shm = [{"name": "shm", "mountPath": "/dev/shm"}] if with_shm and options.shm else []  # noqa: S108
+    own = [{"name": "tmp", "mountPath": TMP}, *shm]
     if node.is_shared:
-        return [{"name": "run", "mountPath": options.claim_folder}, *shm]
+        return [{"name": "run", "mountPath": options.claim_folder}, *own]
     given = {"name": "given", "mountPath": GIVEN, "readOnly": True}
-    return [{"name": "run", "mountPath": RUN}, given, *shm]
+    return [{"name": "run", "mountPath": RUN}, given, *own]
 
 
 def volumes(options: KubernetesOptions, case: Case, node: KubernetesNode, *, name: str) -> list[Manifest]:
-    """Return a pod's volumes: the run directory, what is given, shared memory."""
+    """Return a pod's volumes: the run directory, what is given, temporary files, shared memory."""
     memory = {"medium": "Memory", "sizeLimit": options.shm}
-    shm = [{"name": "shm", "emptyDir": memory}] if options.shm else []
+    own = [{"name": "tmp", "emptyDir": {}}]
+    own += [{"name": "shm", "emptyDir": memory}] if options.shm else []
     if node.is_shared:
-        return [{"name": "run", "persistentVolumeClaim": {"claimName": options.claim}}, *shm]
+        return [{"name": "run", "persistentVolumeClaim": {"claimName": options.claim}}, *own]
     items = [{"key": key, "path": path} for key, path in given_paths(case).items()]
     given = {"name": "given", "configMap": {"name": name, "items": items}}
-    return [{"name": "run", "emptyDir": {}}, given, *shm]
+    return [{"name": "run", "emptyDir": {}}, given, *own]
 
 
 def given_paths(case: Case) -> dict[str, str]:

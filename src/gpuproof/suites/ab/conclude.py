@@ -135,17 +135,15 @@ def _measures(
             for pair in range(taken.num_pairs)
             if name in figures.get((side, pair), {})
         )
-        values = [launch.value for launch in launches]
-        value = sum(values) / len(values) if values else None
         unit = f"{point.figures.item}/s" if name == RATE else "s"
         found.append(
             Measure(
                 name=name,
-                value=value,
+                value=None,  # compared launch by launch: the comparison has their geometric mean
                 unit=unit,
                 text="",
                 case=MAIN,
-                statistic="mean of launches",
+                statistic="geometric mean of launches",
                 better=BETTER[name],
                 launches=launches,
             )

@@ -68,7 +68,8 @@ class AbOptions:
         if self.max_regression is not None and not 0 <= self.max_regression < 1:
             raise ValueError("max_regression is a share from 0 to below 1")
         if not MIN_LAUNCHES <= self.pilot_pairs <= self.max_pairs:
-            raise ValueError(f"pilot_pairs is at least {MIN_LAUNCHES}, and max_pairs no less")
+            pairs = f"pilot_pairs ({self.pilot_pairs}) is from {MIN_LAUNCHES} to max_pairs ({self.max_pairs})"
+            raise ValueError(f"{pairs}: set it to fewer, or max_pairs to more")
 
     @property
     def limit(self) -> float:

@@ -15,7 +15,7 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, LaunchValue, Measure
 from gpuproof.records.work.collective import REDUCING, ROOTED
-from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Conclusion, Export, LaunchKey, launch_key
 from gpuproof.suites.exports import csv_text
 from gpuproof.suites.measures import positions_in_time, with_interval
@@ -143,7 +143,7 @@ def _bandwidth_measure(point: Point, positions: Mapping[LaunchKey, int]) -> Meas
         value,
         "B/s",
         units.bandwidth(value),
-        interval_of_launches(rates),
+        interval_of_rates(rates),
         better="higher",
         launches=launches,
     )

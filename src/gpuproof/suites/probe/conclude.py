@@ -22,7 +22,7 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.suites.base import Conclusion, Export, launch_key
 from gpuproof.suites.exports import csv_text
@@ -157,7 +157,7 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
 def _interval(figures: Sequence[ProbeValue], values: Sequence[float]) -> Interval | Unavailable:
     """Give the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
     if len(values) != 1:
-        return interval_of_launches(values)
+        return interval_of_rates(values)
     (value,), figure = values, next(figure for figure in figures if figure.value is not None)
     found = interval_of_mean(figure.durations_s)
     if isinstance(found, Unavailable) or figure.unit != "B/s":

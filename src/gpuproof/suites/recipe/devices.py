@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from math import fsum
 from typing import Any
 
 from gpuproof import units
@@ -19,7 +19,7 @@ from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.measures import with_interval
 from gpuproof.verdict.summary import RunSummary
 
@@ -32,6 +32,8 @@ class _DeviceRate:
     launch: Launch
     labels: Mapping[str, Any]
     value: LaunchValue
+    amount: float
+    window_s: float
 
 
 def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
@@ -44,12 +46,13 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
     for launch, of_launch in zip(summary.launches, rates, strict=True):
         labels = _labels(launch)
         subjects = [rank.device for rank in subjects_of_ranks(launch.case, launch.windows, launch.setups)]
-        for subject, value in zip(subjects, _rates_of_ranks(launch), strict=True):
-            if value is not None:
-                told = replace(of_launch, value=value)
-                by_subject.setdefault(subject, []).append(
-                    _DeviceRate(launch=launch, labels=labels, value=told)
+        for subject, amount, window in zip(subjects, _amounts(launch), launch.windows, strict=True):
+            if amount is not None:
+                value = replace(of_launch, value=throughput(amount, window.wall_s))
+                rate = _DeviceRate(
+                    launch=launch, labels=labels, value=value, amount=amount, window_s=window.wall_s
                 )
+                by_subject.setdefault(subject, []).append(rate)
         for check in launch.checks:
             wrong.setdefault(subjects[check.rank], []).append(check)
     for subject, found in by_subject.items():
@@ -58,22 +61,17 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
         yield _wrong_values(subject, checks, summary.launches[0])
 
 
-def _rates_of_ranks(launch: Launch) -> list[float | None]:
-    """Return what each rank did in a second: FLOPs, bytes or items; None where it counts for nothing."""
+def _amounts(launch: Launch) -> list[float | None]:
+    """Return what each rank did in its window: FLOPs, bytes or items; None where it counts for nothing."""
     name = launch.case.model_work.model.name
     pairs = list(zip(launch.setups, launch.windows, strict=True))
     if name == "gemm":
-        amounts = [_of_steps(setup.flops_per_step, window.num_steps) for setup, window in pairs]
-    elif name == "memory":
-        amounts = [_of_steps(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
-    else:
-        # of one process on several devices nobody knows which did how much
-        alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
-        amounts = [float(window.items) * own or None for own, (_, window) in zip(alone, pairs, strict=True)]
-    return [
-        None if amount is None else throughput(amount, window.wall_s)
-        for amount, (_, window) in zip(amounts, pairs, strict=True)
-    ]
+        return [_of_steps(setup.flops_per_step, window.num_steps) for setup, window in pairs]
+    if name == "memory":
+        return [_of_steps(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
+    # of one process on several devices nobody knows which did how much
+    alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
+    return [float(window.items) * own or None for own, (_, window) in zip(alone, pairs, strict=True)]
 
 
 def _of_steps(per_step: float | None, num_steps: int) -> float | None:
@@ -85,7 +83,7 @@ def _measure(subject: str, found: Sequence[_DeviceRate], summary: RunSummary) ->
     name = first.case.model_work.model.name
     unit = PLAIN_WORK.get(name, f"{first.setup.item}/s")
     launches = tuple(rate.value for rate in found)
-    value = fmean(launch.value for launch in launches)
+    value = throughput(fsum(rate.amount for rate in found), fsum(rate.window_s for rate in found))
     made = with_interval(
         "throughput",
         value,
@@ -109,7 +107,7 @@ def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval 
     values = [launch.value for launch in launches]
     whole = summary.items_per_s_total_interval
     if len(summary.launches) > 1 or summary.launches[0].world_size > 1 or isinstance(whole, Unavailable):
-        return interval_of_launches(values)
+        return interval_of_rates(values)
     scale = values[0] / whole.centre
     return replace(whole, low=whole.low * scale, high=whole.high * scale, centre=values[0])
 

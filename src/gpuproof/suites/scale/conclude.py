@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 from typing import Any
 
 from gpuproof import units
@@ -15,7 +16,6 @@ from gpuproof.analysis.scaling import (
     SpeedUp,
     advise,
     conclusion_in_words,
-    geometric_mean,
     speed_up,
 )
 from gpuproof.config.models import RunConfig
@@ -42,6 +42,7 @@ from gpuproof.suites.scale.plan import (
 )
 from gpuproof.suites.scale.topology import topology_lines
 from gpuproof.verdict.doubts.rules import invalid_first
+from gpuproof.verdict.page import A_THROUGHPUT
 
 CONFIDENCE = 0.95
 """Of all speed-ups of a run together, those over all batch sizes too (Bonferroni's correction)."""
@@ -116,7 +117,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail={**result.detail, NAME: to_json(detail)},
         headline=_headline(detail) or result.headline,
     )
-    exports = (*conclusion.exports, *scale_exports(evidence, detail, concluded))
+    exports = (*conclusion.exports, *scale_exports(evidence, detail, concluded, result))
     return Conclusion(result=result, exports=exports)
 
 
@@ -306,7 +307,7 @@ def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:
         f"launches are fresh processes, all points interleaved in an order shuffled by "
         f"run.order_seed={config.run.order_seed}"
     )
-    yield "a speed-up is the ratio of the geometric means of launches"
+    yield f"a speed-up is the ratio of the geometric means of launches; {A_THROUGHPUT}"
     yield f"intervals of speed-ups hold at {CONFIDENCE:.0%} for all of them together"
     for point in points_left_out(options):
         yield (f"left out: batch {point.batch_size} does not divide by {point.num_devices} devices (strong)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.analysis.launch import Launch
@@ -13,12 +13,14 @@ from gpuproof.analysis.scale.curve import fabric_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
+from gpuproof.records.result import Result
 from gpuproof.statistics.estimate import Interval
-from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
-from gpuproof.suites.sections import Common, DeviceDuring
+from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup
+from gpuproof.verdict.page import A_THROUGHPUT
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult
@@ -35,7 +37,9 @@ COMMUNICATION_IS = (
 """Which measure S2's one figure of communication is."""
 
 
-def scale_exports(evidence: Evidence, detail: ScaleDetail, points: Sequence[PointResult]) -> Iterator[Export]:
+def scale_exports(
+    evidence: Evidence, detail: ScaleDetail, points: Sequence[PointResult], found: Result
+) -> Iterator[Export]:
     """Yield the files; one for several devices only where some were measured."""
     model, results = evidence.config.model.name, {found.point.case_id: found for found in points}
     sides = {
@@ -47,15 +51,15 @@ def scale_exports(evidence: Evidence, detail: ScaleDetail, points: Sequence[Poin
             records = [_batch(row, results[row.figures.case_id], detail) for row in rows]
             yield json_export(f"benchmark_{model}_{side}_gpu.json", records)
     if sides["multi"] and sides["single"]:
-        yield Export(
-            name=f"comparison_report_{model}.md", content=_report(model, detail, evidence.description)
-        )
+        launches = [launch for point in points for launch in point.launches]
+        report = _report(model, detail, found, evidence.description["created"], launches)
+        yield Export(name=f"comparison_report_{model}.md", content=report)
 
 
 def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, Any]:
     """Return one batch size on one number of devices, as S2 writes it, and what it leaves out."""
     rates = [launch.value for launch in row.figures.launches]
-    interval = interval_of_launches(rates)
+    interval = interval_of_rates(rates)
     memory, utilization = _memory_mb(found), _utilization(found)
     return {
         "batch_size": row.batch_size,
@@ -66,7 +70,7 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
         "scaling": row.law,
         "samples_per_device": found.point.config.data.batch_size,
         "num_runs": len(rates),
-        "mean_samples_per_sec": _mean_rate(row),
+        "mean_samples_per_sec": _mean(rates),
         "std_samples_per_sec": stdev(rates) if len(rates) > 1 else None,
         "confidence_interval_95": [interval.low, interval.high] if isinstance(interval, Interval) else None,
         "confidence_interval_missing": None if isinstance(interval, Interval) else interval.reason,
@@ -229,44 +233,51 @@ def _mean(values: Collection[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _report(model: str, detail: ScaleDetail, description: Mapping[str, Any]) -> str:
-    """Write S2's comparison report; speed-ups stand with their intervals."""
+def _report(model: str, detail: ScaleDetail, found: Result, created: str, launches: Sequence[Launch]) -> str:
+    """Write S2's comparison report; of a processor its words for GPUs are said of ranks."""
+    devices = dict.fromkeys(launch.setup.device.name for launch in launches)
+    is_on_cpu = any(launch.setup.device.kind == "cpu" for launch in launches)
+    tables = "\n".join(line for average in detail.averages for line in _average(detail, average))
     lines = [
         f"# Multi-GPU Performance Comparison: {model}",
         "",
-        f"Generated: {description['created']}",
+        f"Generated: {created}, device: {', '.join(devices) or 'none'}, verdict: {found.verdict}",
+        "",
+        *(f"- {doubt.validity}: {doubt.reason}" for doubt in found.doubts),
+        *(f"- {note}" for note in notes_of_setup(launches)),
+        tables.replace("GPU", "rank") if is_on_cpu else tables,
+        "",
+        f"Rates are geometric means of launches, and the speedup is their ratio; elsewhere {A_THROUGHPUT}.",
     ]
-    for average in detail.averages:
-        ratio = average.speed_up.comparison.ratio
-        lines += ["", f"## {average.num_devices} GPUs, {average.law} scaling", "", *_rows(detail, average)]
-        if ratio is not None:
-            lines += ["", f"Average speedup: {ratio.centre:.2f}x ({ratio.low:.2f}x - {ratio.high:.2f}x)"]
-        lines += ["", f"**Conclusion**: {average.conclusion}"]
     if detail.rule_of_thumb is not None:
         lines += ["", f"Heuristic, not measured here: {detail.rule_of_thumb.reason}"]
     return "\n".join([*lines, "", "Validate over multiple runs before a decision.", ""])
 
 
+def _average(detail: ScaleDetail, average: Any) -> Iterator[str]:
+    """Yield the lines of one number of devices; speed-ups stand with their intervals."""
+    ratio = average.speed_up.comparison.ratio
+    yield from ("", f"## {average.num_devices} GPUs, {average.law} scaling", "", *_rows(detail, average))
+    if ratio is not None:
+        yield from ("", f"Average speedup: {ratio.centre:.2f}x ({ratio.low:.2f}x - {ratio.high:.2f}x)")
+    yield from ("", f"**Conclusion**: {average.conclusion}")
+
+
 def _rows(detail: ScaleDetail, average: Any) -> Iterator[str]:
     yield "| Batch Size | Single GPU (samples/s) | Multi-GPU (samples/s) | Speedup | Recommendation |"
     yield "|---|---|---|---|---|"
-    alone = {row.batch_size: _mean_rate(row) for row in detail.rows if row.num_devices == 1}
+    alone = {row.batch_size: _rate(row) for row in detail.rows if row.num_devices == 1}
     for row in detail.rows:
         if (row.num_devices, row.law) != (average.num_devices, average.law) or row.speed_up is None:
             continue
         ratio = row.speed_up.comparison.ratio
         told = "–" if ratio is None else f"{ratio.centre:.2f}x ({ratio.low:.2f}x - {ratio.high:.2f}x)"
-        single, several = alone.get(row.batch_size), _mean_rate(row)
         yield (
-            f"| {row.batch_size} | {_rate(single)} | {_rate(several)} | {told} | "
+            f"| {row.batch_size} | {alone.get(row.batch_size, '–')} | {_rate(row)} | {told} | "
             f"{row.speed_up.recommendation} |"
         )
 
 
-def _mean_rate(row: ScaleRow) -> float | None:
+def _rate(row: ScaleRow) -> str:
     rates = [launch.value for launch in row.figures.launches]
-    return fmean(rates) if rates else None
-
-
-def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f}"
+    return f"{geometric_mean(rates):,.1f}" if min(rates, default=0) > 0 else "–"

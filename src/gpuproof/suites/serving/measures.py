@@ -11,7 +11,7 @@ from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding
 from gpuproof.analysis.requests.served import PERCENTILES, STREAM_PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
-from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.measures import with_interval
@@ -33,7 +33,7 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     if not main:
         return found
     first = main[0]
-    rates = interval_of_launches([served.requests_per_s for served in main])
+    rates = interval_of_rates([served.requests_per_s for served in main])
     rate = sum(served.requests_per_s for served in main) / len(main)
     text = units.rate(rate, "requests")
     launches = _of_launches(main, positions, lambda served: served.requests_per_s)
@@ -77,7 +77,7 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
         rate,
         "requests/s",
         units.rate(rate, "requests"),
-        interval_of_launches(rates),
+        interval_of_rates(rates),
         better="higher",
         launches=launches,
     )

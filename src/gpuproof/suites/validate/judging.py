@@ -74,7 +74,9 @@ def rules_of(options: ValidateOptions) -> GivenRules:
     Raises:
         UsageError: one cannot judge; every mistake by its line.
     """
-    own = rules_of_entries(options.rules, source=options.rules_source)
+    own = rules_of_entries(
+        options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
+    )
     if options.file_rules is None:
         return GivenRules(rules=own, num_own=len(own.rules))
     given = read_rules(options.file_rules, source=options.file_source)

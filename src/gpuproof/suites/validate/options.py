@@ -233,6 +233,10 @@ class ValidateOptions:
     """Rules for figures and hosts (docs/rules.md); without rules of figures nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
     """Where the rules come from, as reports name it."""
+    rules_recipe: str | None = None
+    """The recipe that they are written in, as messages name it; whoever reads it sets this."""
+    rules_lines: tuple[int, ...] = ()
+    """The line of each of them there, set in the same way."""
     file_rules: str | None = None
     """The text of a file of further rules (--rules); one of the same name takes the place of the recipe's."""
     file_source: str = "--rules"

@@ -152,7 +152,7 @@ def verdict_text(found: Comparison) -> str:
     if found.verdict == "cannot tell":
         return f"cannot tell: {found.reason}"
     if found.verdict == "no difference shown" and found.min_detectable is not None:
-        return f"no difference shown (one of {units.share(found.min_detectable)} would show)"
+        return f"no difference shown ({units.would_show(found.min_detectable)})"
     return found.verdict
 
 

@@ -17,7 +17,7 @@ from gpuproof.verdict.comparison.judge import (
     change_text,
     verdict_text,
 )
-from gpuproof.verdict.page import A_LAUNCH
+from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -169,6 +169,8 @@ def _about(found: SideBySide) -> Iterator[str]:
     num = len(found.measures)
     together = f" for all {num} measures together" if num > 1 else ""
     if headline(found):
+        means = "A and B are geometric means of launches, and B against A is their ratio"
+        yield f"{means}; elsewhere {A_THROUGHPUT}"
         yield f"intervals hold at {CONFIDENCE:.0%}{together}"
     if not found.is_interleaved:
         yield (

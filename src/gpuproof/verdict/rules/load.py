@@ -144,8 +144,10 @@ def read_rules(text: str, *, source: str) -> Rules:
     return _rules_of(read_document(text, source=source))
 
 
-def rules_of_entries(entries: Sequence[Mapping[str, Any]], *, source: str) -> Rules:
-    """Read rules that are part of something else, such as a recipe; the line of each is its number.
+def rules_of_entries(
+    entries: Sequence[Mapping[str, Any]], *, source: str, lines: Sequence[int] = ()
+) -> Rules:
+    """Read rules that are part of a recipe, with the line of each there; without lines its number is told.
 
     Raises:
         UsageError: one cannot judge.
@@ -153,8 +155,9 @@ def rules_of_entries(entries: Sequence[Mapping[str, Any]], *, source: str) -> Ru
     if not entries:
         return Rules(source=source, rules=())
     data = {"rules": [dict(entry) for entry in entries]}
-    lines: dict[Place, int] = {("rules", number): number + 1 for number in range(len(entries))}
-    return _rules_of(Document(source=source, data=data, lines={(): 0, **lines}, written={}))
+    places = lines if len(lines) == len(entries) else range(1, len(entries) + 1)
+    at: dict[Place, int] = {("rules", number): line for number, line in enumerate(places)}
+    return _rules_of(Document(source=source, data=data, lines={(): 0, **at}, written={}))
 
 
 def _rules_of(document: Document) -> Rules:

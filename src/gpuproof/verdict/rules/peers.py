@@ -22,7 +22,7 @@ from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.low_outliers import LEAST_FIGURES, low_outliers
-from gpuproof.units import share
+from gpuproof.units import loss_shown, share
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.rules.bounds import device_of
@@ -230,7 +230,7 @@ def _outcome(rule: Rule, measure: Measure, group: PeerGroup, status: str, joint:
     by, shown = group.differences[measure.subject], group.detectable[measure.subject]
     off = "" if status == "PASS" else f", {share(abs(by))} off its peers"
     off += "" if joint is None else f" ({joint})"
-    shows = "" if shown is None else f"; a loss of {share(shown)} would show"
+    shows = "" if shown is None else f"; {loss_shown(shown)}"
     return Outcome(
         status=status,  # type: ignore[arg-type]  # of three words that are all statuses
         subject=measure.subject,

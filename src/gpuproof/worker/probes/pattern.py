@@ -162,11 +162,15 @@ def describe(place: int, got: int, expected: int) -> str:
 
     >>> describe(2, 0b1001, 0b1000)
     'byte 0x10: bit 0 is wrong (0x9, not 0x8)'
+    >>> describe(2, 0b1000, 0b1000)
+    'byte 0x10: wrong when it was compared, right when it was read again (0x8)'
     """
+    address, mask = f"byte {place * WORD_BYTES:#x}", 2**64 - 1
+    if got == expected:
+        return f"{address}: wrong when it was compared, right when it was read again ({got & mask:#x})"
     bits = [bit for bit in range(64) if (got ^ expected) >> bit & 1]
     which = f"bit {bits[0]} is" if len(bits) == 1 else f"bits {', '.join(map(str, bits))} are"
-    mask = 2**64 - 1
-    return f"byte {place * WORD_BYTES:#x}: {which} wrong ({got & mask:#x}, not {expected & mask:#x})"
+    return f"{address}: {which} wrong ({got & mask:#x}, not {expected & mask:#x})"
 
 
 def words_of(pattern: WordPattern, first: int, count: int, *, seed: int, like: torch.Tensor) -> torch.Tensor:
