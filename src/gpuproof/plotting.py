@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.files import aside
@@ -88,6 +88,20 @@ def tidy(axes: Axes, *, title: str, unit: str) -> None:
     axes.tick_params(axis="both", colors=FAINT, labelsize=8.5, length=0)
     axes.margins(x=0)
     axes.yaxis.set_major_formatter("{x:,.6g}")
+
+
+def note(
+    axes: Axes,
+    text: str,
+    at: tuple[float, float],
+    offset: tuple[float, float],
+    *,
+    colour: str = INK,
+    size: float = 8.5,
+    **how: Any,
+) -> None:
+    """Write a text so many points off a place of the axes; `how` is what matplotlib's annotate takes."""
+    axes.annotate(text, xy=at, xytext=offset, textcoords="offset points", color=colour, fontsize=size, **how)
 
 
 def headline(figure: Figure, title: str, subtitle: str) -> None:

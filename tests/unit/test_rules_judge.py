@@ -527,18 +527,6 @@ def test_the_one_that_says_something_else_is_named_where_most_agree(
 # Hosts, and several measures of one subject
 
 
-def test_an_expected_host_that_is_missing_fails_and_a_strange_one_is_said() -> None:
-    facts = replace(fleet(7.5e14, 7.5e14), expected_hosts=("a", "b"))
-    strange = replace(fleet(7.5e14, 7.5e14), expected_hosts=("b",))
-
-    assert statuses(judged(rule(FLOOR), facts))["host/b"] == "FAIL"
-    named = {
-        item.outcome.subject: item for item in judged(rule(FLOOR), strange) if item.name == "expected hosts"
-    }
-    assert named["host/a"].outcome.status == "WARN"
-    assert not named["host/a"].is_required
-
-
 def test_several_measures_of_one_subject_are_told_apart() -> None:
     facts = fleet(7.5e14, 7.5e14)
     alone = [replace(m, labels={**GEMM, "at_once": False}) for m in facts.measures]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuproof import units
-from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable
 
 Facts = Mapping[str, Any]
 
@@ -153,7 +153,7 @@ def _cuda(facts: Facts) -> Outcome | None:
         return None
     num_seen = len(facts["devices"])
     if not num_seen and not facts["accelerators"]["devices"]:
-        return Outcome(status="NOT-APPLICABLE", reason="torch sees no device; gloo on the CPU will be used")
+        return not_applicable("torch sees no device; gloo on the CPU will be used")
     build = facts["torch_cuda"] or facts["torch_hip"]
     if num_seen:
         return CUDA.judge(True, f"{build}, torch sees {num_seen} {'device' if num_seen == 1 else 'devices'}")

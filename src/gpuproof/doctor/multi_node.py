@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.doctor.infiniband import judge_infiniband
-from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable, not_judged
 from gpuproof.verdict.nccl_settings import PAGE, judge_nccl_settings
 
 INTERFACES_PAGE = (
@@ -68,7 +68,7 @@ def judge_host(fabric: Mapping[str, Any]) -> list[Judged]:
     interfaces = fabric["interfaces"]
     if interfaces is None:
         reason, step = fabric["interfaces_missing"], "Look at them with: ip address"
-        found = {"interfaces": Outcome(status="ERROR", reason=reason, next_step=step, responsible="user")}
+        found = {"interfaces": not_judged("whole", reason, step)}
     else:
         found = {
             "interfaces": _interfaces(interfaces),
@@ -143,7 +143,7 @@ def selects(choice: str, name: str) -> bool:
 def _unset(variable: str, interfaces: Sequence[Interface], habit: str) -> Outcome:
     names = [interface["name"] for interface in usable(interfaces)]
     if len(names) <= 1:
-        return Outcome(status="NOT-APPLICABLE", reason="not set, and there is no second network to choose")
+        return not_applicable("not set, and there is no second network to choose")
     return Expectation(
         "the interface that the hosts reach each other by",
         INTERFACES_PAGE,
@@ -163,7 +163,7 @@ def _named(
 
 def _host_name(fabric: Mapping[str, Any]) -> Outcome:
     if fabric["variables"].get("GLOO_SOCKET_IFNAME"):
-        return Outcome(status="NOT-APPLICABLE", reason="GLOO_SOCKET_IFNAME names the interface itself")
+        return not_applicable("GLOO_SOCKET_IFNAME names the interface itself")
     addresses = fabric["host_name_addresses"]
     is_reached = bool(addresses) and not any(is_loopback(address) for address in addresses)
     return HOST_NAME.judge(is_reached, f"resolves to {', '.join(addresses) or 'no address'}")
@@ -180,9 +180,7 @@ def is_loopback(address: str) -> bool:
 def _infiniband(fabric: Mapping[str, Any]) -> Outcome:
     ports = fabric["infiniband"]
     if not ports:
-        return Outcome(
-            status="NOT-APPLICABLE", reason="no InfiniBand or RoCE device in /sys/class/infiniband"
-        )
+        return not_applicable("no InfiniBand or RoCE device in /sys/class/infiniband")
     states = (
         f"{p['device']}/{p['port']} {p['state'] or 'state unknown'}, {p['rate'] or 'rate unknown'}"
         for p in ports
@@ -193,7 +191,7 @@ def _infiniband(fabric: Mapping[str, Any]) -> Outcome:
 def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
     value = fabric["variables"].get("NCCL_IB_HCA")
     if not value:
-        return Outcome(status="NOT-APPLICABLE", reason="not set: NCCL takes all adapters")
+        return not_applicable("not set: NCCL takes all adapters")
     ports = {f"{port['device']}:{port['port']}" for port in fabric["infiniband"] if port["state"] == "ACTIVE"}
     chosen = sorted(port for port in ports if selects(value, port) or selects(value, port.partition(":")[0]))
     return ADAPTERS.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
@@ -202,7 +200,7 @@ def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
 def _shared_memory(found: Mapping[str, Any]) -> Outcome:
     free, total, step = found["free_bytes"], found["total_bytes"], "Mount a tmpfs at /dev/shm"
     if total is None:
-        return Outcome(status="ERROR", reason=found["missing"], next_step=step, responsible="administrator")
+        return not_judged("whole", found["missing"], step, "administrator")
     return SHARED_MEMORY.judge(
         free >= SHARED_MEMORY_BYTES,
         f"{units.memory(free)} free of {units.memory(total)}",
@@ -216,6 +214,6 @@ def _locked_memory(fabric: Mapping[str, Any]) -> Outcome:
     limit = fabric["memlock_bytes"]
     if not fabric["infiniband"]:
         reason = "only InfiniBand and RoCE lock memory, and there is none"
-        return Outcome(status="NOT-APPLICABLE", reason=reason)
+        return not_applicable(reason)
     measured = "unlimited" if limit is None else units.memory(limit)
     return LOCKED_MEMORY.judge(limit is None, measured, measured_value=limit, unit="bytes")

@@ -320,14 +320,6 @@ def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> 
         for panel in axes:
             panel.axvspan(begin_s / length_s, end_s / length_s, color=fill, zorder=-5, linewidth=0)
         if end_s - begin_s > recording.duration_s * 0.011 * len(name):
-            axes[0].annotate(
-                name,
-                xy=((begin_s + end_s) / 2 / length_s, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 21),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8.5,
-                color=style.FAINT,
-                style="italic",
-            )
+            middle, at_top = (begin_s + end_s) / 2 / length_s, ("data", "axes fraction")
+            at, above, faint = (middle, 1.0), (0, 21), style.FAINT
+            style.note(axes[0], name, at, above, colour=faint, style="italic", ha="center", xycoords=at_top)

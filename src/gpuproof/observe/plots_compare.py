@@ -177,15 +177,7 @@ def _draw_memory_bars(
         highest = max(highest, peak)
         axes.barh([row], [mean], height=0.55, color=style.colour(row), alpha=0.85)
         axes.plot([peak, peak], [row - 0.36, row + 0.36], color=style.INK, linewidth=1.6)
-        axes.annotate(
-            f"{mean:.2f}, peak {peak:.2f}",
-            xy=(peak, row),
-            xytext=(6, 0),
-            textcoords="offset points",
-            fontsize=8.5,
-            color=style.INK,
-            va="center",
-        )
+        style.note(axes, f"{mean:.2f}, peak {peak:.2f}", (peak, row), (6, 0), va="center")
     axes.set_ylim(len(summaries) - 0.4, -0.6)
     axes.set_xlim(0, highest * 1.05 or 1.0)
     axes.set_yticks(range(len(summaries)), [summary.source for summary in summaries], color=style.INK)

@@ -8,10 +8,10 @@ file once, and 500 hosts need no more memory than one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from gpuproof.errors import RecordError
 from gpuproof.readings.recording import RecordingData, load_recording
@@ -24,7 +24,6 @@ KEPT_VALUES: Final = 2**21
 """Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""
 KEPT_RECORDINGS: Final = 8
 """At most: a launch is asked about at once, on all its hosts."""
-Groups = dict[str | None, list[CaseRecords]]
 NOT_MONITORED: Final = "nothing was read beside it (monitoring.enabled is false)"
 
 
@@ -54,8 +53,10 @@ class Evidence:
     )
     """The last recordings that were asked for, with how many readings each holds; shared with what `only`
     returns."""
-    _groups: dict[str, Groups] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The launches of each case, and of each host: a run of thousands is looked through once for each."""
+    _by_case: dict[str, list[CaseRecords]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The launches of each case: a run of thousands is looked through once."""
 
     def readings(
         self,
@@ -92,27 +93,12 @@ class Evidence:
         self._forget()
         return found[0]
 
-    def only(self, *, case_id: str | None = None, host: str | None = None) -> Evidence:
-        """Return what there is of one case, of one host's launches, or of both."""
-        launches: Sequence[CaseRecords] = self.launches
-        if case_id is not None:
-            launches = self._grouped("case").get(case_id, ())
-        elif host is not None:
-            launches = self._grouped("host").get(host, ())
-        return replace(
-            self,
-            launches=tuple(found for found in launches if host in (None, found.case.placement.host)),
-            hosts=tuple(known for known in self.hosts if host in (None, known["name"])),
-        )
-
-    def _grouped(self, by: Literal["case", "host"]) -> Groups:
-        if by not in self._groups:
-            groups: Groups = {}
-            for found in self.launches:
-                name = found.case.case_id if by == "case" else found.case.placement.host
-                groups.setdefault(name, []).append(found)
-            self._groups[by] = groups
-        return self._groups[by]
+    def only(self, *, case_id: str) -> Evidence:
+        """Return what there is of one case."""
+        if not self._by_case:
+            for launch in self.launches:
+                self._by_case.setdefault(launch.case.case_id, []).append(launch)
+        return replace(self, launches=tuple(self._by_case.get(case_id, ())))
 
     def _forget(self) -> None:
         """Drop the recordings that were not asked for longest, until the rest is small."""

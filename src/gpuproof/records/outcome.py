@@ -117,6 +117,18 @@ class Outcome:
             raise ValueError("an interval needs the measured value inside it")
 
 
+def not_judged(subject: str, reason: str, next_step: str, responsible: Actor = "user") -> Outcome:
+    """Return what could not be judged: an error, which passes nothing."""
+    return Outcome(
+        status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible=responsible
+    )
+
+
+def not_applicable(reason: str, subject: str = "whole") -> Outcome:
+    """Return that a check does not apply; the reason is its evidence."""
+    return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What a check expects, where that comes from, and what to do where it is not met."""

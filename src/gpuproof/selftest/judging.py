@@ -49,13 +49,7 @@ _STATE = ("memory health", "clock policy", "all ranks")
 ASPECTS: tuple[Mapping[str, Any], ...] = (
     {"aspect": "compute", "title": "a GPU", "measure": "throughput", "labels": {"stage": "gemm"}},
     {"aspect": "collectives", "each": "whole", "needs": "hosts", "title": "an all-reduce", **_LINKS},
-    {
-        "aspect": "training",
-        "each": "whole",
-        "title": "training",
-        "measure": "throughput",
-        "labels": {"case": "training"},
-    },
+    {"aspect": "training", "each": "whole", "title": "training", **_TRAINING},
     {"aspect": "state", "title": "the state of a GPU", "checks": _STATE},
     {"aspect": "state", "each": "host", "title": "the state of a host", "checks": ("clocks", "lost packets")},
 )

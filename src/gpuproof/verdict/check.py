@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from gpuproof import registry
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, not_judged
 
 VACUOUS_OF_USUAL = 0.5
 """A floor under half of what is measured, or was, judges nothing: only what is broken outright misses it, and
@@ -80,24 +80,14 @@ def _read_answer(answer: object, owner: str) -> list[Outcome]:
 
 
 def _broken(reason: str, owner: str) -> Outcome:
-    return Outcome(
-        status="ERROR",
-        reason=reason,
-        next_step=f"Report it to the makers of {owner}",
-        responsible="plug-in author",
-    )
+    return not_judged("whole", reason, f"Report it to the makers of {owner}", "plug-in author")
 
 
 def _refuse_empty_pass(outcome: Outcome, *, finished: bool) -> Outcome:
     if outcome.status != "PASS" or finished:
         return outcome
-    return Outcome(
-        status="ERROR",
-        subject=outcome.subject,
-        reason="the check passed a run of which no launch was finished",
-        next_step="Finish the run with --resume, then ask again",
-        responsible="user",
-    )
+    reason = "the check passed a run of which no launch was finished"
+    return not_judged(outcome.subject, reason, "Finish the run with --resume, then ask again")
 
 
 def _refuse_vacuous_pass(outcome: Outcome, owner: str) -> Outcome:

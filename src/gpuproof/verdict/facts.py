@@ -51,7 +51,6 @@ class FleetFacts:
     """By host name."""
     baseline: Baseline | None = None
     expectations: Expectations = field(default_factory=load_expectations)
-    expected_hosts: tuple[str, ...] = ()
     hosts_there: tuple[str, ...] = ()
     """Hosts that were named or on which ranks began: one that is not among `hosts` told nothing of itself."""
     expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)

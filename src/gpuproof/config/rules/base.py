@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.sections.base import ConfigSection
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,18 @@ def changed_keys(section: ConfigSection, keys: Sequence[str] | None = None) -> l
     """Return the keys of a section, or of those in `keys`, that do not have their default."""
     defaults = _defaults(type(section))
     return [key for key in (defaults if keys is None else keys) if getattr(section, key) != defaults[key]]
+
+
+def without_effect(name: str, section: ConfigSection, cause: str, next_step: str, *, beside: str) -> Refusals:
+    """Refuse each key of the section `name` that does not have its default; `beside` says why it is idle."""
+    for key in changed_keys(section):
+        yield Refusal(keys=(f"{name}.{key}", beside), cause=cause, next_step=next_step)
+
+
+def of_another_kind(config: RunConfig, name: str, of: str) -> Refusals:
+    """Refuse the section of a kind of run that this recipe is not."""
+    cause, step = f"it is for {of}, and kind is {config.kind}", f"Set kind to {name}, or remove the section"
+    yield from without_effect(name, getattr(config, name), cause, step, beside="kind")
 
 
 @cache

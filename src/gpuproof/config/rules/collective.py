@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, of_another_kind, without_effect
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -26,20 +26,11 @@ def sizes_go_up(config: RunConfig) -> Refusals:
 def collective_has_no_model(config: RunConfig) -> Refusals:
     """Refuse keys that nothing of a collective heeds, and the section `collective` for other kinds."""
     if config.kind != "collective":
-        for key in changed_keys(config.collective):
-            yield Refusal(
-                keys=(f"collective.{key}", "kind"),
-                cause=f"it is for collective operations, and kind is {config.kind}",
-                next_step="Set kind to collective, or remove the section",
-            )
+        yield from of_another_kind(config, "collective", "collective operations")
         return
+    cause = "collective operations run no model, so it would have no effect"
     for section in OF_A_MODEL:
-        for key in changed_keys(getattr(config, section)):
-            yield Refusal(
-                keys=(f"{section}.{key}", "kind"),
-                cause="collective operations run no model, so it would have no effect",
-                next_step="Remove it",
-            )
+        yield from without_effect(section, getattr(config, section), cause, "Remove it", beside="kind")
     if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
-from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Refusal, Refusals, changed_keys, of_another_kind, without_effect
 from gpuproof.config.rules.collective import OF_A_MODEL
 from gpuproof.records.work.command import OUTPUT_DIR, fields_of
 
@@ -37,12 +37,8 @@ def command_has_words(config: RunConfig) -> Refusals:
             cause="kind is command, and none is given",
             next_step='Write it as a list: command: [python, train.py, --optimizer, "{optimizer}"]',
         )
-    for key in changed_keys(config.command) if config.kind != "command" else ():
-        yield Refusal(
-            keys=(f"command.{key}", "kind"),
-            cause=f"it is for a command, and kind is {config.kind}",
-            next_step="Set kind to command, or remove the section",
-        )
+    if config.kind != "command":
+        yield from of_another_kind(config, "command", "a command")
 
 
 def command_has_no_model(config: RunConfig) -> Refusals:
@@ -109,12 +105,8 @@ def cases_are_of_the_suite(config: RunConfig) -> Refusals:
     """Refuse the section `cases` where no matrix suite reads it."""
     if config.suite == SUITE or (config.suite is None and config.kind == "command"):
         return
-    for key in changed_keys(config.cases):
-        yield Refusal(
-            keys=(f"cases.{key}", "suite"),
-            cause="it is for `gpuproof matrix`",
-            next_step=f"Start it with `gpuproof matrix`, set suite to {SUITE}, or remove the section",
-        )
+    step = f"Start it with `gpuproof matrix`, set suite to {SUITE}, or remove the section"
+    yield from without_effect("cases", config.cases, "it is for `gpuproof matrix`", step, beside="suite")
 
 
 def cases_write_apart(config: RunConfig) -> Refusals:

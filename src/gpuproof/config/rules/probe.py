@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, of_another_kind, without_effect
 from gpuproof.config.rules.collective import OF_A_MODEL
 from gpuproof.records.work.probe import ProbeName
 
@@ -19,27 +19,15 @@ PAGE_BYTES = 4096
 def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
     """Refuse keys that nothing of this probe heeds, and the section `probe` for other kinds."""
     if config.kind != "probe":
-        for key in changed_keys(config.probe):
-            yield Refusal(
-                keys=(f"probe.{key}", "kind"),
-                cause=f"it is for probes, and kind is {config.kind}",
-                next_step="Set kind to probe, or remove the section",
-            )
+        yield from of_another_kind(config, "probe", "probes")
         return
-    for name in get_args(ProbeName):
-        for key in changed_keys(getattr(config.probe, name)) if name != config.probe.name else ():
-            yield Refusal(
-                keys=(f"probe.{name}.{key}", "probe.name"),
-                cause=f"it is of the probe {name}, and this one is {config.probe.name}",
-                next_step=f"Set probe.name to {name}, or remove the key",
-            )
+    for name in (name for name in get_args(ProbeName) if name != config.probe.name):
+        cause = f"it is of the probe {name}, and this one is {config.probe.name}"
+        step, keys = f"Set probe.name to {name}, or remove the key", getattr(config.probe, name)
+        yield from without_effect(f"probe.{name}", keys, cause, step, beside="probe.name")
+    cause = "probes run no model, so it would have no effect"
     for section in (*OF_A_MODEL, "collective"):
-        for key in changed_keys(getattr(config, section)):
-            yield Refusal(
-                keys=(f"{section}.{key}", "kind"),
-                cause="probes run no model, so it would have no effect",
-                next_step="Remove it",
-            )
+        yield from without_effect(section, getattr(config, section), cause, "Remove it", beside="kind")
     if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuproof import registry
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, of_another_kind
 from gpuproof.config.sections.serving import ServingConfig
 
 if TYPE_CHECKING:
@@ -108,9 +108,5 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
 
 def load_section_is_of_the_suite(config: RunConfig) -> Refusals:
     """Refuse the section `load` for other kinds."""
-    for key in changed_keys(config.load) if config.kind != "load" else ():
-        yield Refusal(
-            keys=(f"load.{key}", "kind"),
-            cause=f"it is for the load suite, and kind is {config.kind}",
-            next_step="Set kind to load, or remove the section",
-        )
+    if config.kind != "load":
+        yield from of_another_kind(config, "load", "the load suite")

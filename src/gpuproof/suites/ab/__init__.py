@@ -7,12 +7,9 @@ from typing import Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
-from gpuproof.readings.evidence import Evidence
-from gpuproof.records.page import Page
-from gpuproof.records.result import Result
 from gpuproof.suites.ab.course import NAME, AbOptions
 from gpuproof.suites.ab.plan import AbPlan, begin
-from gpuproof.suites.base import Conclusion, HostPlace
+from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import PlannedSuite
 
 
@@ -49,18 +46,6 @@ class AbSuite(PlannedSuite):
                 next_step="Start it on the host itself",
             )
         return begin(config)
-
-    def conclude(self, evidence: Evidence) -> Conclusion:
-        """Compare the sides, and judge where a limit is given."""
-        from gpuproof.suites.ab.conclude import conclude
-
-        return conclude(evidence)
-
-    def page(self, result: Result) -> Page:
-        """Lay out the comparison, then what each side came to."""
-        from gpuproof.suites.ab.page import page
-
-        return page(result)
 
 
 SUITE = AbSuite()

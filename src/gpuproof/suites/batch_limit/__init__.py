@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
-from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
+from gpuproof.suites.base import AfterFailure, HostPlace
 from gpuproof.suites.batch_limit.plan import BatchSearch, is_expected
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
 
@@ -33,12 +32,6 @@ class BatchLimit(PlannedSuite):
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Expect memory to run out: a search for a limit has to cross it."""
         return "expected" if is_expected(launch) else after_failure(launch, is_sweep=True)
-
-    def conclude(self, evidence: Evidence) -> Conclusion:
-        """Put the sizes side by side, and read the limits off them."""
-        from gpuproof.suites.batch_limit.conclude import conclude
-
-        return conclude(evidence)
 
     def page(self, result: Result) -> Page:
         """Lay out the limits and the sizes that were tried."""

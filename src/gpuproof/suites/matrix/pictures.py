@@ -107,7 +107,7 @@ def draw_memory_bars(cases: Sequence[CaseFigures], path: Path) -> None:
             axes.barh([row], [mean / scale], height=0.55, color=style.colour(row), alpha=0.85)
         axes.plot([peak / scale] * 2, [row - 0.36, row + 0.36], color=style.INK, linewidth=1.6)
         text = f"peak {peak / scale:.4g}" if mean is None else f"{mean / scale:.4g}, peak {peak / scale:.4g}"
-        _beside(axes, peak / scale, row, text)
+        style.note(axes, text, (peak / scale, row), (6, 0), va="center")
     _name_rows(axes, [case.configuration for case in shown])
     axes.set_xlim(0, 1.25 * max(peaks) / scale or 1.0)
     style.save(figure, path)
@@ -159,18 +159,6 @@ def _rows(title: str, subtitle: str, num_rows: int) -> tuple[Figure, Axes]:
     style.headline(figure, title, subtitle)
     axes = figure.add_axes((0.38, 0.45 / height_in, 0.57, (height_in - 1.6) / height_in))
     return figure, axes
-
-
-def _beside(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.annotate(
-        text,
-        xy=(x, y),
-        xytext=(6, 0),
-        textcoords="offset points",
-        fontsize=8.5,
-        color=style.INK,
-        va="center",
-    )
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
@@ -13,9 +14,12 @@ from pydantic import ValidationError
 from gpuproof.config.axes import Assignment, slug
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.base import AfterFailure, LaunchKey, Remaining, launch_key
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.suites.base import AfterFailure, Conclusion, LaunchKey, Remaining, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, describing, hosts_told
 
 MAX_NAME = 100
@@ -128,11 +132,13 @@ class PlannedState(Protocol):
 
 
 class PlannedSuite:
-    """What suites share whose state is a `PlannedState`."""
+    """What suites share whose state is a `PlannedState`; their folders have modules `conclude` and `page`."""
 
     command = "run"
     scope: Literal["each_host", "whole"] = "each_host"
     options: type | None = None
+    is_sweep = True
+    """Whether a launch may do without what another lacks."""
 
     def settle(self, state: PlannedState, launch: CaseRecords) -> Any:
         """Return the state after a launch ended."""
@@ -149,8 +155,18 @@ class PlannedSuite:
         return Remaining(num_launches=state.num_left)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Go on, unless the disk is full: what one point lacks, another may do without."""
-        return after_failure(launch, is_sweep=True)
+        """Stop on a full disk, and where launches are alike and the machine lacks what each of them needs."""
+        return after_failure(launch, is_sweep=self.is_sweep)
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Conclude by the module `conclude` of the suite's folder, which is loaded when it is used."""
+        conclusion: Conclusion = import_module(f"{type(self).__module__}.conclude").conclude(evidence)
+        return conclusion
+
+    def page(self, result: Result) -> Page:
+        """Lay out by the module `page` of the suite's folder, which is loaded when it is used."""
+        page: Page = import_module(f"{type(self).__module__}.page").page(result)
+        return page
 
 
 def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.page import Page
-from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
+from gpuproof.suites.base import AfterFailure, HostPlace
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
 from gpuproof.suites.probe.plan import ProbePlan, plan_probes
 
@@ -33,18 +30,6 @@ class ProbeSuite(PlannedSuite):
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop where the machine lacks what every launch needs; other hosts may have it."""
         return after_failure(launch, is_sweep=launch.case.placement.host is not None)
-
-    def conclude(self, evidence: Evidence) -> Conclusion:
-        """Put the figures of all hosts and launches together."""
-        from gpuproof.suites.probe.conclude import conclude
-
-        return conclude(evidence)
-
-    def page(self, result: Result) -> Page:
-        """Lay out the figures, a row each."""
-        from gpuproof.suites.probe.page import page
-
-        return page(result)
 
 
 SUITE = ProbeSuite()

@@ -19,7 +19,7 @@ from gpuproof.analysis.probes.figures import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, not_applicable
 from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
@@ -215,9 +215,7 @@ def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterato
     }
     for subject, reason, dtype in sorted(seen):
         told = f"{dtype}: {reason}" if dtype else reason
-        yield Judged(
-            name=config.probe.name, outcome=Outcome(status="NOT-APPLICABLE", subject=subject, reason=told)
-        )
+        yield Judged(name=config.probe.name, outcome=not_applicable(told, subject))
 
 
 def _headline(measures: Sequence[Measure], prints: FingerprintFindings) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuproof import units
-from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, save
+from gpuproof.plotting import FAINT, GRID, SERIES, headline, new_figure, note, save
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:
@@ -92,37 +92,14 @@ def _label_roof(
     ridge = flops / traffic
     places = [low ** (1 - part) * ridge**part for part in (0.5, 0.25, 0.75)]
     free = max(places, key=lambda place: abs(log(place * traffic / avoid))) if avoid else places[0]
-    axes.annotate(
-        f"memory: {units.bandwidth(traffic)}",
-        xy=(free, free * traffic),
-        xytext=(10, -8),
-        textcoords="offset points",
-        color=ROOF,
-        fontsize=9,
-        va="top",
-    )
-    axes.annotate(
-        f"they meet at {units.significant(ridge)} FLOP/byte",
-        xy=(ridge, flops),
-        xytext=(12, -9),
-        textcoords="offset points",
-        color=INK,
-        fontsize=8.5,
-        va="top",
-    )
+    memory = f"memory: {units.bandwidth(traffic)}"
+    note(axes, memory, (free, free * traffic), (10, -8), colour=ROOF, size=9, va="top")
+    note(axes, f"they meet at {units.significant(ridge)} FLOP/byte", (ridge, flops), (12, -9), va="top")
 
 
 def _note(axes: Axes, x: float, y: float, text: str, colour: str, *, below: bool = False) -> None:
-    axes.annotate(
-        text,
-        xy=(x, y),
-        xytext=(-4, -6 if below else 5),
-        textcoords="offset points",
-        color=colour,
-        fontsize=9,
-        ha="right",
-        va="top" if below else "bottom",
-    )
+    above, va = (-6, "top") if below else (5, "bottom")
+    note(axes, text, (x, y), (-4, above), colour=colour, size=9, ha="right", va=va)
 
 
 def _place_of_the_run(axes: Axes, summary: RunSummary, intensities: tuple[float, float]) -> None:
@@ -131,14 +108,8 @@ def _place_of_the_run(axes: Axes, summary: RunSummary, intensities: tuple[float,
         return
     if traffic:
         axes.plot([flops / traffic], [flops], marker="o", markersize=9, color=RUN)
-        axes.annotate(
-            f"this run: {units.flops(flops)}",
-            xy=(flops / traffic, flops),
-            xytext=(10, -10),
-            textcoords="offset points",
-            color=RUN,
-            fontsize=9.5,
-        )
+        this = f"this run: {units.flops(flops)}"
+        note(axes, this, (flops / traffic, flops), (10, -10), colour=RUN, size=9.5)
         return
     axes.axhline(flops, color=RUN, linewidth=2)
     _note(axes, intensities[1], flops, f"this run: {units.flops(flops)}, its intensity is not known", RUN)

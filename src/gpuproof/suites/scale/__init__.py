@@ -7,12 +7,8 @@ from typing import Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
-from gpuproof.readings.evidence import Evidence
-from gpuproof.records.collected import CaseRecords
-from gpuproof.records.page import Page
-from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, after_failure, checked
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
 from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
 
 
@@ -42,22 +38,6 @@ class ScaleSuite(PlannedSuite):
                 next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
             )
         return checked(plan(config, places))
-
-    def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Go on: what several devices lack, one may do without."""
-        return after_failure(launch, is_sweep=True)
-
-    def conclude(self, evidence: Evidence) -> Conclusion:
-        """Compare numbers of devices at each batch size."""
-        from gpuproof.suites.scale.conclude import conclude
-
-        return conclude(evidence)
-
-    def page(self, result: Result) -> Page:
-        """Lay out speed-ups, efficiencies and advice."""
-        from gpuproof.suites.scale.page import page
-
-        return page(result)
 
 
 SUITE = ScaleSuite()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof import units
 from gpuproof.analysis.requests.served import Served
-from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, save
+from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, note, save
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.run import ServingRun
 
@@ -77,15 +77,7 @@ def _draw(axes: Axes, points: Points, *, name: str, colour: str) -> None:
         by_rate.setdefault(rate, []).append(latency_s)
     joined = [(rate, median(latencies_s)) for rate, latencies_s in by_rate.items()]
     axes.plot(*zip(*joined, strict=True), linewidth=2, color=colour)
-    axes.annotate(
-        name,
-        xy=joined[-1],
-        xytext=(7, 0),
-        textcoords="offset points",
-        color=colour,
-        fontsize=9.5,
-        va="center",
-    )
+    note(axes, name, joined[-1], (7, 0), colour=colour, size=9.5, va="center")
 
 
 def _mark(axes: Axes, run: ServingRun) -> None:
@@ -93,15 +85,9 @@ def _mark(axes: Axes, run: ServingRun) -> None:
     serving, highest = run.config.serving, run.search.met_per_s if run.search else None
     if serving.latency_bound_s is not None:
         axes.axhline(serving.latency_bound_s, color=BOUND, linewidth=1.2, linestyle=DASHED)
-        axes.annotate(
-            f"bound: p{serving.latency_percentile:g} under {units.seconds(serving.latency_bound_s)}",
-            xy=(0.01, serving.latency_bound_s),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 4),
-            textcoords="offset points",
-            color=BOUND,
-            fontsize=9,
-        )
+        text = f"bound: p{serving.latency_percentile:g} under {units.seconds(serving.latency_bound_s)}"
+        at, left = (0.01, serving.latency_bound_s), ("axes fraction", "data")
+        note(axes, text, at, (0, 4), colour=BOUND, size=9, xycoords=left)
     if highest is not None:
         _upright(axes, highest, f"highest rate: {units.rate(highest, 'requests')}", HIGHEST, row=0)
     if run.knee_per_s is not None:
@@ -112,18 +98,10 @@ def _upright(axes: Axes, rate_per_s: float, text: str, colour: str, *, row: int)
     """Draw a line at a rate, its name at the top in a row of its own, where there is more room."""
     axes.axvline(rate_per_s, color=colour, linewidth=1.2, linestyle=DASHED)
     is_right = rate_per_s > sum(axes.get_xlim()) / 2
-    axes.annotate(
-        text,
-        xy=(rate_per_s, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-5 if is_right else 5, -4 - 13 * row),
-        textcoords="offset points",
-        color=colour,
-        fontsize=9,
-        ha="right" if is_right else "left",
-        va="top",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-    )
+    ha, offset = ("right", -5) if is_right else ("left", 5)
+    how = {"va": "top", "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
+    at, top = (rate_per_s, 1.0), ("data", "axes fraction")
+    note(axes, text, at, (offset, -4 - 13 * row), colour=colour, size=9, xycoords=top, ha=ha, **how)
 
 
 def _finish(axes: Axes, curves: dict[float, Points], *, bound_s: float | None) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
-from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import Conclusion, HostPlace
+from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
 from gpuproof.suites.sweep.plan import plan
 
@@ -26,12 +25,6 @@ class Sweep(PlannedSuite):
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the launches of all points."""
         return checked(plan(config))
-
-    def conclude(self, evidence: Evidence) -> Conclusion:
-        """Put the points side by side."""
-        from gpuproof.suites.sweep.conclude import conclude
-
-        return conclude(evidence)
 
     def page(self, result: Result) -> Page:
         """Lay out the points against the best one."""

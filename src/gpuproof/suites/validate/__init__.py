@@ -7,12 +7,8 @@ from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
-from gpuproof.readings.evidence import Evidence
-from gpuproof.records.collected import CaseRecords
-from gpuproof.records.page import Page
-from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, Remaining
-from gpuproof.suites.points.plan import PlannedSuite, after_failure
+from gpuproof.suites.base import HostPlace, Remaining
+from gpuproof.suites.points.plan import PlannedSuite
 from gpuproof.suites.validate.options import NAME, ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder, begin_order
 
@@ -53,22 +49,6 @@ class ValidateSuite(PlannedSuite):
     def remaining(self, state: Any) -> Remaining:
         """Say what is left by the plan; the search for what is slow comes on top of it."""
         return Remaining(num_launches=state.num_left, seconds=state.seconds_left, basis="plan")
-
-    def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Go on: what one stage lacks, others may do without, and each is judged."""
-        return after_failure(launch, is_sweep=True)
-
-    def conclude(self, evidence: Evidence) -> Conclusion:
-        """Judge everything that was measured, and what was not."""
-        from gpuproof.suites.validate.conclude import conclude
-
-        return conclude(evidence)
-
-    def page(self, result: Result) -> Page:
-        """Lay out the verdict, its tree and its checks."""
-        from gpuproof.suites.validate.page import page
-
-        return page(result)
 
 
 SUITE = ValidateSuite()

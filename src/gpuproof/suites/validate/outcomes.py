@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, not_applicable, not_judged
 from gpuproof.records.result import WHOLE, Doubt
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Start
-from gpuproof.suites.validate.hosts import (
-    begun_on,
-    devices_by_host,
-    lost_of,
-)
+from gpuproof.suites.validate.hosts import begun_on, devices_by_host, lost_of
 from gpuproof.suites.validate.measured import StageResult, measures_of
 from gpuproof.suites.validate.nodes.counted import count_outcomes, hosts_there
 from gpuproof.suites.validate.placing import LeftOut
@@ -91,7 +87,7 @@ def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
         return _refused(found, ruinous)
     nothing = why_nothing(found)
     if nothing is not None:
-        return Outcome(status="NOT-APPLICABLE", subject=found.subject, reason=nothing)
+        return not_applicable(nothing, found.subject)
     without = _without_loss(found, done) or _without_record(found)
     if without is not None:
         return without
@@ -133,13 +129,8 @@ def _without_record(found: StageResult) -> Outcome | None:
     """Find launches that ended well and left no figure: nobody knows what they measured."""
     if any(measure.value is not None for measure in measures_of(found)):
         return None
-    return Outcome(
-        status="ERROR",
-        subject=found.subject,
-        reason="it ended without a record of what it measured",
-        next_step="Run it again; look at the launch's rank-N.jsonl: it was cut, or changed",
-        responsible="user",
-    )
+    step = "Run it again; look at the launch's rank-N.jsonl: it was cut, or changed"
+    return not_judged(found.subject, "it ended without a record of what it measured", step)
 
 
 def _failed(found: StageResult, failure: Failure) -> Outcome:
@@ -149,13 +140,7 @@ def _failed(found: StageResult, failure: Failure) -> Outcome:
     text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {said}"
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
-        return Outcome(
-            status="ERROR",
-            subject=found.subject,
-            reason=text,
-            next_step=next_step,
-            responsible="administrator",
-        )
+        return not_judged(found.subject, text, next_step, "administrator")
     return Outcome(
         status="FAIL",
         subject=found.subject,
@@ -175,13 +160,7 @@ def _ruinous(found: StageResult) -> Doubt | None:
 def _refused(found: StageResult, doubt: Doubt) -> Outcome:
     """Wrong results are a failure of the machine; figures that contradict each other are none."""
     if doubt.code != WRONG:
-        return Outcome(
-            status="ERROR",
-            subject=found.subject,
-            reason=doubt.reason,
-            next_step=doubt.remedy,
-            responsible="user",
-        )
+        return not_judged(found.subject, doubt.reason, doubt.remedy)
     return Outcome(
         status="FAIL",
         subject=found.subject,
@@ -196,7 +175,7 @@ def _refused(found: StageResult, doubt: Doubt) -> Outcome:
 def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -> Outcome:
     """Only what takes two devices, or NCCL, has no launch of its own, and a disk that nobody named."""
     if name == "switched_off" and order.config.distributed.device == "cpu":
-        return Outcome(status="NOT-APPLICABLE", reason="ranks on processors do not communicate over NCCL")
+        return not_applicable("ranks on processors do not communicate over NCCL")
     if name == "storage":
         return Outcome(
             status="SKIP",
@@ -206,10 +185,8 @@ def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -
     visible = devices_by_host([launch for each in found for launch in each.launches])
     if visible and sum(visible.values()) == 1:
         host = next(iter(visible))
-        reason = (
-            f"{host} has one device, as it says itself: there is nothing to compare it or to communicate with"
-        )
-        return Outcome(status="NOT-APPLICABLE", reason=reason)
+        alone = f"{host} has one device, as it says itself"
+        return not_applicable(f"{alone}: there is nothing to compare it or to communicate with")
     seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
     return Outcome(
         status="SKIP",

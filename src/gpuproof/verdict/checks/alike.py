@@ -6,16 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import (
-    Device,
-    listed_gpus,
-    not_told,
-    nothing_to_check,
-    told,
-    with_unlisted,
-)
+from gpuproof.verdict.checks.answers import Device, listed_gpus, not_told, told, with_unlisted
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
@@ -83,10 +76,10 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
         and not {*said.values()} - {None, "none"}
         and not any(f is None or f.get("devices") for _, f in hosts)
     ):
-        return [nothing_to_check(f"no host has a GPU, and none has a version of {what}")]
+        return [not_applicable(f"no host has a GPU, and none has a version of {what}")]
     if len(said) == 1:
         value = next(iter(said.values()))
-        return [nothing_to_check(f"one host, nothing to compare it with ({what}: {value or 'unknown'})")]
+        return [not_applicable(f"one host, nothing to compare it with ({what}: {value or 'unknown'})")]
     return _compared(said, what, SOURCE)
 
 
@@ -104,9 +97,9 @@ def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outc
     if not any(said.values()):
         reasons = {(device.get("unavailable") or {}).get(fact) for device in group.values()} - {None}
         why = f" ({'; '.join(sorted(map(str, reasons)))})" if reasons else ""
-        return [nothing_to_check(f"no {name} reports its {what}{why}")]
+        return [not_applicable(f"no {name} reports its {what}{why}")]
     if len(said) == 1:
-        return [nothing_to_check(f"one {name}: its {what} is {next(iter(said.values()))}")]
+        return [not_applicable(f"one {name}: its {what} is {next(iter(said.values()))}")]
     return _compared(said, what, GPUS_SOURCE)
 
 

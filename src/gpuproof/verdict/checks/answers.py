@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuproof.records.outcome import Actor, Outcome
+from gpuproof.records.outcome import Actor, Outcome, not_applicable, not_judged
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.gpus import gpus_by_host, unlisted_gpus
 
@@ -15,16 +15,9 @@ MUTE = "it reported nothing of itself"
 RUN_AGAIN = "Run it again: each host then reports its environment"
 
 
-def nothing_to_check(reason: str, subject: str = "whole") -> Outcome:
-    """Return that a check does not apply; the reason is its evidence."""
-    return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
-
-
 def not_told(subject: str, reason: str, next_step: str) -> Outcome:
     """Return that what the check needs is not known."""
-    return Outcome(
-        status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible="administrator"
-    )
+    return not_judged(subject, reason, next_step, "administrator")
 
 
 def told(
@@ -86,4 +79,4 @@ def no_gpu(facts: FleetFacts) -> Outcome:
     }
     if not facts.hosts:
         return not_told("whole", "no host reported its environment", RUN_AGAIN)
-    return nothing_to_check(f"no driver lists a GPU ({'; '.join(sorted(reasons)) or 'none is loaded'})")
+    return not_applicable(f"no driver lists a GPU ({'; '.join(sorted(reasons)) or 'none is loaded'})")

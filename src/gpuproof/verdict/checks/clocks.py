@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Start, Window
 from gpuproof.units import seconds
-from gpuproof.verdict.checks.answers import not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import not_told, told
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_APART_S = 1.0
@@ -25,7 +25,7 @@ NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
     """Compare the wall clocks of all hosts at the end of windows over them."""
     if len(facts.all_hosts) < 2:
-        return [nothing_to_check("one host: no other clock to compare with")]
+        return [not_applicable("one host: no other clock to compare with")]
     ahead_s: dict[str, float] = {}
     for launch in facts.launches:
         for host, off_s in _ahead_s(launch).items():

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.checks.answers import (
-    Device,
-    listed_gpus,
-    not_told,
-    nothing_to_check,
-    told,
-    with_unlisted,
-)
+from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.verdict.checks.answers import Device, listed_gpus, not_told, told, with_unlisted
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -44,7 +37,7 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
         return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
     if any(word in reason for word in UNREAD):
         return not_told(subject, f"its {what} could not be read: {reason}", LOOK)
-    return nothing_to_check(f"{device.get('name')} does not report its {what}: {reason}", subject)
+    return not_applicable(f"{device.get('name')} does not report its {what}: {reason}", subject)
 
 
 def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
@@ -188,7 +181,7 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
         if not known and "nvlink_links_active" not in (device.get("state_unavailable") or {}):
             return [_lacks(subject, device, "nvlink_links_active", "links")]
         return [
-            nothing_to_check(f"no link of {device.get('name')} is up or there: it has none", s) for s in group
+            not_applicable(f"no link of {device.get('name')} is up or there: it has none", s) for s in group
         ]
     most = max(known)
     times = Counter(known)[most]

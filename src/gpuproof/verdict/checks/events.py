@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from gpuproof.analysis.probes.figures import WRONG_VALUES
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, not_judged
 from gpuproof.verdict.checks.answers import listed_gpus, not_told, told, with_unlisted
 from gpuproof.verdict.facts import Announced, FleetFacts
 
@@ -79,8 +79,7 @@ def _of_gpu(subject: str, facts: FleetFacts) -> Outcome:
     named = ", ".join(row["named"] for row in meanings)
     worst: Mapping[str, Any] = meanings[0] if meanings else {"status": "WARN"}
     if worst["status"] == "ERROR":
-        step, actor = worst["next_step"], worst["actor"]
-        return Outcome(status="ERROR", subject=subject, reason=named, next_step=step, responsible=actor)
+        return not_judged(subject, named, worst["next_step"], worst["actor"])
     is_good = worst["status"] == "WARN"
     seen = (f"no error of the GPU (advisory: {named})" if named else "no driver event") if is_good else named
     todo = {"next_step": worst.get("next_step", ""), "responsible": worst.get("actor", "administrator")}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Setup, Start
-from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, not_told, told
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
@@ -64,7 +64,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
         if not ports and rates:
             seen, is_good = "no port, and other hosts have some", False
         elif not ports:
-            return nothing_to_check("/sys/class/infiniband lists no port", subject)
+            return not_applicable("/sys/class/infiniband lists no port", subject)
         else:
             seen = ", ".join(f"{p['device']}:{p['port']} {p['state']} {p['rate']}" for p in ports)
             is_good = all(port["state"] == "ACTIVE" for port in ports)
@@ -83,13 +83,13 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
 def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether hosts with active ports were told to use sockets."""
     if len(facts.all_hosts) == 1:
-        return [nothing_to_check("one host: nothing goes over a network")]
+        return [not_applicable("one host: nothing goes over a network")]
 
     def judge(subject: str, found: HostFacts) -> Outcome:
         if _ports(found) is None:
             return not_told(subject, "it did not report its ports: the run is of an older version", RUN_AGAIN)
         if not has_active_port(found):
-            return nothing_to_check(
+            return not_applicable(
                 "/sys/class/infiniband lists no active port: sockets are all there is", subject
             )
         reasons = _hurting(found, "NCCL_IB_DISABLE")
@@ -113,11 +113,11 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
 def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether network cards are kept from reading GPU memory."""
     if len(facts.all_hosts) == 1:
-        return [nothing_to_check("one host: no network card reads GPU memory")]
+        return [not_applicable("one host: no network card reads GPU memory")]
 
     def judge(subject: str, found: HostFacts) -> Outcome:
         if not has_active_port(found) or not found.get("devices"):
-            return nothing_to_check("it has no active InfiniBand port together with a GPU", subject)
+            return not_applicable("it has no active InfiniBand port together with a GPU", subject)
         reasons = _hurting(found, "NCCL_NET_GDR_LEVEL")
         if reasons is None:
             return not_told(subject, NO_SETTINGS, RUN_AGAIN)
@@ -148,7 +148,7 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     def judge(subject: str, found: HostFacts) -> Outcome:
         num = len(found.get("devices") or ())
         if num < 2:
-            return nothing_to_check(
+            return not_applicable(
                 f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject
             )
         reasons = _hurting(found, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
@@ -178,10 +178,10 @@ def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
             )
         nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
         if len(nodes) < 2 or not devices:
-            return nothing_to_check(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
+            return not_applicable(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
         placed = {address: node for address, node in sorted(devices.items()) if node in nodes}
         if not placed:
-            return nothing_to_check(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
+            return not_applicable(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
         if affinity["allowed_cpus"] is None:
             return not_told(subject, "it did not report which processors a process may use", LOOK)
         allowed = set(affinity["allowed_cpus"])
@@ -261,7 +261,7 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
                 found.setdefault(hosts.get(setup.rank, ""), set()).add(setup.backend)
     told_of = {host: names for host, names in found.items() if host in with_gpus}
     if not told_of:
-        return [nothing_to_check("no launch had several ranks on a host with GPUs")]
+        return [not_applicable("no launch had several ranks on a host with GPUs")]
     return [
         told(
             f"host/{host}",

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.outcome import Outcome, kind_of, not_applicable
 from gpuproof.records.result import Measure
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
-from gpuproof.verdict.checks.answers import nothing_to_check, told
+from gpuproof.verdict.checks.answers import told
 from gpuproof.verdict.facts import FleetFacts
 
 FASTER: tuple[tuple[str, Any, Any], ...] = (
@@ -36,7 +36,7 @@ SOURCE = "the same work without the option, in the same run"
 def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge each pair of measures that differ in one option."""
     outcomes = list(_pairs(facts.measures))
-    return outcomes or [nothing_to_check("no two measures differ only in an option that should matter")]
+    return outcomes or [not_applicable("no two measures differ only in an option that should matter")]
 
 
 def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:

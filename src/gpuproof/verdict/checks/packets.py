@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from scipy.special import betaincinv
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections
 from gpuproof.units import count, share
-from gpuproof.verdict.checks.answers import not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import not_told, told
 from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 
@@ -80,12 +80,12 @@ def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
     began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))
     hosts = dict.fromkeys([*facts.all_hosts, *began])
     if len(hosts) < 2:
-        return [nothing_to_check("one host: nothing was sent to another")]
+        return [not_applicable("one host: nothing was sent to another")]
     counted = _Counted()
     for launch in facts.launches:
         _add(counted, launch)
     if counted.told and not counted.sent and not counted.missing:
-        return [nothing_to_check("no TCP connection between two hosts with an address of their own was open")]
+        return [not_applicable("no TCP connection between two hosts with an address of their own was open")]
     lossy = {link for link in counted.sent if counted.is_lossy(link)}
     accused = list(_accusations(lossy, counted))
     named = {outcome.subject for outcome in accused}
@@ -148,7 +148,7 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
     if not links and counted.missing:
         return not_told(subject, "whom it talked to is not known: others told nothing", "Look at the others")
     if not links:
-        return nothing_to_check("it had no TCP connection to another host", subject)
+        return not_applicable("it had no TCP connection to another host", subject)
     tried = [link for link in links if counted.most_lost(link) <= MOST_LOST]
     doubtful = [link for link in links if counted.is_doubtful(link)]
     if doubtful or not tried:
@@ -172,7 +172,7 @@ def _too_few(link: Link, counted: _Counted, facts: FleetFacts) -> Outcome:
     again, sent = count(counted.again[link]), count(counted.sent[link])
     if has_active_port(facts.hosts.get(host, {})) and not counted.again[link]:
         reason = f"{sent} segments to {peer} are all that went over TCP: it has an InfiniBand port"
-        return nothing_to_check(reason, f"host/{host}")
+        return not_applicable(reason, f"host/{host}")
     reason = f"{again} of {sent} TCP segments to {peer} were sent again: too few to exclude a loss "
     reason += f"of {share(MOST_LOST)}"
     step = "Measure more of a collective: --validate.collective.iterations=1000"

@@ -174,11 +174,10 @@ def _switches(launch: Launch) -> Iterator[Doubt]:
     if options is None or options.tf32 is None or asked not in ("fp32", "tf32"):
         return
     if options.tf32 != ("on" if asked == "tf32" else "off"):
-        yield Doubt(
-            validity="INVALID",
-            code="other-tf32",
-            reason=f"training.precision is {asked}, but torch's TF32 switches were {options.tf32}",
-            remedy="Something in the model's code sets it: ask for the precision that it sets",
+        yield invalid(
+            "other-tf32",
+            f"training.precision is {asked}, but torch's TF32 switches were {options.tf32}",
+            "Something in the model's code sets it: ask for the precision that it sets",
         )
 
 
@@ -187,46 +186,41 @@ def _pruning(launch: Launch) -> Iterator[Doubt]:
     for found in launch.pruned:
         masked = found.num_masked / found.num_weights
         if abs(masked - found.target_sparsity) > SPARSITY_AGREES:
-            yield Doubt(
-                validity="INVALID",
-                code="other-sparsity",
-                reason=f"{share(found.target_sparsity)} of the weights were to be zero, and "
+            yield invalid(
+                "other-sparsity",
+                f"{share(found.target_sparsity)} of the weights were to be zero, and "
                 f"{share(masked)} are, on rank {found.rank} after update {count(found.num_updates)}",
-                remedy=f"Train longer: the target is reached at step {count(found.end_step)}, which "
+                f"Train longer: the target is reached at step {count(found.end_step)}, which "
                 "training.pruning.end_step says",
             )
         if found.num_zero < found.num_masked:
-            yield Doubt(
-                validity="INVALID",
-                code="pruned-weights-live",
-                reason=f"{count(found.num_masked - found.num_zero)} of {count(found.num_masked)} pruned "
+            yield invalid(
+                "pruned-weights-live",
+                f"{count(found.num_masked - found.num_zero)} of {count(found.num_masked)} pruned "
                 f"weights of rank {found.rank} are not zero",
-                remedy="Something beside the pruner changes the weights: look at the model's code",
+                "Something beside the pruner changes the weights: look at the model's code",
             )
     if len({found.masks_sha256 for found in launch.pruned}) > 1:
-        yield Doubt(
-            validity="INVALID",
-            code="masks-differ",
-            reason=f"the {len(launch.pruned)} ranks average gradients, and pruned different weights",
-            remedy="Look for weights that differ between ranks: set training.deterministic to true",
+        yield invalid(
+            "masks-differ",
+            f"the {len(launch.pruned)} ranks average gradients, and pruned different weights",
+            "Look for weights that differ between ranks: set training.deterministic to true",
         )
 
 
 def _compilation(compilation: Compilation) -> Iterator[Doubt]:
     if not compilation.num_graphs:
-        yield Doubt(
-            validity="INVALID",
-            code="nothing-compiled",
-            reason=f"torch.compile made no graph on rank {compilation.rank}: these are eager steps",
-            remedy="Set training.compile.enabled to false, or training.compile.fullgraph to true to see why",
+        yield invalid(
+            "nothing-compiled",
+            f"torch.compile made no graph on rank {compilation.rank}: these are eager steps",
+            "Set training.compile.enabled to false, or training.compile.fullgraph to true to see why",
         )
     if compilation.compiled_in_window:
-        yield Doubt(
-            validity="SUSPECT",
-            code="compiled-in-window",
-            reason=f"torch.compile worked {count(compilation.compiled_in_window)} times inside the window "
+        yield suspect(
+            "compiled-in-window",
+            f"torch.compile worked {count(compilation.compiled_in_window)} times inside the window "
             f"of rank {compilation.rank}: it took part of its time",
-            remedy="Warm up longer (benchmark.warmup_steps), or set training.compile.dynamic to true",
+            "Warm up longer (benchmark.warmup_steps), or set training.compile.dynamic to true",
         )
 
 

@@ -220,23 +220,21 @@ def data_bound(measured: Measured) -> Iterator[Doubt]:
         return
     waited = window.data_wait_s / window.wall_s
     if waited > DATA_BOUND:
-        yield Doubt(
-            validity="SUSPECT",
-            code="data-bound",
-            reason=f"steps waited for data for {share(waited)} of the window (rank {window.rank}): this is "
+        yield suspect(
+            "data-bound",
+            f"steps waited for data for {share(waited)} of the window (rank {window.rank}): this is "
             "the rate of the loader, not of the device",
-            remedy="Raise data.num_workers or data.prefetch_factor, or measure the device alone with "
+            "Raise data.num_workers or data.prefetch_factor, or measure the device alone with "
             "data.loading=device",
         )
     ready = batches_ready_share(launch)
     if ready is not None and ready > READY_BEFORE:
         used = launch.setup.data_used
-        yield Doubt(
-            validity="SUSPECT",
-            code="made-before",
-            reason=f"{count(used.batches_ahead if used else None)} batches may have been ready when the "
+        yield suspect(
+            "made-before",
+            f"{count(used.batches_ahead if used else None)} batches may have been ready when the "
             f"window began, {share(min(1.0, ready))} of all that it took: the loader may be slower than this",
-            remedy="Measure longer, or lower data.prefetch_factor or data.num_workers",
+            "Measure longer, or lower data.prefetch_factor or data.num_workers",
         )
 
 

@@ -51,18 +51,17 @@ _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
 def algorithm_bound(
-    operation: str, *, num_hosts: int, ranks_per_host: int, cards_bytes_per_s: float, in_network: bool = True
+    operation: str, *, num_hosts: int, ranks_per_host: int, cards_bytes_per_s: float
 ) -> float | None:
     """Return the most algorithm bandwidth between hosts, in B/s; None where no network is needed.
 
-    `in_network`: whether the network may add up, as it may unless it is known not to.
+    The network itself may add up: nobody knows that it does not.
     """
     n = num_hosts
     if n < 2 or operation not in get_args(Operation):
         return None
-    all_reduce = max(1.0, n / (2 * (n - 1))) if in_network else n / (2 * (n - 1))
     shares = {
-        "all_reduce": all_reduce,
+        "all_reduce": max(1.0, n / (2 * (n - 1))),
         "all_gather": n / (n - 1),
         "reduce_scatter": n / (n - 1),
         "all_to_all": n / ((n - 1) * ranks_per_host),
@@ -74,15 +73,11 @@ def algorithm_bound(
 
 
 def bus_bound(
-    operation: str, *, num_hosts: int, ranks_per_host: int, cards_bytes_per_s: float, in_network: bool = True
+    operation: str, *, num_hosts: int, ranks_per_host: int, cards_bytes_per_s: float
 ) -> float | None:
     """Return the most bus bandwidth between hosts, in B/s, as nccl-tests counts it; None as above."""
     bound = algorithm_bound(
-        operation,
-        num_hosts=num_hosts,
-        ranks_per_host=ranks_per_host,
-        cards_bytes_per_s=cards_bytes_per_s,
-        in_network=in_network,
+        operation, num_hosts=num_hosts, ranks_per_host=ranks_per_host, cards_bytes_per_s=cards_bytes_per_s
     )
     known = next((name for name in get_args(Operation) if name == operation), None)
     factor = None if known is None else bus_factor(known, num_hosts * ranks_per_host)

@@ -14,21 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuproof.analysis.apart import ERROR_RATE
-from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
+from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import UNCOMPARED
 from gpuproof.verdict.check import judge, load_check
 from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.facts import FleetFacts, gpu_subjects, host_of
+from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
-from gpuproof.verdict.rules.outcomes import not_judged, why_no_figure
+from gpuproof.verdict.rules.outcomes import why_no_figure
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
 from gpuproof.verdict.rules.refusals import why_implausible, why_it_cannot_judge
 from gpuproof.verdict.rules.together import judge_equal
 
-EXPECTED_HOSTS = "expected hosts"
 RATES = {True: REQUIRED_ERROR_RATE, False: ERROR_RATE}
 """Of all required rules, and of all advisory ones."""
 BASES: Mapping[str, Basis] = {
@@ -63,9 +62,9 @@ class _Standards:
 
 
 def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
-    """Judge every rule, in their order; a list of expected hosts comes first."""
+    """Judge every rule, in their order."""
     standards = _standards(rules, facts)
-    judged = list(_expected_hosts(facts))
+    judged: list[Judged] = []
     for rule in rules.rules:
         if isinstance(rule, CheckRule):
             judged += _checked(rule, facts)
@@ -244,7 +243,7 @@ def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) 
     """Name the subjects that should have a measure of the rule's and have none."""
     have = {measure.subject for measure in matched}
     if rule.each == "host":
-        wanted = [f"host/{host}" for host in dict.fromkeys((*facts.hosts, *facts.expected_hosts))]
+        wanted = [f"host/{host}" for host in facts.hosts]
     elif rule.each == "gpu":
         wanted = [subject for host, found in facts.hosts.items() for subject in gpu_subjects(host, found)]
     else:
@@ -267,34 +266,3 @@ def _telling_labels(matched: Sequence[Measure]) -> list[str]:
 def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
     said = ", ".join(f"{name}={measure.labels.get(name)}" for name in telling)
     return f"{rule.name} [{said}]" if said else rule.name
-
-
-def _expected_hosts(facts: FleetFacts) -> Iterator[Judged]:
-    if not facts.expected_hosts:
-        return
-    there = {*facts.hosts, *filter(None, (host_of(measure.subject) for measure in facts.measures))}
-    source = "the list of expected hosts"
-    for host in facts.expected_hosts:
-        is_there = host in there
-        outcome = Outcome(
-            status="PASS" if is_there else "FAIL",
-            subject=f"host/{host}",
-            measured="it took part" if is_there else "it took no part",
-            expected="every host of the list takes part",
-            source=source,
-            next_step=None if is_there else "Look whether it is up and reached, or take it from the list",
-            responsible=None if is_there else "administrator",
-        )
-        yield Judged(name=EXPECTED_HOSTS, outcome=outcome)
-    for host in sorted(there - set(facts.expected_hosts)):
-        step = "Add it to the list, or find out why it took part"
-        outcome = Outcome(
-            status="WARN",
-            subject=f"host/{host}",
-            measured="it took part, and is not on the list",
-            expected="hosts of the list alone",
-            source=source,
-            next_step=step,
-            responsible="user",
-        )
-        yield Judged(name=EXPECTED_HOSTS, outcome=outcome, is_required=False)

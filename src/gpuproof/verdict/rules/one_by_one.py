@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Literal
 
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -21,7 +21,7 @@ from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
 from gpuproof.verdict.rules.model import Form, Rule
-from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged, why_no_figure
+from gpuproof.verdict.rules.outcomes import Limit, judged_by, why_no_figure
 from gpuproof.verdict.rules.quantities import edge_of
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
 

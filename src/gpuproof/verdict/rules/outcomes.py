@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Outcome, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -128,8 +128,3 @@ def why_no_figure(measure: Measure) -> str | None:
     if not isfinite(measure.value):
         return f"{measure.value} is no figure"
     return "the measurement is INVALID" if measure.validity == "INVALID" else None
-
-
-def not_judged(subject: str, reason: str, next_step: str) -> Outcome:
-    """Return what could not be judged: an error, which passes nothing."""
-    return Outcome(status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible="user")

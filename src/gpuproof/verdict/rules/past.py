@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
 
-from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.outcome import Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import HealthyFigure, Repeatability, past_of_fleet, past_of_subject
 from gpuproof.verdict.baseline import (
@@ -28,7 +28,7 @@ from gpuproof.verdict.baseline import (
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, Rule
-from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
+from gpuproof.verdict.rules.outcomes import Limit, judged_by
 
 FLEET_SHARE = 0.1
 """Of a figure's error rate, what the fleet's limit uses where the subject has a past, the finer one."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from gpuproof.analysis.apart import LEAST_DIFFERENCE, ROUNDING, HostRate, HostsJudged, judge_hosts
-from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.outcome import Outcome, kind_of, not_applicable, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.low_outliers import LEAST_FIGURES, low_outliers
@@ -27,7 +27,6 @@ from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.rules.bounds import device_of
 from gpuproof.verdict.rules.model import Rule
-from gpuproof.verdict.rules.outcomes import not_judged
 from gpuproof.verdict.rules.refusals import with_unit
 
 ALONE_SHARE, FAST_SHARE = 0.2, 0.05
@@ -183,7 +182,7 @@ def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclea
     subject = measure.subject
     if len(group.differences) == 1:
         reason = f"{subject} is the only one of its type: it has no peer"
-        return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
+        return not_applicable(reason, subject)
     joint = sides.get(subject) if group.differences[subject] < -LEAST_DIFFERENCE else None
     if joint is not None or subject in group.slow:
         return _outcome(rule, measure, group, "FAIL" if rule.is_required else "WARN", joint)

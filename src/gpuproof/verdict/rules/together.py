@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.outcome import Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.rules.model import Rule
-from gpuproof.verdict.rules.outcomes import not_judged
 
 Found = Iterator[tuple[Measure, Outcome]]
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, not_applicable
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate.hosts import begun_on, device_subject, facts_by_host, setups_by_host
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.verdict.checks.answers import MUTE, UNLISTED, not_told, nothing_to_check, told
+from gpuproof.verdict.checks.answers import MUTE, UNLISTED, not_told, told
 from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
@@ -134,7 +134,7 @@ def _counted(gpus: HostGpus, there: Sequence[str]) -> Outcome:
     subject, expected = f"host/{gpus.host}", gpus.expected
     if expected is None:
         if not there:
-            return nothing_to_check("no driver lists a GPU here, and nothing says that there is one", subject)
+            return not_applicable("no driver lists a GPU here, and nothing says that there is one", subject)
         return told(subject, True, _gpus(len(there)), expected="those listed", source=DRIVERS, next_step=LOOK)
     visible = len({*gpus.ran, *gpus.visible})
     seen = f"{_gpus(visible)} visible" if expected.is_granted else f"{_gpus(len(there))} there"
@@ -157,7 +157,7 @@ def _tested(gpus: HostGpus) -> Outcome:
     subject = f"host/{gpus.host}"
     testable = [each for each in gpus.subjects if each in gpus.there]
     if not testable:
-        return nothing_to_check("the host says that it has no device", subject)
+        return not_applicable("the host says that it has no device", subject)
     used = [each for each in testable if each in gpus.ran]
     if len(used) < len(testable):
         return Outcome(
