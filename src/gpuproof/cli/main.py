@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import click
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.older import in_our_words
+from gpuproof.cli.options import say
 from gpuproof.errors import ExitCode, GpuproofError, path_refused
 from gpuproof.outside import plain
 
@@ -150,6 +152,8 @@ def main() -> NoReturn:
         code = ExitCode.USAGE
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
+        if error.more_words:
+            say(f"  {shlex.join(['gpuproof', *sys.argv[1:], *error.more_words])}", err=True)
         code = error.exit_code
     except OSError as error:
         refused = path_refused(error)
