@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -71,3 +72,19 @@ def test_the_folder_of_the_recipe_holds_unless_another_is_named() -> None:
     assert " results/scale/RUN_ID" in planned(words)[0].stdout
     assert " elsewhere/scale/RUN_ID" in planned(f"{words} --run.save_dir=elsewhere")[0].stdout
     assert " out/scale/RUN_ID" in planned(f"{words} --output-dir out")[0].stdout
+
+
+def test_the_forecast_counts_every_launch() -> None:
+    result, launches = planned("--model medium --gpu-mode multi --runs 50")
+    assert launches.total() == 600
+    assert "; 600 launches of 110 steps each" in result.stderr
+
+
+def test_a_dry_validation_says_how_many_launches_follow() -> None:
+    words = ["validate", "--allow-cpu", "--recipe", "quick", "--nproc", "2", "--dry-run"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.count("gpuproof.worker run")
+    later = re.search(r"^(\d+) more launches follow once these have ended\.$", result.stderr, re.MULTILINE)
+    assert later is not None
+    assert f" for {shown + int(later[1])} launches" in result.stderr

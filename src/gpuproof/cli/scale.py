@@ -240,9 +240,8 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
     """
     from gpuproof.launchers.probe import probe
 
-    if device not in LISTED and framework == "torch":
-        return at_most or 2
-    facts = probe(python, words=["--framework", framework])
+    is_asked = device in LISTED or framework != "torch"
+    facts = probe(python, words=["--framework", framework]) if is_asked else {}
     if device not in LISTED:
         return at_most or 2
     found = len(facts["devices"])

@@ -184,9 +184,8 @@ def validate(
         from gpuproof.cli.standards.judging import judge_again
 
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **asked))
-    start = _gate if prolog else _validate
     asked |= {name: options.pop(name) for name in ("resume", "dry_run")}
-    ctx.exit(start(standards=standards, options=options, **asked))
+    ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **asked))
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:

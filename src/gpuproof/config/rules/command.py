@@ -143,8 +143,5 @@ def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
     for program, folder in dict.fromkeys(tuple(filled(text, each) for text in texts) for each in fields):
         place = os.path.join(folder, program) if "/" in program else program  # ./x stays ./x
         if not fields_of(program + folder) and shutil.which(place, path=folders) is None:
-            yield Refusal(
-                keys=("command.argv", "command"),
-                cause=f"there is no program {place}, or it may not be executed",
-                next_step="Install it, or write its whole path",
-            )
+            cause = f"there is no program {place}, or it may not be executed"
+            yield Refusal(keys=("command.argv", "command"), cause=cause, next_step="Give its whole path")
