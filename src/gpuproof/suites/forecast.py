@@ -20,7 +20,7 @@ from gpuproof.workloads.info.lookup import find_workload
 HALF_BYTES = 2
 SAFE_SHARE = 0.5
 """Of a machine's memory: what an estimate from below leaves out, and other programs, need the rest."""
-LEAST_OF_PLAN = 0.15
+LEAST_OF_PLAN = 0.05
 """Of the time set aside: what a validation takes at least. `benchmarks/validate_forecast.py` scores both."""
 WHOLE = ("fp32", "tf32", "fp64")
 """Precisions whose activations have 4 bytes or more."""
