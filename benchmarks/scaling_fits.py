@@ -28,6 +28,7 @@ TRUTHS: dict[str, Slowdown] = {
     "USL, hidden": lambda n: 1 + SIGMA * (n - 1) + 1e-4 * n * (n - 1),
     "logarithm": lambda n: 1 + 0.05 * np.log2(n),
     "slower link": lambda n: 1 + SIGMA * (n - 1) + (0.25 if n > 4 else 0.0),
+    "ring": lambda n: 1 + 2 * SIGMA * (n - 1) / n,
     "linear": lambda _n: 1.0,
 }
 HAVE_SIGMA = ("Amdahl", "USL", "USL, hidden")

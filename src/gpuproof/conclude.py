@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.files import copy_plain, place_inside
+from gpuproof.files import link_plain, place_inside
 from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
@@ -171,7 +171,7 @@ def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
             names.append(f"{HOSTS_FOLDER}/{folder_name(host)}/{source.name}")
         try:
             for name in names:
-                copy_plain(source, run.place(name))
+                link_plain(source, run.place(name))
         except OSError as error:
             yield f"{source.name} is not copied from {source}: {error.strerror}"
     if sources and not kept:

@@ -34,6 +34,9 @@ class GpuproofError(Exception):
 
     exit_code = ExitCode.FAILED
 
+    more_words: tuple[str, ...] = ()
+    """With these the command that was typed would do."""
+
     def __init__(self, cause: str, *, place: str | None = None, next_step: str | None = None) -> None:
         super().__init__(cause)
         self.cause = cause
@@ -53,6 +56,12 @@ class UsageError(GpuproofError):
     """A mistake in a command line, a config or a file that the user named."""
 
     exit_code = ExitCode.USAGE
+
+
+class MissingDataError(UsageError):
+    """A data set is not where the recipe says, and can be fetched."""
+
+    more_words = ("--data.download=true",)
 
 
 class EnvironmentUnfitError(GpuproofError):

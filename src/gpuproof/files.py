@@ -15,9 +15,10 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Literal
 
-from gpuproof.errors import EnvironmentUnfitError, RecordError
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
@@ -120,14 +121,58 @@ def read_plain(path: Path, *, max_bytes: int | None = None, follow_links: bool =
     return content
 
 
-def copy_plain(source: Path, target: Path) -> None:
-    """Copy a plain file that is no link; a link at `target` is replaced and not written through.
+def link_plain(source: Path, target: Path) -> None:
+    """Give a plain file that is no link a second name, or copy it where the file system has no hard links.
+
+    A link at `target` is replaced and not written through.
 
     Raises:
         OSError: it is none, or cannot be copied.
     """
-    with open_plain(source, follow_links=False) as file, replacing(target) as place, place.open("wb") as copy:
-        shutil.copyfileobj(file, copy)
+    with open_plain(source, follow_links=False) as file, replacing(target) as place:
+        place.unlink()
+        try:
+            os.link(source, place, follow_symlinks=False)
+        except OSError:
+            with place.open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+
+
+def try_place(option: str, path: Path | None, kind: Literal["file", "new file", "folder"] = "file") -> None:
+    """Try, before anything is measured, to write where the results are wanted at the end; a folder is made.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path is None:
+        return
+    try:
+        if kind == "folder":
+            path.mkdir(parents=True, exist_ok=True)
+        elif path.exists():
+            path.open("xb" if kind == "new file" else "ab").close()
+            return
+        TemporaryFile(dir=path if kind == "folder" else path.absolute().parent).close()
+    except OSError as error:
+        is_absent = isinstance(error, FileNotFoundError)
+        cause = "there is no such folder" if is_absent else f"cannot be written: {error.strerror}"
+        raise UsageError(cause, place=f"{option} {path}", next_step="Name a place of yours") from error
+
+
+@contextlib.contextmanager
+def copying_results(source: Path, target: Path) -> Iterator[None]:
+    """Say of results that cannot be copied why, and where they lie.
+
+    Raises:
+        EnvironmentUnfitError: the block could not write at `target`.
+    """
+    try:
+        yield
+    except OSError as error:
+        cause = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        raise EnvironmentUnfitError(
+            f"cannot be written: {cause}", place=str(target), next_step=f"The results are in {source}"
+        ) from error
 
 
 def open_lock(path: Path) -> int:

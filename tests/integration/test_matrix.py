@@ -67,6 +67,8 @@ def test_cases_side_by_side_on_devices_that_each_has_to_itself(tmp_path: Path) -
     assert set(taken) == {f"{optimizer}_{seed}" for optimizer in ("sgd", "adam") for seed in (1, 2, 3)}
     assert {found.cases_per_device for found in taken.values()} == {1}
     assert all(found.beside == 0 for found in taken.values())
+    (printed,) = run.root.glob("test_matrix_results_*/adam_1/output.log")
+    assert printed.samefile(run.case_folder(cases["adam_1"].case) / "output.log")  # one file, two names
     tree = tmp_path / "out"
     names = {path.name for path in (tree / "adam_1").iterdir()}
     assert {"output.log", "error.txt", "training_metrics.json"} <= names
@@ -83,6 +85,20 @@ def test_cases_side_by_side_on_devices_that_each_has_to_itself(tmp_path: Path) -
     assert results["adam_2"]["success"]
     assert results["adam_2"]["test_accuracy"] == pytest.approx(0.902)
     assert [mark.metadata["epoch"] for mark in cases["sgd_1"].of(Mark)] == [1]
+
+
+@pytest.mark.parametrize("words", [("m.yaml",), ("--config-dir", "files")])
+def test_where_the_files_go_is_tried_before_any_case_runs(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A folder that cannot be made; or the second of two matrices' folders that holds something."""
+    (tmp_path / "files").mkdir()
+    for name in ("files/a.yaml", "files/b.yaml", "m.yaml"):
+        (tmp_path / name).write_text(json.dumps({"command": ["true"]}))
+    (tmp_path / "out" / "b.yaml").mkdir(parents=True)
+    (tmp_path / "out" / "b.yaml" / "mine.txt").touch()
+    out = "out" if "files" in words else "out/b.yaml/mine.txt/below"
+    done = gpuproof("matrix", *words, "--output-dir", out, cwd=tmp_path)
+    assert (done.returncode, not (tmp_path / "results").exists()) == (2, True), done.stderr
+    assert "holds something already" in done.stderr or "cannot be written: Not a directory" in done.stderr
 
 
 @pytest.mark.promise("R4.7")
@@ -132,8 +148,9 @@ def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     assert case["memory"]["missing"] == "no GPU was recorded beside it"
     assert case["resident"]["peak_bytes"] > 2**20
     missing = gpuproof("run", "m.yaml", "--command.argv=[no-such-program]", cwd=tmp_path)
-    assert missing.returncode == 5
-    assert "no-such-program: command not found" in missing.stdout
+    assert missing.returncode == 2
+    assert "command.argv: there is no program no-such-program" in missing.stderr
+    assert len(list((tmp_path / "results" / "benchmark").iterdir())) == 1
 
 
 SIGNALS_SEEN = """

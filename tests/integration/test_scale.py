@@ -65,6 +65,15 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     report = (tmp_path / "out" / "comparison_report_medium.md").read_text()
     assert any(why in report for why in ("needs 3", "is SUSPECT"))  # too few launches, or others beside them
     assert "Model too small (54,403 params): no" in result.stdout
+    # taken up again as Ctrl-C says it: the copies lie where they lay, and nowhere else
+    (run_folder,) = (tmp_path / "out" / "scale").iterdir()
+    copies = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.*")}
+    for name in copies:
+        (tmp_path / "out" / name).unlink()
+    resumed = gpuproof("scale", "--resume", f"out/scale/{run_folder.name}", cwd=tmp_path, environment=NO_GPU)
+    assert resumed.returncode == 0, resumed.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.*")} == copies
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.promise("S2.21", "S2.22")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp
@@ -266,3 +267,25 @@ def test_a_key_that_changed_nothing_on_its_side_is_said(tmp_path: Path) -> None:
     launches = run_to_its_end(config(**block), 0.0, end)
     done = conclude(write_run(tmp_path, launches, **sections(**block)))
     assert "distributed.communication_profile had no effect on --b…: ranks talk over gloo" in text_of(done)
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        (("--aa", "own.yaml"), "mine"),
+        (("--ab", "own.yaml", "--b.training.precision=bf16", "--run.save_dir=third"), "third"),
+        (("--aa", "own.yaml", "--save-dir", "other"), "other"),
+        (("--aa", "quick"), "./results"),
+    ],
+)
+def test_the_recipes_own_folder_holds_unless_one_is_named(
+    words: tuple[str, ...], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = {"model": {"name": "lenet5"}, "data": {"name": "synthetic"}, "run": {"save_dir": "mine"}}
+    Path("own.yaml").write_text(json.dumps(settings))
+    shown = CliRunner().invoke(cli, ["compare", *words, "--dry-run"])
+    assert shown.exit_code == 0, shown.output
+    lines = [line for line in shown.stdout.splitlines() if "gpuproof.worker run" in line]
+    assert lines
+    assert all(f" {Path(folder)}/" in line for line in lines), lines[0]

@@ -110,6 +110,8 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
         "time: at least 15 s for 3 launches; each also takes its start-up and a warm-up of "
     )
     assert memory.endswith("activations not included)")
+    many, _ = forecast([plain] * 3, one_by_one=True, num_launches=600)
+    assert many.startswith("time: at least 50 min for 600 launches; ")  # 5 s each, of which 3 were looked at
     two = case_of("quick", "--model.name=medium", "--data.name=synthetic", "--distributed.nproc=2")
     assert forecast([two], one_by_one=True)[0].endswith(
         "and steps of each rank by itself (benchmark.own_compute)"
@@ -120,6 +122,6 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
 
 def test_what_was_set_aside_is_told_and_an_estimate_is_left_to_the_scheduler() -> None:
     several = Remaining(num_launches=12, seconds=720.0, basis="plan")
-    assert planned(several) == ("time: up to 12 min planned for 12 launches",)
-    assert planned(Remaining(num_launches=1, seconds=90.0, basis="plan"))[0].endswith("for 1 launch")
+    assert planned(several) == ("time: 36 s to 12 min for 12 launches, and for tests that follow",)
+    assert " for 1 launch, and" in planned(Remaining(num_launches=1, seconds=90.0, basis="plan"))[0]
     assert planned(Remaining(num_launches=3, seconds=90.0)) == planned(Remaining(num_launches=3)) == ()

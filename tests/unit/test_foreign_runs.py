@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.conclude import conclude
 from gpuproof.errors import EnvironmentUnfitError, RecordError
-from gpuproof.files import copy_plain, place_inside, read_plain, write_text
+from gpuproof.files import link_plain, place_inside, read_plain, write_text
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, read_case, write_whole
 
@@ -121,5 +121,5 @@ def test_a_link_is_not_copied(tmp_path: Path, outside: Path) -> None:
     link = tmp_path / "trace.json"
     link.symlink_to(outside)
     with pytest.raises(OSError, match="symbolic links"):
-        copy_plain(link, tmp_path / "copy.json")
+        link_plain(link, tmp_path / "copy.json")
     assert not (tmp_path / "copy.json").exists()

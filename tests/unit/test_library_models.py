@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,11 +72,26 @@ def test_what_is_no_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.promise("S1.26")
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet101"])
+@pytest.mark.parametrize("name", ["mobilenet_v9", "resnet1010"])
 def test_a_name_without_its_library_is_told_with_it(name: str) -> None:
     with pytest.raises(UsageError, match=rf"no workload is called '{name}'.*torchvision/{name}"):
         find_workload(name)
     assert find_workload(f"torchvision/{name}").name == f"torchvision/{name}"
+
+
+def test_a_model_of_torchvision_is_known_by_its_name_alone() -> None:
+    """The names are those of its own sources, which are read and not imported; ours come first."""
+    spec = importlib.util.find_spec("torchvision")
+    assert spec is not None
+    assert spec.origin is not None
+    sources = [path.read_text() for path in (Path(spec.origin).parent / "models").glob("*.py")]
+    pattern = r"@register_model\(\)\n(?:[^d].*\n|\)\n)*?def (\w+)\("
+    names = {name for source in sources for name in re.findall(pattern, source)}
+    assert len(names) >= 80
+    ours = {"resnet18", "resnet50", "vit_b_16"}
+    assert {find_workload(name).name for name in names} == {
+        name if name in ours else f"torchvision/{name}" for name in names
+    }
 
 
 def test_another_library_is_no_workload() -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from concluding import notes_of
+from gpuproof.conclude import conclude
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.kconfig.cases import words_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.base import Facts
 from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, RankResult
-from gpuproof.records.work.command import CommandEnded
+from gpuproof.records.work.command import CommandEnded, CommandMetrics
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.matrix import SUITE
 from gpuproof.suites.matrix.plan import MatrixPlan, plan
-from records_by_hand import start
+from records_by_hand import start, write_run
 
 TEMPLATE = {"argv": ["train", "--optimizer={optimizer}", "--seed={seed}", "{output_dir}"]}
 AXES: dict[str, list[Any]] = {"optimizer": ["sgd", "adam"], "seed": [1, 2, 3]}
@@ -172,6 +177,65 @@ COMMAND = 'command: [run, "{a}"]\n'
 )
 def test_bad_input_is_refused_at_its_line(text: str, said: str, tmp_path: Path) -> None:
     assert said in refused(text, tmp_path)
+
+
+def test_every_case_without_figures_is_named_with_its_reason(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "kind": "command",
+        "command": TEMPLATE,
+        "matrix": AXES,
+        "suite": "matrix",
+        "data": {},
+        "model": {},
+    }
+    launches = []
+    for case in all_cases(plan(recipe())):
+        metrics = {"rank": 0, "file": "m.json", "values": {}, "series": {}}
+        reason = "no m.json: none was written" if "seed=3" not in case.case_id else "m.json: no JSON"
+        records = (*ended(case).records, CommandMetrics(**metrics, missing=reason))  # type: ignore[arg-type]
+        launches.append(CaseRecords(case=case, records=records))
+    notes = notes_of(conclude(write_run(tmp_path, launches, **sections)))
+    told = {note.partition(": ")[2]: note for note in notes if note.startswith("no figures of its own")}
+    assert {reason: note.count("seed=") for reason, note in told.items()} == {
+        "no m.json: none was written": 4,
+        "m.json: no JSON": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "axis", "cause"),
+    [
+        (
+            {"argv": ["no-such-program", "{x}"]},
+            ["1", "2"],
+            "m.yaml:1: command.argv: there is no program no-s",
+        ),
+        ({"argv": ["{x}"]}, ["ls", "no-such"], "there is no program no-such, or it may not be executed"),
+        ({"argv": ["./own", "{x}"], "cwd": "below"}, ["1"], "there is no program below/./own, or"),
+        ({"argv": ["ls", "{x}"], "env": {"PATH": "/nowhere"}}, ["1"], "there is no program ls"),
+        ({"argv": ["ls", "{x}"]}, ["1"], None),
+        ({"argv": ["./own", "{x}"]}, ["1"], None),
+        ({"argv": ["{output_dir}/built", "{x}"]}, ["1"], None),
+    ],
+)
+def test_a_missing_program_is_found_before_anything_is_launched(
+    command: dict[str, Any],
+    axis: list[str],
+    cause: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own").touch(mode=0o755)
+    Path("m.yaml").write_text(f"command: {json.dumps(command)}\nmatrix:\n  x: {json.dumps(axis)}\n")
+    facts = Facts(hosts=(), environment={"PATH": "/usr/bin:/bin"})
+    load_config("m.yaml", ["--suite=matrix"], facts=replace(facts, hosts=None))  # elsewhere a launch tells
+    if cause is None:
+        load_config("m.yaml", ["--suite=matrix"], facts=facts)
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_config("m.yaml", ["--suite=matrix"], facts=facts)
+    assert cause in str(caught.value)
 
 
 def test_a_kconfig_file_names_the_cases_that_can_be(tmp_path: Path) -> None:

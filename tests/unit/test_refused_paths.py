@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gpuproof.cli.main import cli
 from gpuproof.errors import EnvironmentUnfitError, UsageError, explained
+from gpuproof.files import copying_results
 
 STARTED = "import sys; sys.argv[0] = 'gpuproof'; from gpuproof.cli.main import main; main()"
 
@@ -47,3 +52,50 @@ def test_a_locale_that_cannot_write_a_name_is_told() -> None:
     with pytest.raises(UnicodeEncodeError) as caught:
         "\ud800".encode()
     assert explained(caught.value) is None  # a fault of ours
+
+
+def test_results_that_cannot_be_copied_are_named_with_the_cause(tmp_path: Path) -> None:
+    tree, target = tmp_path / "tree", tmp_path / "target"
+    (tree / "case").mkdir(parents=True)
+    target.mkdir()
+    (target / "case").write_text("a file where a folder is copied to")
+    with (
+        pytest.raises(EnvironmentUnfitError, match=rf"^{target}: .*File exists.*results are in {tree}"),
+        copying_results(tree, target),
+    ):
+        shutil.copytree(tree, target, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("--junit", "absent/v.xml"), "--junit absent/v.xml: there is no such folder"),
+        (("--bundle", "."), "--bundle .: cannot be written: Is a directory"),
+        (("--write-rules", "ours.yaml"), "--write-rules ours.yaml: cannot be written: File exists"),
+    ],
+)
+def test_what_is_written_at_the_end_is_tried_before_anything_is_measured(
+    words: tuple[str, ...], cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ours.yaml").write_text("rules: []")
+    refused = CliRunner().invoke(cli, ["validate", "--allow-cpu", "--dry-run", *words]).exception
+    assert isinstance(refused, UsageError)
+    assert str(refused).startswith(cause)
+
+
+@pytest.mark.parametrize("name", ["CIFAR10", "FashionMNIST"])
+def test_data_that_can_be_fetched_is_refused_with_the_whole_command(name: str, tmp_path: Path) -> None:
+    words = ("run", "quick", f"--data.name={name}", "--data.path=my data")
+    more = ("--model.name=resnet18", "--distributed.device=cpu")
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTED, *words, *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].split("gpuproof ")[-1] == (
+        f"run quick --data.name={name} '--data.path=my data' {' '.join(more)} --data.download=true"
+    )

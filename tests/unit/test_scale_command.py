@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpuproof.cli.main import cli
+from gpuproof.errors import UsageError
 
 TWO_GPUS = {"devices": [{"index": 0, "name": "a GPU"}, {"index": 1, "name": "a GPU"}]}
 DOCS = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
@@ -55,3 +57,34 @@ def test_each_published_example_as_it_is_typed(
     assert ("Intelligent Strategy Decision" in result.stderr) == (decision is not None)
     assert decision is None or f"Intelligent Strategy Decision: {decision}" in result.stderr
     assert f"gpuproof scale {words}" in DOCS
+
+
+def test_copies_of_a_resumed_study_are_tried_before_it_goes_on() -> None:
+    Path("taken").write_text("a file where a folder is wanted")
+    words = ["scale", "--resume", "absent", "--output-dir", "taken/below"]
+    refused = CliRunner().invoke(cli, words).exception
+    assert isinstance(refused, UsageError)
+    assert str(refused).startswith("--output-dir taken/below: cannot be written: Not a directory")
+
+
+def test_the_folder_of_the_recipe_holds_unless_another_is_named() -> None:
+    words = "--batch-sizes 8 --runs 1 --gpu-mode single"
+    assert " results/scale/RUN_ID" in planned(words)[0].stdout
+    assert " elsewhere/scale/RUN_ID" in planned(f"{words} --run.save_dir=elsewhere")[0].stdout
+    assert " out/scale/RUN_ID" in planned(f"{words} --output-dir out")[0].stdout
+
+
+def test_the_forecast_counts_every_launch() -> None:
+    result, launches = planned("--model medium --gpu-mode multi --runs 50")
+    assert launches.total() == 600
+    assert "; 600 launches of 110 steps each" in result.stderr
+
+
+def test_a_dry_validation_says_how_many_launches_follow() -> None:
+    words = ["validate", "--allow-cpu", "--recipe", "quick", "--nproc", "2", "--dry-run"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.count("gpuproof.worker run")
+    later = re.search(r"^(\d+) more launches follow once these have ended\.$", result.stderr, re.MULTILINE)
+    assert later is not None
+    assert f" for {shown + int(later[1])} launches" in result.stderr

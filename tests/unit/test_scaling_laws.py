@@ -105,7 +105,7 @@ def test_a_prediction_names_its_law_and_was_tried_on_the_largest() -> None:
     ("given", "says"),
     [
         (points(amdahl, (1, 2, 4)), "needs 4 different numbers of devices"),
-        (points(slower_link, scatter=(0.99, 1.0, 1.01)), "no law fits"),
+        (points(slower_link, scatter=(0.99, 1.0, 1.01)), "no law fits: the points follow none"),
         (points(amdahl, scatter=(0.85, 1.0, 1.15)), "it could not fail"),
         (
             points(
@@ -147,6 +147,38 @@ def test_intervals_of_predictions_hold_the_truth(truth: Callable[[int], float], 
     assert made >= 100
     assert missed / made <= most_missed + 2 * (0.05 * 0.95 / made) ** 0.5
     assert sigma_missed <= (0.07 + 2 * (0.05 * 0.95 / max(1, fits)) ** 0.5) * fits
+
+
+@pytest.mark.parametrize(
+    ("truth", "least_made"),
+    [
+        (lambda _: 1.0, 0.85),
+        (lambda n: 1 + 0.06 * (n - 1) / n, 0.85),  # a ring whose sum takes 3 % of a step each way
+        (lambda n: 1 + 0.05 * np.log2(n), 0.0),
+    ],
+)
+@pytest.mark.parametrize("spread", [0.005, 0.02])
+def test_linear_machines_and_rings_are_predicted_and_what_follows_no_law_is_not_missed(
+    truth: Callable[[int], float], least_made: float, spread: float
+) -> None:
+    rng = np.random.default_rng(5)
+    made = missed = 0
+    for _ in range(60):
+        found = predict(
+            [
+                CurvePoint(
+                    num_devices=n, rates=tuple(1000 * n / truth(n) * np.exp(rng.normal(0, spread, 10)))
+                )
+                for n in LADDER
+            ]
+        )
+        if isinstance(found, Prediction):
+            made += 1
+            missed += any(
+                not p.efficiency.low <= 1 / truth(p.num_devices) <= p.efficiency.high for p in found.points
+            )
+    assert made >= 60 * least_made
+    assert missed <= 5  # of 60: 5 % would be 3
 
 
 def test_nothing_is_predicted_across_a_slower_link_that_the_largest_number_shows() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import HERE_ALONE
@@ -118,7 +119,8 @@ def compare(ctx: click.Context, /, **options: Any) -> None:
 
     Exit code 0 where there is an answer, 3 for a regression, 4 where it cannot be decided.
     """  # noqa: D301  # click reads the backspace character
-    ctx.exit(_compare(**options))
+    is_named = ctx.get_parameter_source("save_dir") is not ParameterSource.DEFAULT
+    ctx.exit(_compare(new_runs=options["save_dir"] if is_named else None, **options))
 
 
 def _compare(
@@ -156,7 +158,6 @@ def _compare(
         words,
         is_same=aa,
         max_regression=max_regression,
-        save_dir=save_dir,
         as_json=as_json,
         **in_turns,
     )
@@ -174,7 +175,7 @@ def _launch(
     resume: Path | None,
     retry_failed: bool,
     dry_run: bool,
-    save_dir: Path,
+    new_runs: Path | None,
     as_json: bool,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
@@ -186,7 +187,7 @@ def _launch(
         return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
     block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}
     config, settings = _in_turns(words, is_same=is_same, block=block)
-    settings += [f"--run.save_dir={save_dir}"]
+    settings += [] if new_runs is None else [f"--run.save_dir={new_runs}"]
     settings += [] if timeout is None else [f"--run.time_limit_s={timeout}"]
     if dry_run:
         show_commands(config, settings, **where)

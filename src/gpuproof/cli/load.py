@@ -13,7 +13,8 @@ from click.core import ParameterSource
 
 from gpuproof.cli.entry.older import answered_options
 from gpuproof.cli.options import dry_run_option, measuring_options, refuse_dry_resume
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.errors import ExitCode, UsageError
+from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
@@ -104,7 +105,7 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if dry_run:
         ctx.exit(_show_tests(given, **options))
-    _check_place(output)
+    try_place("--output", output)
     directory, code = _run_tests(given, **options)
     ctx.exit(_copy_results(directory, output, code))
 
@@ -145,19 +146,6 @@ def _run_tests(
         directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command="load"
     )
     return directory, code
-
-
-def _check_place(output: Path) -> None:
-    """Refuse a place that cannot take the results before anything is measured.
-
-    Raises:
-        UsageError: there is no such folder, or it cannot be written.
-    """
-    folder = output.absolute().parent
-    target = output if output.exists() else folder
-    if not folder.is_dir() or not os.access(target, os.W_OK):
-        cause = "there is no such folder" if not folder.is_dir() else "cannot be written"
-        raise UsageError(cause, place=f"--output {output}", next_step="Name a file in a folder of yours")
 
 
 def _words(tests: dict[str, object], given: set[str]) -> list[str]:
@@ -201,13 +189,7 @@ def _copy_results(directory: RunDirectory, output: Path, code: ExitCode) -> Exit
         for name in (FLEET_FILE, RESULTS_FILE)
         if (path := directory.root / name).exists() or name == RESULTS_FILE
     )
-    try:
+    with copying_results(results, output):
         shutil.copyfile(results, output)
-    except OSError as error:
-        raise EnvironmentUnfitError(
-            f"cannot be written: {error.strerror}",
-            place=str(output),
-            next_step=f"The results are in {results}",
-        ) from error
     click.echo(f"Results as JSON: {output}", err=True)
     return code

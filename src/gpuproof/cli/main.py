@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import click
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.older import in_our_words
+from gpuproof.cli.options import say
 from gpuproof.errors import ExitCode, explained
 from gpuproof.outside import plain
 
@@ -153,5 +155,7 @@ def main() -> NoReturn:
         code = _tell_bug() if known is None else known.exit_code
         if known is not None:
             click.echo(f"gpuproof: {known}", err=True)
+            if known.more_words:
+                say(f"  {shlex.join(['gpuproof', *sys.argv[1:], *known.more_words])}", err=True)
     _tell_loss(files)
     sys.exit(int(code or 0))

@@ -13,6 +13,7 @@ from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import HostChoice, host_options
 from gpuproof.cli.options import ConfigCommand, json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
+from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
     from gpuproof.records.collected import CaseRecords
@@ -95,11 +96,14 @@ def _matrix(
                 next_step="Leave the file and settings out",
             )
         return _finish(again, is_rerun=rerun_dir is not None, output_dir=output_dir, **options)
+    files = _files(matrix, config, config_dir)
+    folders = [output_dir for _ in files]
+    if output_dir is not None and config_dir is not None:
+        folders = [output_dir / Path(kconfig or file).name.removesuffix(KCONFIG) for file, kconfig in files]
+    for folder in folders:
+        _try_folder(folder, dry_run=options["dry_run"])
     codes = []
-    for file, kconfig in _files(matrix, config, config_dir):
-        folder = output_dir
-        if output_dir is not None and config_dir is not None:
-            folder = output_dir / Path(kconfig or file).name.removesuffix(KCONFIG)
+    for (file, kconfig), folder in zip(files, folders, strict=True):
         words = [*_words_of_kconfig(kconfig), *overrides]
         codes.append(_begin(file, words, output_dir=folder, **options))
     return next((code for code in codes if code), ExitCode.DONE)
@@ -109,7 +113,7 @@ def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[
     """Return the files of matrices, each with the Kconfig file that names its cases, if any does."""
     others = [config] if config is not None else []
     if folder is not None:
-        found = sorted(str(path) for path in folder.iterdir() if path.name.endswith((KCONFIG, *SUFFIXES)))
+        found = sorted(str(path) for path in folder.glob("*") if path.name.endswith((KCONFIG, *SUFFIXES)))
         if not found:
             kinds = ", ".join((KCONFIG, *SUFFIXES))
             raise UsageError(f"holds no file of a matrix ({kinds})", place=str(folder))
@@ -157,7 +161,6 @@ def _begin(
 
     del retry_failed
     words = ["--suite=matrix", "--run.experiment_name=matrix", *_words(file, **options), *overrides]
-    _refuse_full(output_dir)
     if dry_run:
         return _show(file, words, hosts=hosts, python=python)
     run, code = begin_run(file, words, hosts=hosts, python=python, as_json=as_json, command="matrix")
@@ -188,7 +191,7 @@ def _finish(
     chosen = _filters(filters, filter_optimizer)
     if chosen and not is_rerun:
         raise UsageError("chooses cases of --rerun-dir", place="--filter", next_step="Give --rerun-dir RUN")
-    _refuse_full(output_dir)
+    _try_folder(output_dir, dry_run=False)
     run = RunDirectory.open(path)
     code = finish_run(
         run,
@@ -289,11 +292,18 @@ def _show(file: str, words: Sequence[str], *, hosts: HostChoice, python: str | N
     return ExitCode.DONE
 
 
-def _refuse_full(folder: Path | None) -> None:
+def _try_folder(folder: Path | None, *, dry_run: bool) -> None:
+    """Refuse a folder that holds something, or, where anything is to run, cannot be written.
+
+    Raises:
+        UsageError: it is such a folder.
+    """
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise UsageError(
             "holds something already", place=str(folder), next_step="Name a new folder with --output-dir"
         )
+    if not dry_run:
+        try_place("--output-dir", folder, "folder")
 
 
 def _copy(run: RunDirectory, folder: Path | None) -> None:
@@ -302,5 +312,6 @@ def _copy(run: RunDirectory, folder: Path | None) -> None:
 
     tree = run.root / tree_name(run.description()["created"])
     if folder is not None and tree.is_dir():
-        shutil.copytree(tree, folder, dirs_exist_ok=True)
+        with copying_results(tree, folder):
+            shutil.copytree(tree, folder, dirs_exist_ok=True)
         click.echo(f"The files of the matrix are in {folder}", err=True)

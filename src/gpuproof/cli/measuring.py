@@ -106,10 +106,12 @@ def _forecast(config: RunConfig, places: Sequence[HostPlace], where: Where | Non
     """Say what the launches that are known by now take at least, or what is planned for them."""
     suite = suite_on(config, places)
     state = suite.begin(config, places)
-    return planned(suite.remaining(state)) or forecast(
+    remaining = suite.remaining(state)
+    return planned(remaining) or forecast(
         tuple(islice(suite.next(state, {}, None), MOST_FORESEEN)),
         one_by_one=where is None and config.cases.parallel == 1,
         host_memory_bytes=memory_total_bytes() if where is None else None,
+        num_launches=remaining.num_launches,
     )
 
 
@@ -340,7 +342,8 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
     places = _places(remote)
     suite = suite_on(loaded.config, places)
     run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
-    cases = suite.next(suite.begin(loaded.config, places), {}, None)
+    state = suite.begin(loaded.config, places)
+    cases = tuple(suite.next(state, {}, None))
     if isinstance(remote, SlurmSite):
         show_jobs(cases, remote, run)
     elif isinstance(remote, KubernetesOptions):
@@ -350,6 +353,8 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
             _show(case, remote, run, python)
     for line in _forecast(loaded.config, places, remote):
         click.echo(line, err=True)
+    if (later := suite.remaining(state).num_launches - len(cases)) > 0:
+        click.echo(f"{later:,} more launches follow once these have ended.", err=True)
     if loaded.config.search.kind is not None:
         click.echo("What the search launches next depends on what these give.", err=True)
 

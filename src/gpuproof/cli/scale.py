@@ -12,6 +12,7 @@ import click
 
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.files import copying_results, try_place
 from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.records.case import CommunicationProfile
 
@@ -129,14 +130,13 @@ def _joined(words: list[str]) -> list[str]:
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Folder for runs, and for copies of the JSON files and the report.",
+    help="Folder for runs, and for copies of the JSON files and the report; default: results, and where a "
+    "run lies that is resumed.",
 )
 @dry_run_option
 @measuring_options
 @click.pass_context
-def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path, **options: Any) -> None:
+def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None, **options: Any) -> None:
     """Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.
 
     Each batch size is measured on one device and on 2, 4, 8 … up to all, every launch in a fresh process, all
@@ -159,7 +159,7 @@ def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path, **opt
 def _scale(
     *,
     resume: Path | None,
-    output_dir: Path,
+    output_dir: Path | None,
     overrides: tuple[str, ...],
     python: str | None,
     retry_failed: bool,
@@ -174,6 +174,7 @@ def _scale(
     refuse_to_be_a_rank(os.environ, command="gpuproof scale")
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)
+        try_place("--output-dir", output_dir, "folder")
         directory = resumed(resume, None, overrides)
         code = finish_run(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
@@ -191,7 +192,7 @@ def _scale(
 def _words(
     overrides: tuple[str, ...],
     *,
-    output_dir: Path,
+    output_dir: Path | None,
     python: str | None,
     gpu_mode: str,
     batch_sizes: str,
@@ -208,7 +209,7 @@ def _words(
             **{KEYS[name]: str(value) for name, value in direct.items()},
             "scale.batch_sizes": f"[{batch_sizes}]",
             "scale.laws": laws,
-            "run.save_dir": str(output_dir),
+            **({} if output_dir is None else {"run.save_dir": str(output_dir)}),
             **({} if timeout is None else {"run.time_limit_s": timeout}),
         }
     )
@@ -239,9 +240,8 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
     """
     from gpuproof.launchers.probe import probe
 
-    if device not in LISTED and framework == "torch":
-        return at_most or 2
-    facts = probe(python, words=["--framework", framework])
+    is_asked = device in LISTED or framework != "torch"
+    facts = probe(python, words=["--framework", framework]) if is_asked else {}
     if device not in LISTED:
         return at_most or 2
     found = len(facts["devices"])
@@ -313,14 +313,14 @@ def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
     return list(dict.fromkeys([*_ladder(each), *whole, most]))
 
 
-def _copy_files(directory: RunDirectory, output_dir: Path, code: ExitCode) -> ExitCode:
-    """Copy the files of S2's form beside the runs; an interrupted run has none yet."""
-    is_complete = False
-    for pattern in S2_FILES:
-        for path in sorted(directory.root.glob(pattern)):
-            shutil.copyfile(path, output_dir / path.name)
-            click.echo(f"Benchmark complete! Results saved to: {output_dir / path.name}", err=True)
-            is_complete = True
-    if is_complete:
+def _copy_files(directory: RunDirectory, output_dir: Path | None, code: ExitCode) -> ExitCode:
+    """Copy the files of S2's form to `output_dir`, else beside the runs; an interrupted run has none yet."""
+    folder = output_dir or directory.root.parents[1]
+    paths = [path for pattern in S2_FILES for path in sorted(directory.root.glob(pattern))]
+    for path in paths:
+        with copying_results(path, folder / path.name):
+            shutil.copyfile(path, folder / path.name)
+        click.echo(f"Benchmark complete! Results saved to: {folder / path.name}", err=True)
+    if paths:
         click.echo("Validate over multiple runs before a decision.", err=True)
     return code

@@ -15,6 +15,7 @@ import click
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
 from gpuproof.errors import ExitCode, UsageError
+from gpuproof.files import try_place
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
@@ -177,13 +178,14 @@ def validate(
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
     asked = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
+    for name, path in asked.items():
+        try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
 
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **asked))
-    start = _gate if prolog else _validate
     asked |= {name: options.pop(name) for name in ("resume", "dry_run")}
-    ctx.exit(start(standards=standards, options=options, **asked))
+    ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **asked))
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:

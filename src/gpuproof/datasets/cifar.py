@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch
-from gpuproof.errors import UsageError
+from gpuproof.errors import MissingDataError, UsageError
 from gpuproof.files import open_plain
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.records.work.data import DataSpec
@@ -112,7 +112,7 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
 
 def _require(file: Path, cifar: Cifar) -> None:
     if not file.is_file():
-        raise UsageError(
+        raise MissingDataError(
             f"{cifar.title} is not there: expected the file {file}",
             place="data.path",
             next_step="Add --data.download=true to fetch it, or, without a network, unpack "

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch_file
-from gpuproof.errors import UsageError
+from gpuproof.errors import MissingDataError, UsageError
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.records.work.data import DataSpec
 
@@ -70,7 +70,7 @@ def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFile
 def _read(file: Path) -> np.ndarray:
     """Read a file of unsigned bytes, whatever shape it says."""
     if not file.is_file():
-        raise UsageError(
+        raise MissingDataError(
             f"Fashion-MNIST is not there: expected the file {file}",
             place="data.path",
             next_step="Set data.download=true, or put the file there as it is, or use data.name=synthetic",

@@ -20,6 +20,8 @@ from gpuproof.workloads.info.lookup import find_workload
 HALF_BYTES = 2
 SAFE_SHARE = 0.5
 """Of a machine's memory: what an estimate from below leaves out, and other programs, need the rest."""
+LEAST_OF_PLAN = 0.05
+"""Of the time set aside: what a validation takes at least. `benchmarks/validate_forecast.py` scores both."""
 WHOLE = ("fp32", "tf32", "fp64")
 """Precisions whose activations have 4 bytes or more."""
 
@@ -102,35 +104,36 @@ def _arrangement(case: Case, work: ModelWork) -> Arrangement | None:
 
 
 def forecast(
-    cases: Sequence[Case], *, one_by_one: bool, host_memory_bytes: int | None = None
+    cases: Sequence[Case], *, one_by_one: bool, host_memory_bytes: int | None = None, num_launches: int = 0
 ) -> tuple[str, ...]:
     """Say what launches take at least; nothing for what runs no model, nor for a service.
+
+    There are `num_launches` like `cases`, or these alone.
 
     `one_by_one` says that none of them runs beside another: only then do their windows add up.
     `host_memory_bytes` is the memory of this machine where it runs them, else None.
     """
     if not cases or any(not isinstance(c.work, ModelWork) or isinstance(c.work, ServingWork) for c in cases):
         return ()
-    time = _time(cases) if one_by_one else ()
+    time = _time(cases, max(num_launches, len(cases))) if one_by_one else ()
     return (*time, *_memory(cases, host_memory_bytes))
 
 
 def planned(remaining: Remaining) -> tuple[str, ...]:
-    """Say what was set aside for all that is left; nothing where that is not known."""
+    """Say what was set aside for all that is left, as a range; nothing where that is not known."""
     if remaining.basis != "plan" or remaining.seconds is None:
         return ()
-    return (
-        f"time: up to {units.duration(remaining.seconds)} planned for {_launches(remaining.num_launches)}",
-    )
+    ends = [units.duration(share * remaining.seconds) for share in (LEAST_OF_PLAN, 1.0)]
+    return (f"time: {' to '.join(ends)} for {_launches(remaining.num_launches)}, and for tests that follow",)
 
 
 def _launches(number: int) -> str:
     return f"{units.count(number)} {'launch' if number == 1 else 'launches'}"
 
 
-def _time(cases: Sequence[Case]) -> tuple[str, ...]:
+def _time(cases: Sequence[Case], num_launches: int) -> tuple[str, ...]:
     windows = [case.model_work.window for case in cases if case.model_work.window.enabled]
-    launches = _launches(len(cases))
+    launches = _launches(num_launches)
     timed = [window.measure_seconds or 0.0 for window in windows if window.measure_by == "time"]
     if len(timed) == len(cases):
         warmup = _range([window.warmup_steps for window in windows])
@@ -138,7 +141,8 @@ def _time(cases: Sequence[Case]) -> tuple[str, ...]:
         if any(case.placement.num_ranks > 1 and case.model_work.window.own_compute for case in cases):
             on_top.append("steps of each rank by itself (benchmark.own_compute)")
         more = f"{', '.join(on_top[:-1])} and {on_top[-1]}"
-        return (f"time: at least {units.duration(sum(timed))} for {launches}; each also takes {more}",)
+        least_s = sum(timed) + (num_launches - len(timed)) * min(timed)
+        return (f"time: at least {units.duration(least_s)} for {launches}; each also takes {more}",)
     steps = [w.warmup_steps + (w.measure_steps or 0) for w in windows if w.measure_by == "steps"]
     if len(steps) == len(cases):
         return (f"time: not known until a step has been timed; {launches} of {_range(steps)} steps each",)

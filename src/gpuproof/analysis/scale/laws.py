@@ -3,7 +3,9 @@
 With N devices of throughput X(N), the USL (Gunther 2007, Guerrilla Capacity Planning) says
 N / X(N) = (1 + σ(N − 1) + κN(N − 1)) / X(1): σ is what only one device can do at a time, κ what each pair of
 devices costs. Amdahl's law is the same with κ = 0. Both are linear in 1/X(1), σ/X(1) and κ/X(1), and noise
-adds to seconds: so least squares, weighted by each point's own error, give them at once.
+adds to seconds: so least squares, weighted by each point's own error, give them at once. Where each device
+has a batch of its own, summing gradients over a ring costs 2(N − 1)/N times their bytes over a link: a law by
+which is predicted, too; where all share one batch, it is Amdahl's.
 
 An interval is Student's t with Satterthwaite's degrees of freedom, from what launches of each point scatter
 by; what a law leaves unexplained beyond that is tested first, and a law that does not hold is no fit.
@@ -23,10 +25,11 @@ from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
 
-LawName = Literal["Amdahl's law", "universal scaling law"]
+LawName = Literal["Amdahl's law", "universal scaling law", "cost of a ring"]
 AMDAHL: LawName = "Amdahl's law"
 USL: LawName = "universal scaling law"
-NUM_PARAMETERS: dict[LawName, int] = {AMDAHL: 2, USL: 3}
+RING: LawName = "cost of a ring"
+NUM_PARAMETERS: dict[LawName, int] = {AMDAHL: 2, USL: 3, RING: 2}
 CONFIDENCE = 0.95
 LACK_OF_FIT = 0.01
 """A law is refused where points that follow it would lie so far off once in a hundred studies."""
@@ -109,6 +112,8 @@ def design_row(num_devices: int, law: LawName) -> FloatArray:
     >>> [float(value) for value in design_row(4, USL)]
     [1.0, 3.0, 12.0]
     """
+    if law == RING:
+        return np.array([1.0, 2.0 * (num_devices - 1.0) / num_devices])
     row = [1.0, num_devices - 1.0, num_devices * (num_devices - 1.0)]
     return np.array(row[: NUM_PARAMETERS[law]])
 
@@ -160,6 +165,13 @@ def fit_law(points: Sequence[CurvePoint], law: LawName) -> LawFit | Unavailable:
     return LawFit(
         law=law, serial=serial, crosstalk=crosstalk, num_points=len(points), lack_of_fit=found.lack_of_fit
     )
+
+
+def laws_followed(points: Sequence[CurvePoint]) -> list[LawName]:
+    """Return the laws of two parameters that the points do not speak against, the likeliest first."""
+    fits = [least_squares(points, law) for law in (AMDAHL, RING)]
+    likely = [fit for fit in fits if (fit.lack_of_fit or 0.0) >= LACK_OF_FIT and fit.share(1).high > 0]
+    return [fit.law for fit in sorted(likely, key=lambda fit: -(fit.lack_of_fit or 0.0))]
 
 
 def why_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:

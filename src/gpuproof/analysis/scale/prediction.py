@@ -3,7 +3,7 @@
 The law that the points follow is tried first: fitted without the largest number of devices, it must predict
 what was measured there. What few devices cannot show is what each pair of them costs (κ), which grows with
 the square of their number; so the interval is that of the universal scaling law and of Amdahl's together,
-whichever of them the value itself is from.
+and of the cost of a ring where the points may follow it, whichever of them the value itself is from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from gpuproof.analysis.scale.laws import (
     LawName,
     design_row,
     fit_law,
+    laws_followed,
     least_squares,
+    why_no_fit,
 )
 from gpuproof.statistics.estimate import Interval, Unavailable, welch_degrees_of_freedom
 from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
@@ -68,12 +70,9 @@ class Prediction:
 def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
     """Predict 2, 4 and 8 times the largest number of devices, or say why nothing can be said."""
     if len(points) < LEAST_POINTS:
-        had = len(points)
         return Unavailable(
-            reason=(
-                f"needs {LEAST_POINTS} different numbers of devices, the largest of which tests a fit to "
-                f"the others; measured: {had}"
-            )
+            reason=f"needs {LEAST_POINTS} different numbers of devices, the largest of which tests a fit to "
+            f"the others; measured: {len(points)}"
         )
     chosen = choose_law(points)
     if isinstance(chosen, Unavailable):
@@ -88,15 +87,17 @@ def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
 
 
 def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
-    """Choose the law that a prediction rests on: the simpler one, unless κ shows."""
-    simple, full = fit_law(points, AMDAHL), fit_law(points, USL)
+    """Choose the law that a prediction rests on: the one that the points follow best, USL where κ shows.
+
+    A cost at its bound of 0 is no fit of a law, and no reason against predicting by it.
+    """
+    if (reason := why_no_fit(points, AMDAHL)) is not None:
+        return Unavailable(reason=f"no law fits: {reason}")
+    full = fit_law(points, USL)
     if isinstance(full, LawFit) and full.crosstalk is not None and full.crosstalk.low > 0:
         return USL
-    if isinstance(simple, LawFit):
-        return AMDAHL
-    if isinstance(full, LawFit):
-        return USL
-    return Unavailable(reason=f"no law fits; {AMDAHL}: {simple.reason}")
+    laws = [*laws_followed(points), *([USL] if isinstance(full, LawFit) else [])]
+    return laws[0] if laws else Unavailable(reason="no law fits: the points follow none")
 
 
 def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
@@ -137,7 +138,7 @@ def why_not_tried(trial: LawTrial, law: LawName) -> str | None:
 
 
 def _predicted(points: Sequence[CurvePoint], law: LawName, num_devices: int) -> PredictedPoint:
-    laws = [law, *(other for other in (AMDAHL, USL) if other != law)]
+    laws = dict.fromkeys([law, AMDAHL, USL, *laws_followed(points)])
     slowdowns = [least_squares(points, each).slowdown(num_devices) for each in laws]
     return PredictedPoint(num_devices=num_devices, efficiency=_efficiency(slowdowns))
 

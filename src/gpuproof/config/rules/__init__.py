@@ -128,6 +128,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     probe.probe_has_its_ranks,
     tensorflow.tensorflow_runs_here,
     secrets.variables_are_set,
+    command.program_is_there,
 )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
-from gpuproof.config.rules.base import Refusal, Refusals, changed_keys, of_another_kind, without_effect
+from gpuproof.config.chosen_cases import chosen_cases
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, of_another_kind, without_effect
 from gpuproof.config.rules.collective import OF_A_MODEL
-from gpuproof.records.work.command import OUTPUT_DIR, fields_of
+from gpuproof.records.work.command import OUTPUT_DIR, fields_of, filled, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -120,3 +123,17 @@ def cases_write_apart(config: RunConfig) -> Refusals:
             cause="cases that run side by side would overwrite each other's files in one folder",
             next_step="Have the command write to {output_dir}, or set cases.parallel to 1",
         )
+
+
+def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse a command on this machine whose program is not there; elsewhere a launch tells."""
+    if config.kind != "command" or facts.hosts != () or facts.is_attached:
+        return
+    texts = (value_text(config.command.argv[0]), config.command.cwd or "")
+    fields = [{**config.cases.fields, **case} for case in chosen_cases(config)]
+    folders = str(config.command.env.get("PATH") or facts.environment.get("PATH", os.defpath))
+    for program, folder in dict.fromkeys(tuple(filled(text, each) for text in texts) for each in fields):
+        place = os.path.join(folder, program) if "/" in program else program  # ./x stays ./x
+        if not fields_of(program + folder) and shutil.which(place, path=folders) is None:
+            cause = f"there is no program {place}, or it may not be executed"
+            yield Refusal(keys=("command.argv", "command"), cause=cause, next_step="Give its whole path")

@@ -42,6 +42,8 @@ from gpuproof.suites.sections import Common, at_point, torn_notes
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, invalid_first, said_once
 
+MOST_NAMED = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixDetail:
@@ -170,10 +172,10 @@ def _failures(launches: Sequence[CaseRecords]) -> list[Failure]:
 
 
 def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Iterator[str]:
-    missing = [(case.case_id, case.metrics_missing) for case in cases if case.metrics_missing]
-    if missing:
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        yield f"no figures of its own from {missing[0][0]}: {missing[0][1]}{more}"
+    for reason in dict.fromkeys(case.metrics_missing for case in cases if case.metrics_missing):
+        names = list(dict.fromkeys(case.case_id for case in cases if case.metrics_missing == reason))
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        yield f"no figures of its own from {', '.join(names[:MOST_NAMED])}{more}: {reason}"
     for records in launches:
         for kept in records.of(CollectedFiles):
             if kept.missing:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuproof import units
-from gpuproof.files import copy_plain
+from gpuproof.files import link_plain
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
@@ -80,7 +80,7 @@ def _of_case(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) ->
     logs = [path for log in (OUTPUT_LOG, ERROR_LOG) if (path := source / log).is_file()]
     for path in (*logs, *kept):
         own = path.relative_to(source / FILES) if path in kept else Path(path.name)
-        yield Export(name=f"{folder}/{own}", content=partial(copy_plain, path.resolve()))
+        yield Export(name=f"{folder}/{own}", content=partial(link_plain, path.resolve()))
 
 
 def _recording(evidence: Evidence, case: Case, host: str) -> RecordingData:

@@ -190,7 +190,7 @@ def _laws(curve: ScaleCurve) -> Iterator[str]:
     if curve.prediction is not None:
         trial = curve.prediction.trial
         yield (
-            f"{name}: without {trial.num_devices} devices it says an efficiency of "
+            f"{name}: {curve.prediction.law}, without {trial.num_devices} devices, says an efficiency of "
             f"{units.share(trial.predicted.centre)} there, and {units.share(trial.measured)} was measured"
         )
     else:
@@ -210,10 +210,10 @@ def _plain(interval: Interval) -> str:
 
 
 def predictions(curves: Sequence[ScaleCurve]) -> Table:
-    """Tabulate what more devices would give."""
+    """Tabulate what more devices would give; a curve over several hosts is broken, and predicts nothing."""
     rows = [(c, c.prediction, point) for c in curves if c.prediction for point in c.prediction.points]
     return table(
-        "Predicted, not measured",
+        "Predicted, not measured: beyond the edge of the host, as if its own links went on",
         rows,
         Column.of("batch", lambda row: units.count(row[0].batch_size)),
         Column.of("scaling", lambda row: row[0].scaling, align="left"),

@@ -18,6 +18,14 @@ from gpuproof.workloads.info.library_models import IMAGE_SIZE, NUM_CLASSES, libr
 
 PREFIX = "python:"
 _NAME = r"[^\W\d]\w*"
+TORCHVISION = re.compile(
+    r"alexnet|googlenet|inception_v3|maxvit_t|convnext_(tiny|small|base|large)|densenet(121|161|169|201)|"
+    r"efficientnet_(b[0-7]|v2_[sml])|mnasnet(0_5|0_75|1_0|1_3)|mobilenet_v(2|3_large|3_small)|"
+    r"regnet_([xy]_(400mf|800mf|1_6gf|3_2gf|8gf|16gf|32gf)|y_128gf)|resnet(18|34|50|101|152)|"
+    r"resnext(50_32x4d|101_32x8d|101_64x4d)|shufflenet_v2_x(0_5|1_0|1_5|2_0)|squeezenet1_[01]|"
+    r"swin(_v2)?_[tsb]|vgg(11|13|16|19)(_bn)?|vit_(b_16|b_32|l_16|l_32|h_14)|wide_resnet(50|101)_2"
+)
+"""Image classifiers of torchvision, whose names alone say whose they are; in 0.19 and in 0.28."""
 _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
 
 
@@ -39,6 +47,8 @@ def find_workload(name: str) -> WorkloadInfo:
     """
     if name.startswith(PREFIX):
         return _own_model(name)
+    if TORCHVISION.fullmatch(name) and name not in registry.names(registry.WORKLOADS):
+        name = f"torchvision/{name}"
     if (found := library_model(name)) is not None:
         return found
     try:
