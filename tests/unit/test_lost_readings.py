@@ -17,15 +17,18 @@ from gpuproof.records.readings import DriverEvent
 from gpuproof.records.run import Device
 from gpuproof.verdict.doubts.lost import lost_readings
 from recordings import MONOTONIC_S, header, identity, sample, write
-from records_by_hand import CPU, case, result, setup, start, window
+from records_by_hand import CPU, H200, case, result, setup, start, window
 
 
-def launch(replicate: int = 0, *, device: Device | None = None, length_s: float = 20.0) -> CaseRecords:
+ANY_GPU = replace(H200, uuid=None)
+"""Of which nobody knows which one it is."""
+
+
+def launch(replicate: int = 0, *, device: Device = ANY_GPU, length_s: float = 20.0) -> CaseRecords:
     """A launch whose window begins 5 s after its recording."""
     begin_s = MONOTONIC_S + 5
     measured = window(host="node7", begin_monotonic_s=begin_s, end_monotonic_s=begin_s + length_s)
-    built = [] if device is None else [setup(device=device)]
-    records = [replace(start(), host="node7"), *built, measured, result()]
+    records = [replace(start(), host="node7"), setup(device=device), measured, result()]
     monitored = replace(case(replicate=replicate), monitor=MonitorSpec(interval_s=1.0))
     return CaseRecords(case=monitored, records=tuple(records))
 
@@ -88,7 +91,9 @@ def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_
         "readings of node7 were lost beside main and 1 more: 2 devices that were read before were not there "
         "(Fake GPU 80, Fake GPU 80; nvidia: the driver is gone)"
     ]
-    assert doubts([launch(0), launch(1)], [first, tmp_path / "none.jsonl"]) != []
+    lost = ["readings of node7 were lost beside main: No such file or directory"]
+    assert doubts([launch(0), launch(1)], [first, tmp_path / "none.jsonl"]) == lost
+    assert doubts([launch(0), launch(1)], [tmp_path / "none.jsonl", first]) == lost  # whichever it is
     assert doubts([launch(0), launch(1)], [later[0], later[1]]) == []  # a host without a GPU lost none
 
 

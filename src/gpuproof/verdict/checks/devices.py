@@ -22,7 +22,10 @@ ROUNDING_W = 1.0
 OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that NVIDIA's driver alone can set and tell."""
 LOOK = "Look at it with: gpuproof doctor --json"
-UNREAD = ("lost", "reset", "answer", "may not", "no longer lists", "reloaded")
+UNREAD = (
+    *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
+    *("knows no such", "NVML error", "gave up", "is busy", "another form", "not recorded"),
+)
 """In a driver's reason: a board has such a fact, and it could not be read now."""
 
 
@@ -42,9 +45,14 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
         reason = f"what {device.get('vendor')} devices tell has no such fact"
     if reason is None:
         return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
+    return lacking(subject, str(device.get("name")), what, reason)
+
+
+def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
+    """Return an error where something could not be read now, and that it does not apply where it never is."""
     if any(word in reason for word in UNREAD):
         return not_told(subject, f"its {what} could not be read: {reason}", LOOK)
-    return nothing_to_check(f"{device.get('name')} does not report its {what}: {reason}", subject)
+    return nothing_to_check(f"{name} does not report its {what}: {reason}", subject)
 
 
 def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
