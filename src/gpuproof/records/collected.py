@@ -98,6 +98,8 @@ class CaseRecords:
             Setup: Counter(record.rank for record in self.setups),
             Window: Counter(record.rank for record in self.windows),
         }
+        if len(sizes := {start.world_size for start in self.of(Start)}) > 1:
+            return f"ranks tell of different numbers of ranks: {', '.join(map(str, sorted(sizes)))}"
         for rank in range(self.world_size):
             for kind, later in ((Window, ()), (Setup, (Window,)), (Start, (Setup, Window))):
                 if not written[kind][rank] and any(written[other] for other in (kind, *later)):

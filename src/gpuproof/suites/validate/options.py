@@ -271,6 +271,12 @@ class ValidateOptions:
             raise ValueError("seconds and minutes are above 0")
         if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
             raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
+        if not all(
+            0 < share <= 0.5 for share in (self.detects, *(row.detects or 0.5 for row in self.aspects))
+        ):
+            raise ValueError(
+                "detects is a share above 0 and at most 0.5: more than half is no rate to speak of"
+            )
         if self.spares < 0:
             raise ValueError("spares is no negative number")
         if (

@@ -21,6 +21,7 @@ NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
 ROUNDING_W = 1.0
 OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that NVIDIA's driver alone can set and tell."""
+MEMORY_COUNTERS = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 LOOK = "Look at it with: gpuproof doctor --json"
 UNREAD = (
     *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
@@ -154,13 +155,12 @@ def _are_numbers(*values: object) -> bool:
 
 def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
-    names = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 
     def judge(subject: str, device: Device) -> Outcome:
         state = device.get("state") or {}
-        known = {name: state[name] for name in names if state.get(name) is not None}
+        known = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
         bad = [f"{name} {value:g}" for name, value in known.items() if value]
-        lacks = [_lacks(subject, device, name, name) for name in names if name not in known]
+        lacks = [_lacks(subject, device, name, name) for name in MEMORY_COUNTERS if name not in known]
         unread = next((outcome for outcome in lacks if outcome.status == "ERROR"), None)
         if not bad and (unread is not None or not known):
             return unread or lacks[0]

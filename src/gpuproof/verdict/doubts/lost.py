@@ -54,9 +54,7 @@ def _doubt(host: str, loss: str, cases: list[str]) -> Doubt:
     )
 
 
-def _losses(
-    launch: CaseRecords, host: str, recording: RecordingData, seen: dict[str, str]
-) -> Iterator[str]:
+def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict[str, str]) -> Iterator[str]:
     """Yield what was lost beside one launch; `seen` holds the devices of the host's recordings before it."""
     begin_s, end_s = _span(launch, host, recording)
     if ended_early(launch, host, recording):
