@@ -362,7 +362,7 @@ AMD_NEVER = {library.NOT_SUPPORTED, library.NOT_YET_IMPLEMENTED, library.NO_DATA
     ],
 )
 def test_a_counter_that_could_not_be_read_is_none_that_a_board_lacks(reason: str) -> None:
-    """Without a driver or its library there is no list at all; all that they say else is no PASS of the rest."""
+    """Without a driver or its library there is no list; all that they say else is no PASS of the rest."""
     found = host_facts("a", gpus=1)
     device = found["accelerators"]["devices"][0]
     del device["state"]["ecc_uncorrected_count"]
