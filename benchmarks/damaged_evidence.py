@@ -1,10 +1,11 @@
 """A READY run's evidence with one thing damaged, and judged again: what is READY all the same, and why?
 
 The run is of a fleet that is made up (three hosts, two GPUs each), written and judged as the selftest does. A
-change takes away, doubles or renames a launch, a record, a host, a GPU, a counter of its driver or a rule.
+change takes away, doubles, renames or contradicts a launch, a record, a host, a GPU, a counter of its driver,
+a stage or a rule.
 Prints a line a kind of change: how many there are, and how many of them stay READY; then each that does.
 
-    python benchmarks/damaged_evidence.py              about a minute
+    python benchmarks/damaged_evidence.py              about two minutes
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,17 +27,26 @@ from gpuproof.suites.validate import SUITE
 
 HARMLESS = {
     "one record of a rank taken: OwnCompute": "what a rank computes by itself explains, and decides nothing",
-    "one record of a rank taken: Connections": "the other end of each link counted its packets, too",
-    "one record doubled": "the same thing said twice is no other thing",
+    "one record of a rank taken: Connections": "the host counted what it sends in other launches, too",
+    "one record of a rank taken: Steps": "a rate is that of its window; drift is the slowest rank's",
+    "one record doubled: Start": "the same thing said twice is no other thing",
+    "one record doubled: Environment": "the same thing said twice is no other thing",
+    "one record doubled: Connections": "twice as many segments and twice as many losses are the same share",
+    "one record doubled: Steps": "its window says how many steps there were; a rank that is not the slowest",
+    "one record doubled: OwnCompute": "what a rank computes by itself explains, and decides nothing",
+    "one record doubled: RankResult": "the same end said twice is no other end",
+    "one launch doubled": "two equal values of one launch: no better figure, and no other one",
     "facts of a host taken from one launch": "the host reported them in every other launch as well",
-    "one record of a rank taken: Steps": "a rate is its window's; steps tell of drift, by the slowest rank",
-    "a GPU that is listed and not visible": "it ran in every launch, and was measured",
+    "no GPU listed in an earlier launch": "the driver lists them all later, with counters that only grow",
+    "a driver that did not answer in an earlier launch": "it answered later, with counters that only grow",
+    "a counter that an earlier launch lacks": "it only grows, and was read later",
+    "a GPU that torch did not see at last": "the driver lists it, it ran in every launch, and was measured",
     "a rule taken": "no cell of this recipe rests on it",
 }
 """Kinds of change that may leave a run READY, and why."""
 Change = tuple[str, str, Evidence]
-FactsChange = Callable[[dict[str, Any]], dict[str, Any] | None]
-DeviceChange = Callable[[dict[str, Any], int], dict[str, Any]]
+DeviceChange = Callable[..., dict[str, Any]]
+"""Of what a host tells of the device `index`."""
 
 
 def healthy(folder: Path) -> Evidence:
@@ -56,6 +67,8 @@ def changes(evidence: Evidence) -> Iterator[Change]:
     for number, launch in enumerate(evidence.launches):
         name = launch.case.case_id
         yield "a launch taken", name, _with(evidence, number, None)
+        doubled = (*evidence.launches[:number], launch, *evidence.launches[number:])
+        yield "one launch doubled", name, replace(evidence, launches=doubled)
         for place, record in enumerate(launch.records):
             kind = type(record).__name__
             where = f"{name}, record {place} ({kind})"
@@ -66,7 +79,13 @@ def changes(evidence: Evidence) -> Iterator[Change]:
                 yield f"one record of a rank taken: {kind}", where, _with(evidence, number, without)
             if place % 5 == 0:
                 twice = replace_records(launch, (*launch.records, record))
-                yield "one record doubled", where, _with(evidence, number, twice)
+                yield f"one record doubled: {kind}", where, _with(evidence, number, twice)
+            for what, damage in _CONTRADICTIONS.get(kind, {}).items():
+                other = (*launch.records[:place], damage(record), *launch.records[place + 1 :])
+                if place % 3 == 0:
+                    yield what, where, _with(evidence, number, replace_records(launch, other))
+    yield from _of_hosts(evidence)
+    yield from _of_stages(evidence)
     yield from _of_devices(evidence)
     yield from _of_facts(evidence)
     yield from _of_rules(evidence)
@@ -93,25 +112,53 @@ def _of_devices(evidence: Evidence) -> Iterator[Change]:
                 yield "a GPU renamed", where, _with(evidence, number, replace_records(launch, records))
 
 
+def _of_hosts(evidence: Evidence) -> Iterator[Change]:
+    """Yield a host that is gone, that is called otherwise in its ranks' own words, or that two others are."""
+    for host in dict.fromkeys(told.host for launch in evidence.launches for told in launch.of(Environment)):
+        there = tuple(launch for launch in evidence.launches if host not in launch.case.placement.hosts)
+        yield "a host taken", host, replace(evidence, launches=there)
+        for number, launch in enumerate(evidence.launches):
+            hosts = launch.case.placement.hosts
+            if host in hosts:
+                names = tuple("elsewhere" if name == host else name for name in hosts)
+                placement = replace(launch.case.placement, hosts=names)
+                moved = replace(launch, case=replace(launch.case, placement=placement))
+                yield "a host renamed", f"{host}, {launch.case.case_id}", _with(evidence, number, moved)
+
+
+def _of_stages(evidence: Evidence) -> Iterator[Change]:
+    """Yield all launches of a stage taken."""
+    for stage in ("gemm", "collective", "training"):
+        rest = tuple(x for x in evidence.launches if not x.case.case_id.startswith(stage))
+        yield "a stage taken", stage, replace(evidence, launches=rest)
+
+
 def _of_facts(evidence: Evidence) -> Iterator[Change]:
     """Yield changes of what a host reports in all its launches."""
     for host in dict.fromkeys(told.host for launch in evidence.launches for told in launch.of(Environment)):
         yield "a host that reports nothing", host, _facts(evidence, host, lambda _: None)
+        for kind, change in _ONCE.items():
+            yield kind, host, _facts(evidence, host, partial(change, index=0), in_first_alone=True)
         for index in range(2):
             for kind, change in _DRIVER.items():
-                yield kind, f"{host}, GPU {index}", _facts(evidence, host, _of_index(change, index))
+                where = f"{host}, GPU {index}"
+                yield kind, where, _facts(evidence, host, partial(change, index=index))
 
 
-def _of_index(change: DeviceChange, index: int) -> FactsChange:
-    return lambda facts: change(facts, index)
-
-
-def _facts(evidence: Evidence, host: str, change: FactsChange) -> Evidence:
-    launches = []
+def _facts(
+    evidence: Evidence,
+    host: str,
+    change: Callable[[dict[str, Any]], dict[str, Any] | None],
+    *,
+    in_first_alone: bool = False,
+) -> Evidence:
+    launches: list[CaseRecords] = []
+    is_over = False
     for launch in evidence.launches:
         records = []
         for record in launch.records:
-            if isinstance(record, Environment) and record.host == host:
+            if isinstance(record, Environment) and record.host == host and not is_over:
+                is_over = in_first_alone
                 facts = change(deepcopy(record.facts))
                 records += [] if facts is None else [replace(record, facts=facts)]
             else:
@@ -165,6 +212,20 @@ def _wrong_counter(facts: dict[str, Any], index: int) -> dict[str, Any]:
     return facts
 
 
+def _other_torch(facts: dict[str, Any], index: int) -> dict[str, Any]:
+    return {**facts, "torch": str(index)}
+
+
+def _other_driver(facts: dict[str, Any], index: int) -> dict[str, Any]:
+    facts["accelerators"]["drivers"] = {"seeded": {"version": str(index)}}
+    return facts
+
+
+def _lower_limit(facts: dict[str, Any], index: int) -> dict[str, Any]:
+    _listed(facts, index)["static"]["power_limit_w"] = 300.0
+    return facts
+
+
 def _without_limit(facts: dict[str, Any], index: int) -> dict[str, Any]:
     del _listed(facts, index)["static"]["power_limit_w"]
     return facts
@@ -173,7 +234,7 @@ def _without_limit(facts: dict[str, Any], index: int) -> dict[str, Any]:
 _DRIVER: Mapping[str, DeviceChange] = {
     "a GPU that no driver lists": _without_device,
     "a GPU more than was measured": _more_devices,
-    "a GPU that is listed and not visible": _invisible,
+    "a GPU that torch did not see at last": _invisible,
     "one GPU on two hosts": _twin,
     "a driver that does not answer": _silent,
     "the counter remapped_rows_failed taken": _without_counter("remapped_rows_failed"),
@@ -182,6 +243,40 @@ _DRIVER: Mapping[str, DeviceChange] = {
     "an uncorrected error": _wrong_counter,
     "the power limit taken": _without_limit,
 }
+
+
+_ONCE: Mapping[str, DeviceChange] = {
+    "no GPU listed in an earlier launch": _without_device,
+    "a driver that did not answer in an earlier launch": _silent,
+    "a counter that an earlier launch lacks": _without_counter("ecc_uncorrected_count"),
+    "a GPU that only an earlier launch lists": _more_devices,
+    "an uncorrected error in an earlier launch alone": _wrong_counter,
+    "another torch in an earlier launch": _other_torch,
+    "another driver in an earlier launch": _other_driver,
+    "a lower power limit in an earlier launch": _lower_limit,
+}
+"""What a host tells in the first launch alone."""
+_CONTRADICTIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "Start": {"another number of ranks": lambda start: replace(start, world_size=start.world_size + 1)},
+    "Setup": {
+        "results over gloo": lambda setup: replace(setup, backend="gloo"),
+        "a GPU without a name": lambda setup: replace(setup, device=replace(setup.device, uuid=None)),
+    },
+    "Window": {
+        "a window of half as many steps": lambda one: replace(one, num_steps=one.num_steps // 2),
+        "a window of another rank": lambda one: replace(one, rank=one.rank + 1),
+    },
+    "CollectiveTrial": {
+        "a trial that compared nothing": lambda trial: replace(trial, num_checked=0),
+        "a trial with a wrong element": lambda trial: replace(trial, num_wrong=1),
+        "a trial of fewer iterations": lambda trial: replace(trial, durations_s=trial.durations_s[:1]),
+        "a trial of another rank": lambda trial: replace(trial, rank=trial.rank + 1),
+        "a trial of another size": lambda trial: replace(trial, asked_bytes=8),
+        "a trial of another operation": lambda trial: replace(trial, operation="broadcast"),
+    },
+    "RankResult": {"an end of another rank": lambda end: replace(end, rank=end.rank + 1)},
+}
+"""What a record says otherwise than the others do."""
 
 
 def _of_rules(evidence: Evidence) -> Iterator[Change]:

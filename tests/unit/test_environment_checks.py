@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fleet_by_hand import GEMM, PORT, gpu, host_facts, hosts, measured, statuses
+from gpuproof.devices.amd import library
+from gpuproof.devices.nvidia import nvml
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Device, Setup, Start
@@ -345,3 +347,31 @@ def test_memory_passes_on_every_counter_that_it_names() -> None:
     }
     assert [outcomes[gpu("a", place)].status for place in range(3)] == ["ERROR", "PASS", "ERROR"]
     assert "does not report its remapped_rows_failed: not supported" in str(outcomes[gpu("a", 1)].measured)
+
+
+NVML_NEVER = (3, 13, 26)
+"""Not supported, too old for it, no longer offered: the board, or its driver, never gives it."""
+AMD_NEVER = {library.NOT_SUPPORTED, library.NOT_YET_IMPLEMENTED, library.NO_DATA, library.DRIVER_NOT_LOADED}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *(nvml.explain(code) for code in (*range(1, 31), 999) if code not in (*NVML_NEVER, 9, 12, 18)),
+        *(text for code, text in library._CAUSES.items() if code not in AMD_NEVER),
+    ],
+)
+def test_a_counter_that_could_not_be_read_is_none_that_a_board_lacks(reason: str) -> None:
+    """Without a driver or its library there is no list; all that they say else is no PASS of the rest."""
+    found = host_facts("a", gpus=1)
+    device = found["accelerators"]["devices"][0]
+    del device["state"]["ecc_uncorrected_count"]
+    device["state_unavailable"] = {"ecc_uncorrected_count": reason}
+    assert check("memory health", FleetFacts(measures=[], hosts={"a": found})) == {gpu("a", 0): "ERROR"}
+    device["state_unavailable"] = {"ecc_uncorrected_count": nvml.explain(3)}
+    assert check("memory health", FleetFacts(measures=[], hosts={"a": found})) == {gpu("a", 0): "PASS"}
+
+
+def test_copies_between_gpus_are_judged_by_the_gpus_that_are_there_and_not_by_those_that_torch_sees() -> None:
+    found = {**host_facts("a", environment={"NCCL_P2P_DISABLE": "1"}), "devices": []}
+    assert check("peer to peer", FleetFacts(measures=[], hosts={"a": found})) == {"host/a": "FAIL"}

@@ -13,20 +13,23 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.case import MonitorSpec
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.readings import DriverEvent
+from gpuproof.records.journal import encode
+from gpuproof.records.readings import DRIVER_EVENTS, DriverEvent, UnavailableMetrics
 from gpuproof.records.run import Device
+from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.doubts.lost import lost_readings
 from recordings import MONOTONIC_S, header, identity, sample, write
-from records_by_hand import CPU, case, result, setup, start, window
+from records_by_hand import CPU, H200, case, result, setup, start, window
 
-ANY_GPU = Device(kind="cuda", index=0, name="Fake GPU 80", uuid=None, memory_total_bytes=None)
+ANY_GPU = replace(H200, uuid=None)
+"""Of which nobody knows which one it is."""
 
 
-def launch(replicate: int = 0, *, device: Device | None = None, length_s: float = 20.0) -> CaseRecords:
+def launch(replicate: int = 0, *, device: Device = ANY_GPU, length_s: float = 20.0) -> CaseRecords:
     """A launch whose window begins 5 s after its recording."""
     begin_s = MONOTONIC_S + 5
     measured = window(host="node7", begin_monotonic_s=begin_s, end_monotonic_s=begin_s + length_s)
-    records = [replace(start(), host="node7"), setup(device=device or ANY_GPU), measured, result()]
+    records = [replace(start(), host="node7"), setup(device=device), measured, result()]
     monitored = replace(case(replicate=replicate), monitor=MonitorSpec(interval_s=1.0))
     return CaseRecords(case=monitored, records=tuple(records))
 
@@ -50,9 +53,9 @@ def recording(
     return write(folder / name, [head, *samples, *told])
 
 
-def doubts(launches: Sequence[CaseRecords], paths: Sequence[Path | None]) -> list[str]:
+def evidence_of(launches: Sequence[CaseRecords], paths: Sequence[Path | None]) -> Evidence:
     at = {x.case.replicate: path for x, path in zip(launches, paths, strict=True)}
-    evidence = Evidence(
+    return Evidence(
         description={},
         config=None,
         launches=tuple(launches),
@@ -60,7 +63,10 @@ def doubts(launches: Sequence[CaseRecords], paths: Sequence[Path | None]) -> lis
         recording_at=lambda case, _: at[case.replicate],
         folder_of=lambda _: Path(),
     )
-    return [doubt.reason for doubt in lost_readings(evidence)]
+
+
+def doubts(launches: Sequence[CaseRecords], paths: Sequence[Path | None]) -> list[str]:
+    return [doubt.reason for doubt in lost_readings(evidence_of(launches, paths))]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,9 @@ def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_
         "readings of node7 were lost beside main and 1 more: 2 devices that were read before were not there "
         "(Fake GPU 80, Fake GPU 80; nvidia: the driver is gone)"
     ]
-    assert doubts([launch(0), launch(1)], [first, tmp_path / "none.jsonl"]) != []
+    lost = ["readings of node7 were lost beside main: No such file or directory"]
+    assert doubts([launch(0), launch(1)], [first, tmp_path / "none.jsonl"]) == lost
+    assert doubts([launch(0), launch(1)], [tmp_path / "none.jsonl", first]) == lost  # whichever it is
     assert doubts([launch(0), launch(1)], [later[0], later[1]]) == []  # a host without a GPU lost none
 
 
@@ -118,3 +126,37 @@ def test_another_job_on_the_host_may_have_been_given_other_gpus(tmp_path: Path) 
     other = tmp_path / "b.jsonl"
     other.write_text(first.read_text().replace("GPU-000", "GPU-100"))
     assert doubts([launch(0), launch(1)], [first, other]) == []
+
+
+OF_FIRST = Device(kind="cuda", index=0, name="Fake GPU 80", uuid="GPU-0000", memory_total_bytes=None)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("none", "not recorded: No such file or directory (beside main/1)"),
+        ("short", "not recorded: the recording ended early (beside main/1)"),
+        ("without", "not recorded: the recording does not list it (beside main/1)"),
+        ("deaf", "this user may not read it (beside main/1)"),
+        ("whole", None),
+    ],
+)
+def test_what_nobody_could_hear_of_a_device_is_told_beside_what_was_heard(
+    other: str, reason: str | None, tmp_path: Path
+) -> None:
+    paths = {
+        "none": tmp_path / "none.jsonl",
+        "short": recording(tmp_path, "short.jsonl", last_s=10),
+        "without": recording(tmp_path, "without.jsonl", devices=0),
+        "deaf": recording(tmp_path, "deaf.jsonl"),
+        "whole": recording(tmp_path, "whole.jsonl"),
+    }
+    refused = {DRIVER_EVENTS: "this user may not read it"}
+    deaf = UnavailableMetrics(monotonic_s=MONOTONIC_S + 1, physical_index=0, reasons=refused)
+    with paths["deaf"].open("a", encoding="utf-8") as file:
+        file.write(encode(deaf) + "\n")
+    launches = [launch(0, device=OF_FIRST), launch(1, device=OF_FIRST)]
+    announced = announced_in(evidence_of(launches, [paths["whole"], paths[other]]))
+    assert announced is not None
+    heard = [event.unheard for event in announced["host/node7/gpu/GPU-0000"]]
+    assert heard == ([] if reason is None else [reason])

@@ -15,10 +15,12 @@ from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
-from gpuproof.records.run import Environment
+from gpuproof.records.run import Environment, Window
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.options import read_options
+from gpuproof.suites.validate.readiness.cells import required_rows
 from gpuproof.suites.validate.trend import trend_of
 from probes_by_hand import copies, digest, probe_records
 from validation_by_hand import done, recipe, walk, written
@@ -183,3 +185,57 @@ def _unsteady(rng: np.random.Generator) -> list[list[Any]]:
         [noisy[0], noisy[1][:30], noisy[2][:70]],
         launchy,
     ]
+
+
+RIGHT: dict[str, Any] = {
+    "aspect": "right results",
+    "title": "right products",
+    "measure": "wrong values",
+    "labels": {"stage": "gemm", "dtype": "each"},
+}
+
+
+def test_right_products_of_one_type_of_arithmetic_say_nothing_of_another(tmp_path: Path) -> None:
+    """Nobody compared the products of fp32."""
+
+    def end(case: Case) -> CaseRecords:
+        found = done(case)
+        labels = {"workload": "gemm", "pattern": "reference"}
+        told = [
+            ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels=labels, value=0.0)
+            for rank in range(case.placement.num_ranks)
+            if case.model_work.compute.precision != "fp32"
+        ]
+        return replace(found, records=(*found.records, *told))
+
+    config = recipe(validate={"stages": ["gemm"], "gemm_precisions": ["amp", "fp32"], "aspects": [RIGHT]})
+    detail = conclude(written(tmp_path, walk(config, end=end), config)).result.detail
+    standings = {(x["labels"]["dtype"], x["standing"]) for x in detail["readiness"]["cells"]}
+    assert standings == {("fp16", "passed"), ("fp32", "undecided")}
+
+
+def test_rows_name_arithmetic_as_measures_do_and_one_that_nothing_fills_stays_open() -> None:
+    def labels(**options: Any) -> list[Any]:
+        config = recipe(validate={"stages": ["gemm"], "aspects": [RIGHT], **options})
+        return [row.labels["dtype"] for row in required_rows(read_options(config), ())]
+
+    precisions = ["bf16", "amp", "fp32", "tf32"]  # those of burn-in
+    assert labels(gemm_precisions=precisions) == ["bf16", "fp16", "fp32", "tf32"]
+    assert labels(gemm_precisions=[]) == ["none is planned"]
+
+
+def test_a_probe_without_its_window_was_not_measured(tmp_path: Path) -> None:
+    def end(case: Case) -> CaseRecords:
+        found = ended()(case)
+        kept = tuple(x for x in found.records if not isinstance(x, Window) or case.case_id != "links")
+        return replace(found, records=kept)
+
+    config = recipe(validate={"stages": ["links", "training"]})
+    found = conclude(written(tmp_path, walk(config, end=end), config))
+    assert outcomes(found, "links was measured")["host/node1"].status == "ERROR", text_of(found)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
+def test_a_loss_of_all_or_nothing_is_none_that_may_go_unseen(share: float) -> None:
+    with pytest.raises(ValueError, match="detects is a share above 0"):
+        read_options(recipe(validate={"detects": share}))

@@ -68,6 +68,9 @@ def test_what_a_program_may_have_caused_counts_where_ours_met_it_or_several_did(
     assert status(xid(31, pid=7), xid(31, pid=7, launch="gemm/1")) == "PASS"  # one program, again
     assert status(xid(31, pid=7), xid(31, pid=8)) == "FAIL"
     assert status(xid(31), xid(31, launch="training/0")) == "FAIL"  # other processes by the launch
+    assert status(xid(31, pid=7), xid(13, pid=8)) == "FAIL"  # and under different codes
+    assert status(xid(31, pid=7), xid(13, pid=7)) == "PASS"
+    assert status(xid(31, pid=7), xid(43, pid=8)) == "PASS"  # 43 is no word on the GPU
     assert status(xid(31, pid=7, is_ours=True)) == "FAIL"
     wrong = measured(ON, 3.0, name="wrong values", unit="1")
     (outcome,) = judge_events(replace(facts(xid(31)), measures=[wrong]))
@@ -87,3 +90,19 @@ def test_a_driver_that_did_not_answer_is_an_error_and_a_lost_device_a_failure() 
     assert status(Announced(title="not_answering")) == "ERROR"
     assert status(Announced(title="lost")) == "FAIL"
     assert status(Announced(title="lost"), Announced(title="not_answering")) == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("not recorded: No such file or directory (beside gemm/1)", "ERROR"),
+        ("this user may not read it", "ERROR"),
+        ("no GPU here announces events", "NOT-APPLICABLE"),
+        ("Intel's drivers announce resets in the kernel log only", "NOT-APPLICABLE"),
+    ],
+)
+def test_silence_passes_only_where_somebody_could_listen(reason: str, expected: str) -> None:
+    unheard = Announced(title="", launch="gemm/1", unheard=reason)
+    assert status(unheard) == status(unheard, xid(31)) == expected
+    assert status(unheard, xid(79)) == "FAIL"
+    assert [x.outcome.measured for x in advisory_events(facts(unheard))] == []

@@ -109,7 +109,9 @@ def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
     whole = [
         found
         for found in by_point.values()
-        if len(found) == launch.world_size and all(trial.durations_s for trial in found)
+        if sorted(trial.rank for trial in found) == list(range(launch.world_size))
+        and all(trial.durations_s for trial in found)
+        and len({len(trial.durations_s) for trial in found}) == 1
     ]
     measured = {found[0].operation for found in whole}
     empty = [found[0] for found in by_point.values() if not found[0].num_elements]
@@ -139,5 +141,12 @@ def _figures(trials: Sequence[CollectiveTrial]) -> CollectiveFigures:
         num_checked=sum(trial.num_checked for trial in by_rank),
         num_wrong=sum(trial.num_wrong for trial in by_rank),
         wrong_ranks=tuple(trial.rank for trial in by_rank if trial.num_wrong),
-        not_checked=next((trial.not_checked for trial in by_rank if trial.not_checked), None),
+        not_checked=next(filter(None, map(_why_not_checked, by_rank)), None),
     )
+
+
+def _why_not_checked(trial: CollectiveTrial) -> str | None:
+    """Say why a rank compared nothing; where there is a root, only some have something to compare."""
+    is_symmetric = trial.operation not in ROOTED and trial.operation != "all_to_all_v"
+    silent = f"rank {trial.rank} compared nothing and does not say why"
+    return trial.not_checked or (silent if is_symmetric and not trial.num_checked else None)

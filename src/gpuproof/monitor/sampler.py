@@ -24,6 +24,7 @@ from gpuproof.monitor.listener import Listener
 from gpuproof.monitor.process_owners import Describe
 from gpuproof.monitor.recorder import RecordSink
 from gpuproof.records.readings import (
+    DRIVER_EVENTS,
     Counters,
     DeviceIdentity,
     DeviceProcesses,
@@ -41,8 +42,6 @@ from gpuproof.records.readings import (
 LONGEST_SLEEP_S = 1.0
 """How long the end of a parent may go unnoticed."""
 TOLERANCE_S = 1e-6
-DRIVER_EVENTS = "driver_events"
-"""What stands beside metrics in the map of what a device does not give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

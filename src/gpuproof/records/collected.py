@@ -100,6 +100,8 @@ class CaseRecords:
         """
         if not self.has_ended:
             return None
+        if len(sizes := {start.world_size for start in self.of(Start)}) > 1:
+            return f"ranks tell of different numbers of ranks: {', '.join(map(str, sorted(sizes)))}"
         measured, built = bool(self.windows), bool(self.windows or self.setups)
         needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
             *(Start, RankResult),

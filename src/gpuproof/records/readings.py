@@ -199,6 +199,10 @@ class DevicesAppeared:
     devices: tuple[DeviceIdentity, ...]
 
 
+DRIVER_EVENTS = "driver_events"
+"""What stands beside metrics in the map of what a device does not give."""
+
+
 @record_kind("unavailable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnavailableMetrics:

@@ -14,8 +14,9 @@ from typing import Final
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.readings import named_among
+from gpuproof.records.readings import DRIVER_EVENTS, named_among
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Setup, Start
+from gpuproof.verdict.doubts.lost import ENDED_EARLY, ended_early
 from gpuproof.verdict.facts import Announced
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
@@ -26,25 +27,56 @@ PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
 
 
 def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None:
-    """Return what was announced of each device, by subject; None where nothing was recorded of any."""
+    """Return what was announced of each device, by subject; None where nothing was recorded of any.
+
+    Where nothing could be heard of a device that ran in a launch, that is among it, with the reason.
+    """
     announced: dict[str, list[Announced]] = {}
+    is_recorded = False
     for launch in evidence.launches:
+        name = f"{launch.case.case_id}/{launch.case.replicate}"
         for own, host in _hosts(launch):
             recording = evidence.recording(launch.case, own)
-            if isinstance(recording, MissingReadings):
-                continue
-            for track in recording.devices:
-                subject = f"host/{host}/gpu/{_name(launch, host, track)}"
+            tracks = () if isinstance(recording, MissingReadings) else recording.devices
+            is_recorded = is_recorded or bool(tracks)
+            by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
+            for subject, track in by_subject.items():
+                assert not isinstance(recording, MissingReadings)
                 ours, has_failed = _ranks_on(launch, subject)
                 announced.setdefault(subject, []).extend(
                     replace(
                         event,
-                        launch=f"{launch.case.case_id}/{launch.case.replicate}",
+                        launch=name,
                         is_ours=has_failed if event.pid is None else event.pid in ours,
                     )
                     for event in announced_of(recording, track)
                 )
-    return announced or None
+            for subject in _gpus_on(launch, host):
+                reason = _why_unheard(launch, own, recording, by_subject.get(subject))
+                if reason is not None and launch.case.monitor is not None and launch.status == "done":
+                    said = Announced(title="", launch=name, unheard=f"{reason} (beside {name})")
+                    announced.setdefault(subject, []).append(said)
+    return announced if is_recorded else None
+
+
+def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
+    """Name the devices on which a launch computed on a host; processors are none."""
+    hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+    own = [setup for setup in launch.setups if hosts.get(setup.rank) == host]
+    return [f"host/{host}/gpu/{s.device.uuid or s.device.index}" for s in own if s.device.kind != "cpu"]
+
+
+def _why_unheard(
+    launch: CaseRecords, host: str, recording: RecordingData | MissingReadings, track: DeviceTrack | None
+) -> str | None:
+    """Say why silence of a device says nothing: nobody listened to it, or not to the end, or none could."""
+    if isinstance(recording, MissingReadings):
+        return f"not recorded: {recording.reason}"
+    if track is None:
+        return "not recorded: the recording does not list it"
+    if ended_early(launch, host, recording):
+        return f"not recorded: {ENDED_EARLY}"
+    return recording.reasons_missing(track).get(DRIVER_EVENTS)
 
 
 def _ranks_on(launch: CaseRecords, subject: str) -> tuple[set[int], bool]:

@@ -40,6 +40,8 @@ class Announced:
     """CASE/REPLICATE beside which it was recorded."""
     is_ours: bool = False
     """Whether a rank of ours met it: it is its process, or it failed on this GPU in this launch."""
+    unheard: str | None = None
+    """Why nothing could be heard beside the launch; then nothing was announced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,8 +55,8 @@ class ProbeLaunch:
 
 
 def summarize_probe(records: CaseRecords) -> ProbeLaunch | None:
-    """Return a launch's figures; None where it did not end well."""
-    if records.status != "done":
+    """Return a launch's figures; None where it did not end well, or tells of no window."""
+    if records.status != "done" or not records.windows:
         return None
     windows = sorted(records.windows, key=lambda window: window.rank)
     setups = sorted(records.setups, key=lambda setup: setup.rank)

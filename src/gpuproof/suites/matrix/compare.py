@@ -296,7 +296,7 @@ def pareto_front(
     sides = [one.side for one, _, _ in measured]
     left_out = {name for figure in figures for name in contest(sides, better=better, figure=figure).left_out}
     points = [(one.name, sign * mean, spent) for one, mean, spent in measured if one.name not in left_out]
-    if left_out and len(points) < 2:
+    if len(points) < 2:
         return []
     return [
         name

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, Environment, Setup, Start, is_host_failure
+from gpuproof.verdict.facts import HostFacts
 
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
@@ -50,9 +51,14 @@ def setups_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[Setup]]:
     return found
 
 
-def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, dict[str, object]]:
-    """Return what hosts say of themselves; of those with one name in one job, nobody can tell whose it is."""
-    facts: dict[str, dict[str, object]] = {}
+def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:
+    """Return what hosts say of themselves, at last."""
+    return {host: reports[-1] for host, reports in reports_by_host(launches).items()}
+
+
+def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts]]:
+    """Return what hosts say in each launch; of two with one name in a job nobody knows whose it is."""
+    reports: dict[str, list[HostFacts]] = {}
     for launch in launches:
         meant: dict[str, set[str]] = {}
         for start in launch.of(Start):
@@ -60,8 +66,8 @@ def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, dict[str, object
         for told in launch.of(Environment):
             names = meant.get(told.host) or {launch.case.placement.host or told.host}
             if len(names) == 1:
-                facts[next(iter(names))] = dict(told.facts)
-    return facts
+                reports.setdefault(next(iter(names)), []).append(told.facts)
+    return reports
 
 
 def devices_by_host(launches: Sequence[CaseRecords]) -> dict[str, int]:

@@ -45,7 +45,10 @@ HARDWARE: tuple[RequiredAspect, ...] = (
         aspect="right results", title="equal results", measure="wrong values", labels={"stage": "fingerprint"}
     ),
     RequiredAspect(
-        aspect="right results", title="right products", measure="wrong values", labels={"stage": "gemm"}
+        aspect="right results",
+        title="right products",
+        measure="wrong values",
+        labels={"stage": "gemm", "dtype": "each"},
     ),
     RequiredAspect(
         aspect="right results",
@@ -260,31 +263,21 @@ class ValidateOptions:
             )
         if "soak" in self.stages[:-1]:
             raise ValueError("soak comes last: it warms up what the others would measure")
-        if (
-            min(
-                self.window_s,
-                self.training_minutes,
-                self.soak_s,
-                self.soak_launch_s,
-                self.start_s,
-                self.collective_s,
-                self.time_budget_s or 1.0,
-            )
-            <= 0
-        ):
+        seconds = (self.window_s, self.soak_s, self.soak_launch_s, self.start_s, self.collective_s)
+        if min(*seconds, self.training_minutes, self.time_budget_s or 1.0) <= 0:
             raise ValueError("seconds and minutes are above 0")
         if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
             raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
+        if not all(
+            0 < share <= 0.5 for share in (self.detects, *(row.detects or 0.5 for row in self.aspects))
+        ):
+            raise ValueError(
+                "detects is a share above 0 and at most 0.5: more than half is no rate to speak of"
+            )
         if self.spares < 0:
             raise ValueError("spares is no negative number")
-        if (
-            min(
-                self.gemm_size,
-                self.memory_buffer_bytes,
-                1 if self.expected_gpus is None else self.expected_gpus,
-            )
-            < 1
-        ):
+        num_gpus = 1 if self.expected_gpus is None else self.expected_gpus
+        if min(self.gemm_size, self.memory_buffer_bytes, num_gpus) < 1:
             raise ValueError("gemm_size, memory_buffer_bytes and expected_gpus are at least 1")
 
 

@@ -53,14 +53,15 @@ def why_nothing(found: StageResult) -> str | None:
 def _named(item: Judged, of: StageResult) -> Judged:
     """Name an outcome after its case, and say what it is of, as rows of aspects name it."""
     name = item.name if of.case.name.startswith(item.name) else f"{of.case.name}, {item.name}"
-    labels = {"stage": of.stage.name, "case": of.case.name}
+    labels = {**item.labels, "stage": of.stage.name, "case": of.case.name}
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
 def _of_products(found: StageResult) -> Iterator[Judged]:
     for measure in () if found.result is None else found.result.measures:
         if measure.name == WRONG_VALUES and measure.value is not None:
-            yield Judged(name=WRONG_VALUES, outcome=_outcome(measure, measure.value))
+            outcome = _outcome(measure, measure.value)
+            yield Judged(name=WRONG_VALUES, outcome=outcome, labels={"dtype": measure.labels["dtype"]})
 
 
 def _outcome(measure: Measure, value: float) -> Outcome:

@@ -14,8 +14,12 @@ NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
 ROUNDING_W = 1.0
 OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that NVIDIA's driver alone can set and tell."""
+MEMORY_COUNTERS = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 LOOK = "Look at it with: gpuproof doctor --json"
-UNREAD = ("lost", "reset", "answer", "may not", "no longer lists", "reloaded")
+UNREAD = (
+    *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
+    *("knows no such", "NVML error", "gave up", "is busy", "another form", "not recorded"),
+)
 """In a driver's reason: a board has such a fact, and it could not be read now."""
 
 
@@ -35,9 +39,14 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
         reason = f"what {device.get('vendor')} devices tell has no such fact"
     if reason is None:
         return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
+    return lacking(subject, str(device.get("name")), what, reason)
+
+
+def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
+    """Return an error where something could not be read now, and that it does not apply where it never is."""
     if any(word in reason for word in UNREAD):
         return not_told(subject, f"its {what} could not be read: {reason}", LOOK)
-    return not_applicable(f"{device.get('name')} does not report its {what}: {reason}", subject)
+    return not_applicable(f"{name} does not report its {what}: {reason}", subject)
 
 
 def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
@@ -139,13 +148,12 @@ def _are_numbers(*values: object) -> bool:
 
 def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
-    names = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 
     def judge(subject: str, device: Device) -> Outcome:
         state = device.get("state") or {}
-        known = {name: state[name] for name in names if state.get(name) is not None}
+        known = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
         bad = [f"{name} {value:g}" for name, value in known.items() if value]
-        lacks = [_lacks(subject, device, name, name) for name in names if name not in known]
+        lacks = [_lacks(subject, device, name, name) for name in MEMORY_COUNTERS if name not in known]
         unread = next((outcome for outcome in lacks if outcome.status == "ERROR"), None)
         if not bad and (unread is not None or not known):
             return unread or lacks[0]

@@ -19,6 +19,7 @@ from typing import Any
 from gpuproof.analysis.probes.figures import WRONG_VALUES
 from gpuproof.records.outcome import Judged, Outcome, not_judged
 from gpuproof.verdict.checks.answers import listed_gpus, not_told, told, with_unlisted
+from gpuproof.verdict.checks.devices import lacking
 from gpuproof.verdict.facts import Announced, FleetFacts
 
 XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
@@ -56,9 +57,9 @@ def advisory_events(facts: FleetFacts) -> list[Judged]:
     """Warn of what was announced and speaks against no GPU: it decides nothing."""
     return [
         Judged(name="xid, advisory", outcome=_warning(subject, title, facts), is_required=False)
-        for subject, events in (facts.events or {}).items()
-        for title in dict.fromkeys(event.title for event in events)
-        if _meanings(subject, facts)[title]["status"] == "WARN"
+        for subject in facts.events or {}
+        for title, meaning in _meanings(subject, facts).items()
+        if meaning["status"] == "WARN"
     ]
 
 
@@ -78,6 +79,9 @@ def _of_gpu(subject: str, facts: FleetFacts) -> Outcome:
     meanings = sorted(_meanings(subject, facts).values(), key=lambda row: GRAVEST.index(row["status"]))
     named = ", ".join(row["named"] for row in meanings)
     worst: Mapping[str, Any] = meanings[0] if meanings else {"status": "WARN"}
+    unheard = next((event.unheard for event in (facts.events or {})[subject] if event.unheard), None)
+    if unheard is not None and worst["status"] != "FAIL":
+        return lacking(subject, "its driver", "events", unheard)
     if worst["status"] == "ERROR":
         return not_judged(subject, named, worst["next_step"], worst["actor"])
     is_good = worst["status"] == "WARN"
@@ -88,7 +92,7 @@ def _of_gpu(subject: str, facts: FleetFacts) -> Outcome:
 
 def _meanings(subject: str, facts: FleetFacts) -> dict[str, dict[str, str]]:
     """Return what each event of a GPU says of it, by its title."""
-    events = (facts.events or {})[subject]
+    events = [event for event in (facts.events or {})[subject] if event.unheard is None]
     return {event.title: _meaning(event, subject, facts) for event in events}
 
 
@@ -105,7 +109,8 @@ def _meaning(event: Announced, subject: str, facts: FleetFacts) -> dict[str, str
 
 def _is_of_gpu(event: Announced, subject: str, facts: FleetFacts) -> bool:
     """Say whether what a program may have caused was met by ours, with wrong results, or by several."""
-    same = [other for other in (facts.events or {})[subject] if other.code == event.code]
-    processes = {other.pid or other.launch for other in same}
+    events = [other for other in (facts.events or {})[subject] if other.code is not None]
+    alike = [other for other in events if meaning_of(other.code or 0)["action"] == OF_APPLICATION]
+    processes = {other.pid or other.launch for other in alike}
     is_wrong = any(m.name == WRONG_VALUES and m.subject == subject and m.value for m in facts.measures)
-    return is_wrong or len(processes) > 1 or any(other.is_ours for other in same)
+    return is_wrong or len(processes) > 1 or any(other.is_ours for other in alike)

@@ -144,9 +144,10 @@ def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
 
 def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one host were kept from copying directly."""
+    gpus = gpus_by_host(facts)
 
     def judge(subject: str, found: HostFacts) -> Outcome:
-        num = len(found.get("devices") or ())
+        num = len(gpus[subject.removeprefix("host/")].there)
         if num < 2:
             return not_applicable(
                 f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject

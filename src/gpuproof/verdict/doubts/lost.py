@@ -20,6 +20,7 @@ from gpuproof.records.work.sharing import DeviceTaken
 from gpuproof.verdict.doubts.base import suspect
 
 CODE: Final = "readings-lost"
+ENDED_EARLY: Final = "the recording ended early"
 GONE: Final = ("lost", "hung", "unreadable", "not_answering")
 BACK: Final = ("recovered", "appeared")
 LATE_S: Final = 5.0
@@ -29,13 +30,18 @@ LATE_S: Final = 5.0
 def lost_readings(evidence: Evidence) -> list[Doubt]:
     """Doubt the launches beside which readings were lost."""
     losses: dict[tuple[str, str], list[str]] = {}
+    unread: dict[tuple[str, str], list[str]] = {}
     seen: dict[str, dict[str, str]] = {}
     for launch in evidence.launches:
         is_judged = launch.case.monitor is not None and launch.status == "done"
         for host in dict.fromkeys(start.host for start in launch.of(Start)) if is_judged else ():
             recording = evidence.recording(launch.case, host)
+            if isinstance(recording, MissingReadings):
+                unread.setdefault((host, recording.reason), []).append(launch.case.case_id)
+                continue
             for loss in _losses(launch, host, recording, seen.setdefault(host, {})):
                 losses.setdefault((host, loss), []).append(launch.case.case_id)
+    losses |= {(host, loss): cases for (host, loss), cases in unread.items() if seen.get(host)}
     return [_doubt(host, loss, cases) for (host, loss), cases in losses.items()]
 
 
@@ -48,18 +54,11 @@ def _doubt(host: str, loss: str, cases: list[str]) -> Doubt:
     )
 
 
-def _losses(
-    launch: CaseRecords, host: str, recording: RecordingData | MissingReadings, seen: dict[str, str]
-) -> Iterator[str]:
+def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict[str, str]) -> Iterator[str]:
     """Yield what was lost beside one launch; `seen` holds the devices of the host's recordings before it."""
-    if isinstance(recording, MissingReadings):
-        if seen:
-            yield recording.reason
-        return
     begin_s, end_s = _span(launch, host, recording)
-    last_s = float(recording.time_s[-1]) if len(recording.time_s) else 0.0
-    if last_s + LATE_S + 2 * recording.recording.fast_interval_s < end_s:
-        yield "the recording ended early"
+    if ended_early(launch, host, recording):
+        yield ENDED_EARLY
     if launch.setups and all(setup.device.kind == "cpu" for setup in launch.setups):
         return
     present = {t.identity.uuid or str(t.identity.physical_index): t.identity.name for t in recording.devices}
@@ -72,6 +71,13 @@ def _losses(
         seen.clear()
         seen |= present
     yield from _gone(launch, recording, begin_s, end_s)
+
+
+def ended_early(launch: CaseRecords, host: str, recording: RecordingData) -> bool:
+    """Say whether a recording has no reading of the last seconds of its launch's work on a host."""
+    last_s = float(recording.time_s[-1]) if len(recording.time_s) else 0.0
+    _, end_s = _span(launch, host, recording)
+    return last_s + LATE_S + 2 * recording.recording.fast_interval_s < end_s
 
 
 def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:

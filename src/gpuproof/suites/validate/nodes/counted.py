@@ -7,20 +7,30 @@ by the driver's list; CUDA_VISIBLE_DEVICES and --devices narrow and expect nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.hosts import begun_on, device_subject, facts_by_host, setups_by_host
+from gpuproof.suites.validate.hosts import (
+    begun_on,
+    device_subject,
+    facts_by_host,
+    reports_by_host,
+    setups_by_host,
+)
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.checks.answers import MUTE, UNLISTED, not_told, told
+from gpuproof.verdict.checks.devices import MEMORY_COUNTERS
 from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
-THERE, TESTED = "every GPU is there", "every device is tested"
+THERE, TESTED, SAME = "every GPU is there", "every device is tested", "every launch is of the same host"
 BY_OPTION = "--expected-gpus"
+LISTED, GONE = "listed", "not listed"
 DRIVERS = "what the host and its driver list"
 LOOK = (
     "Look at dmesg, nvidia-smi -L and the slots; a host with fewer GPUs is one with a smaller --expected-gpus"
@@ -111,6 +121,34 @@ def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
             yield Judged(name=TESTED, outcome=_tested(of_host))
     for subject in unlisted_gpus(gpus.values()):
         yield Judged(name=THERE, outcome=not_told(subject, UNLISTED, LOOK))
+    for host, reports in reports_by_host(launches).items():
+        if changes := _changes(reports):
+            reason = f"it told otherwise in an earlier launch: {'; '.join(changes)}"
+            yield Judged(name=SAME, outcome=not_told(f"host/{host}", reason, "Measure again, in one run"))
+
+
+def _changes(reports: Sequence[HostFacts]) -> list[str]:
+    """Say which versions, modes and GPUs a host has no more, and which counts of memory errors fell."""
+    last = _state(reports[-1])
+    changes: dict[str, None] = {}
+    for state in (_state(report) for report in reports if report != reports[-1]):
+        for name, value in state.items():
+            now = last.get(name, GONE if value == LISTED else None)
+            is_more = isinstance(now, (int, float)) and now > (value or 0)
+            if not (value is None or now is None or now == value or is_more):
+                changes[f"{name} {value}, now {now}"] = None
+    return list(changes)
+
+
+def _state(facts: HostFacts) -> dict[str, Any]:
+    """Return what of a host stays the same while it is measured, and counters that only grow."""
+    state: dict[str, Any] = {**stack_of({"": facts}), "gpu": None}
+    for device in (facts.get("accelerators") or {}).get("devices") or ():
+        name = f"GPU {device.get('uuid') or device.get('physical_index')}"
+        state[name] = LISTED
+        counters = device.get("state") or {}
+        state |= {f"{counter} of {name}": counters.get(counter) for counter in MEMORY_COUNTERS}
+    return state
 
 
 def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Outcome]:

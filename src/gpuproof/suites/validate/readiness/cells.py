@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from gpuproof import units
+from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, kind_of
@@ -66,7 +67,7 @@ def _spread(row: RequiredAspect, planned: Mapping[str, Sequence[str]]) -> Iterat
     if name is None:
         yield row
         return
-    for value in planned.get(name, ()):
+    for value in planned.get(name) or ("none is planned",):  # a row that nothing fills stays open
         yield from _spread(replace(row, labels={**row.labels, name: value}), planned)
 
 
@@ -74,7 +75,7 @@ def _planned_values(options: ValidateOptions, stages: Sequence[Stage]) -> dict[s
     cases = {case.name: case for stage in stages if stage.name == "training" for case in stage.cases}
     operations = (options.collective or {}).get("operations", ["all_reduce"])
     return {
-        "dtype": options.gemm_precisions,
+        "dtype": [PEAK_TYPE_OF_PRECISION[precision] for precision in options.gemm_precisions],
         "operation": operations,
         "case": [name for name in cases if name != ALONE] or ["training"],
     }
