@@ -98,6 +98,8 @@ def test_the_commands_own_exit_code_comes_back_and_the_files_are_there(tmp_path:
     assert done.returncode == code
     assert done.stdout == "out\n"
     assert done.stderr.startswith("err\n")
+    (written,) = [line for line in done.stderr.splitlines() if line.startswith("gpuproof: wrote ")]
+    assert all((tmp_path / name).is_file() for name in written.removeprefix("gpuproof: wrote ").split(", "))
     assert names(tmp_path) == [".json", ".jsonl", "_summary.txt"]
     end = recording(tmp_path).end
     assert end is not None
@@ -135,6 +137,7 @@ def test_a_command_that_is_not_there_is_said_as_a_shell_says_it(tmp_path: Path) 
     assert "Traceback" not in done.stderr
     (tmp_path / "plain").write_text("text")
     assert run(tmp_path, "--", "./plain").returncode == 126
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
