@@ -30,7 +30,8 @@ def collective_has_no_model(config: RunConfig) -> Refusals:
             yield Refusal(
                 keys=(f"collective.{key}", "kind"),
                 cause=f"it is for collective operations, and kind is {config.kind}",
-                next_step="Set kind to collective, or remove the section",
+                next_step="Remove it, or set kind to collective: -b, -e and other letters are nccl-tests', "
+                "and a batch size is --data.batch_size",
             )
         return
     for section in OF_A_MODEL:
