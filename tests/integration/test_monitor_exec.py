@@ -431,7 +431,7 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
 
 
-@pytest.mark.promise("S4.6", "S4.12", "R4.5")
+@pytest.mark.promise("S4.6", "S4.12", "S4.13", "R4.5")
 def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_path: Path) -> None:
     (tmp_path / "X.config").write_text("CONFIG_BATCH_SIZE=256\nCONFIG_NUM_EPOCHS=1\n")
     ours = (
@@ -455,7 +455,9 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
         *(f"gpu_stats_X_T{end}" for end in (".json", ".jsonl", "_summary.txt", "_plot.png")),
     }
     (readings,) = (tmp_path / "results").glob("gpu_stats_*.json")
-    phases = {row["training_metadata"]["phase"] for row in json.loads(readings.read_text())}
+    published = [row["training_metadata"] for row in json.loads(readings.read_text())]
+    assert (published[-1]["epoch"], published[-1]["batch"]) == (1, 6)  # the 1,438 samples that are not held out, in batches of 256
+    phases = {row["phase"] for row in published}
     told = phases - {None}
     assert len(told) > 1  # which of them a sample falls into is the machine's affair
     assert told <= set(get_args(PhaseName))
