@@ -456,7 +456,10 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
     }
     (readings,) = (tmp_path / "results").glob("gpu_stats_*.json")
     published = [row["training_metadata"] for row in json.loads(readings.read_text())]
-    assert (published[-1]["epoch"], published[-1]["batch"]) == (1, 6)  # the 1,438 samples that are not held out, in batches of 256
+    assert (published[-1]["epoch"], published[-1]["batch"]) == (
+        1,
+        6,
+    )  # the 1,438 samples that are not held out, in batches of 256
     phases = {row["phase"] for row in published}
     told = phases - {None}
     assert len(told) > 1  # which of them a sample falls into is the machine's affair
