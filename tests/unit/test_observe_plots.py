@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import recordings as rec
+from gpuproof import plotting
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.observe import plots, plots_compare
+from gpuproof.observe import plots
 from gpuproof.observe.plots import plot_recording
 from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
 from gpuproof.observe.plots_strip import THROTTLE_FILLS, held
@@ -188,7 +189,7 @@ def test_hosts_without_a_gpu_are_drawn_against_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures: list[Any] = []
-    monkeypatch.setattr(plots_compare.style, "save", lambda figure, _path: figures.append(figure))
+    monkeypatch.setattr(plotting, "save", lambda figure, _path: figures.append(figure))
     a, b = (eventful(tmp_path, gpus=0, name=f"{name}.jsonl") for name in "ab")
     plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
     assert "CPU busy (%)" in texts(figures[0])
