@@ -74,6 +74,59 @@ def _num_flagged(draw: shapes.Draw, steps: int, *, windows: int = NUM_FLAGGED) -
     return sum(map(is_flagged, draw(np.random.default_rng(steps), windows, steps)))
 
 
+def print_paces() -> None:
+    """Print how often a regular pace of long steps is named, and how often one of stops by chance is."""
+    paces = {f"every {n}th step × 2": (shapes.stalls(n, 2.0), n) for n in (4, 8)}
+    paces |= {"every 10th step × 3": (shapes.stalls(10, 3.0), 10)}
+    by_chance = {
+        "5 % of steps × 5": shapes.rare(0.05, 5),
+        "25 % of steps × 2": shapes.rare(0.25, 2),
+        "bursts, 5 % of steps × 5": shapes.bursts(0.05, 5),
+    }
+    lengths, windows = (20, 60, 100, 300, 1000), min(200, NUM_FLAGGED)
+    print(f"\nStalled windows of which a pace of long steps is named, and rightly, of {windows}")
+    print(f"{'shape':<26}" + "".join(f"{n:>14,}" for n in lengths))
+    for name, (shape, period) in {**paces, **{n: (s, None) for n, s in by_chance.items()}}.items():
+        told = (_paces(shape, n, period, windows=windows) for n in lengths)
+        print(f"{name:<26}" + "".join(f"{text:>14}" for text in told), flush=True)
+
+
+def _paces(shape: Shape, steps: int, period: int | None, *, windows: int) -> str:
+    judged = [judge_steadiness(times) for times in shape.draw(np.random.default_rng(steps), windows, steps)]
+    named = [found.period for found in judged if found is not None and found.stalled and found.period]
+    return f"{len(named)} / {named.count(period) if period else 0}"
+
+
+def print_spells() -> None:
+    """Print how often the interval within one launch is wrong where steps come in slow spells, and why."""
+    lengths = (100, 200, 300, 500, 700, 999, 2000)
+    print(
+        "\nSlow spells, 10 % longer: intervals that hold the truth of those given, and of windows: "
+        "none given / wrong, the window in one state throughout / wrong otherwise"
+    )
+    print(f"{'share, steps of a spell':<26}" + "".join(f"{n:>22,}" for n in lengths))
+    for share, length in ((0.5, 20), (0.5, 100), (0.3, 50), (0.1, 20), (0.1, 100)):
+        told = (_spells(share, length, n) for n in lengths)
+        print(f"{share:>4.0%}, {length:<20}" + "".join(f"{text:>22}" for text in told), flush=True)
+
+
+def _spells(share: float, length: int, steps: int) -> str:
+    windows = NUM_FLAGGED if QUICK else 500
+    is_slow = shapes.spells(np.random.default_rng(steps), windows, steps, share=share, length=length)
+    noise = 1 + 0.01 * np.random.default_rng(steps + 1).standard_normal(is_slow.shape)
+    missing = unseen = wrong = 0
+    for slow, times in zip(is_slow, noise * np.where(is_slow, 1.1, 1.0), strict=True):
+        interval = interval_of_mean(times)
+        if not isinstance(interval, Interval):
+            missing += 1
+        elif not interval.low <= 1 + 0.1 * share <= interval.high:
+            unseen += slow.all() or not slow.any()
+            wrong += slow.any() and not slow.all()
+    given = windows - missing
+    held = f"{1 - (unseen + wrong) / given:.0%}" if given else "–"
+    return f"{held} ({missing / windows:.0%}/{unseen / windows:.0%}/{wrong / windows:.0%})"
+
+
 def print_cannot_tell() -> None:
     """Print how much a flat window may scatter to pass for steady."""
     print(f"\nFlat windows of independent steps: share that passes for steady, of {NUM_FLAGGED}")
@@ -171,8 +224,10 @@ def main() -> None:
     began = time.monotonic()
     print_stops()
     print_flagged()
+    print_paces()
     print_cannot_tell()
     print_coverage()
+    print_spells()
     print_launches()
     print(f"\n{time.monotonic() - began:.0f} s")
 

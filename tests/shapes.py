@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import exp, expm1, log1p, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from gpuproof.statistics.estimate import FloatArray
@@ -113,6 +114,17 @@ def bursts(share: float, times: float, *, length: int = 5) -> Shape:
         return (1 + 0.01 * white(rng, windows, steps)) * np.where(slow, times, 1.0)
 
     return Shape(draw=draw, mean=1 + share * (times - 1))
+
+
+def spells(rng: Generator, windows: int, steps: int, *, share: float, length: int) -> NDArray[np.bool_]:
+    """Say which steps are slow: spells of `length` steps in the mean, `share` of all, that end by chance."""
+    is_slow = np.empty((windows, steps), dtype=np.bool_)
+    now = rng.random(windows) < share
+    for step in range(steps):
+        is_slow[:, step] = now
+        chance = rng.random(windows)
+        now = np.where(now, chance >= 1 / length, chance < share / (1 - share) / length)
+    return is_slow
 
 
 def levels(level: Callable[[Generator, int, FloatArray], FloatArray], noise: Shape) -> Draw:

@@ -21,6 +21,9 @@ Fault = Literal[
     "line_without_end",
     "many_headers",
     "huge_chunk",
+    "closes_after_two",
+    "breaks_on_the_second",
+    "gone_after_the_first",
 ]
 
 
@@ -55,9 +58,15 @@ class CompletionsServer:
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it is closed."""
         self.num_connections += 1
+        is_first, num_answered = self.num_connections == 1, 0
         try:
-            while await self._answer(reader, writer):
-                pass
+            while (is_first or self.fault != "gone_after_the_first") and await self._answer(reader, writer):
+                num_answered += 1
+                if self.fault == "closes_after_two" and num_answered == 2:
+                    break
+                if is_first and self.fault in ("breaks_on_the_second", "gone_after_the_first"):
+                    await reader.readexactly(1)
+                    break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

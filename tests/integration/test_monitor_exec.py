@@ -98,6 +98,8 @@ def test_the_commands_own_exit_code_comes_back_and_the_files_are_there(tmp_path:
     assert done.returncode == code
     assert done.stdout == "out\n"
     assert done.stderr.startswith("err\n")
+    (written,) = [line for line in done.stderr.splitlines() if line.startswith("gpuproof: wrote ")]
+    assert all((tmp_path / name).is_file() for name in written.removeprefix("gpuproof: wrote ").split(", "))
     assert names(tmp_path) == [".json", ".jsonl", "_summary.txt"]
     end = recording(tmp_path).end
     assert end is not None
@@ -135,6 +137,7 @@ def test_a_command_that_is_not_there_is_said_as_a_shell_says_it(tmp_path: Path) 
     assert "Traceback" not in done.stderr
     (tmp_path / "plain").write_text("text")
     assert run(tmp_path, "--", "./plain").returncode == 126
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -428,7 +431,7 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
 
 
-@pytest.mark.promise("S4.6", "S4.12", "R4.5")
+@pytest.mark.promise("S4.6", "S4.12", "S4.13", "R4.5")
 def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_path: Path) -> None:
     (tmp_path / "X.config").write_text("CONFIG_BATCH_SIZE=256\nCONFIG_NUM_EPOCHS=1\n")
     ours = (
@@ -452,7 +455,12 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
         *(f"gpu_stats_X_T{end}" for end in (".json", ".jsonl", "_summary.txt", "_plot.png")),
     }
     (readings,) = (tmp_path / "results").glob("gpu_stats_*.json")
-    phases = {row["training_metadata"]["phase"] for row in json.loads(readings.read_text())}
+    published = [row["training_metadata"] for row in json.loads(readings.read_text())]
+    assert (published[-1]["epoch"], published[-1]["batch"]) == (
+        1,
+        6,
+    )  # the 1,438 samples that are not held out, in batches of 256
+    phases = {row["phase"] for row in published}
     told = phases - {None}
     assert len(told) > 1  # which of them a sample falls into is the machine's affair
     assert told <= set(get_args(PhaseName))

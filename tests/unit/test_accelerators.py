@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gpuproof import registry
+from gpuproof.accelerators import choose
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.choose import (
     IN_ORDER,
@@ -96,6 +97,13 @@ def test_auto_takes_the_first_that_is_there(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_is_not_there_is_refused_by_its_name(name: str, title: str) -> None:
     with pytest.raises(EnvironmentUnfitError, match=f"^no {title} device: torch .* sees none"):
         choose_accelerator(name)
+
+
+def test_devices_that_are_named_are_not_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "IN_ORDER", ())
+    assert choose_device(Placement(), identity(0)).type == "cpu"
+    with pytest.raises(EnvironmentUnfitError, match=r"distributed\.devices: device 0 was asked .* sees 0"):
+        choose_device(Placement(devices=(0, 5)), identity(0))
 
 
 @pytest.mark.usefixtures("_toy_package")

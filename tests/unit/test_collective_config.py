@@ -52,6 +52,7 @@ def test_sizes_go_up_by_the_factor_and_not_over_the_largest() -> None:
             [TWO, "--kind=training", "--collective.factor=8"],
             "it is for collective operations, and kind is training",
         ),
+        ([TWO, "--kind=training", "--collective.min_bytes=64"], r"-b, .* a batch size is --data\.batch_size"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None:

@@ -151,3 +151,5 @@ def test_cases_share_no_device_whose_driver_hides_whose_memory_it_is(take: Any, 
 
 def test_a_host_without_devices_gives_none(take: Any) -> None:
     assert take(Devices([])) is None
+    with pytest.raises(EnvironmentUnfitError, match="none of the devices 0, 5 is here"):
+        take(Devices([]), chosen=(0, 5))

@@ -80,6 +80,14 @@ def test_at_every_width_the_state_says_heat_first_and_the_row_fits(width: int) -
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_memory_of_a_large_gpu_is_not_cut(width: int) -> None:
+    state, static = LiveState(), {"mem_total_bytes": 288 * rec.GIB}
+    sample = rec.sample(0, {0: {**FULL, "mem_used_bytes": 205.8 * rec.GIB}})
+    state.apply([rec.header([rec.identity(static=static)]), sample])
+    assert "205.8/288 GiB" in shown(device_table({"": state}, width=width), width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_at_every_width_a_lost_gpu_says_so_with_its_xid(width: int) -> None:
     gone = UnavailableMetrics(
         monotonic_s=rec.MONOTONIC_S + 1,

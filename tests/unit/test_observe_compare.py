@@ -12,8 +12,8 @@ import pytest
 import recordings as rec
 from gpuproof.errors import UsageError
 from gpuproof.observe.text_compare import render_comparison
-from gpuproof.readings.compare import MetricComparison, compare
-from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.compare import READ_METRICS, MetricComparison, compare
+from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.selection import Selected, newest_match, recordings_in
 
 SAME = {"mig_mode": "off", "ecc_mode": "on"}
@@ -95,6 +95,51 @@ def test_a_named_phase_is_compared_alone(tmp_path: Path) -> None:
     assert metric(comparison, "power_w").first_mean == pytest.approx(65.0, abs=6.5)
     with pytest.raises(UsageError, match="no phase 'eval'"):
         compare(a, b, phase_name="eval")
+
+
+def of_host(
+    folder: Path, name: str, *, busy: float, cpu: str | None = "EPYC", seed: int = 1
+) -> RecordingData:
+    """A hundred seconds without a GPU."""
+    noise = np.random.default_rng(seed).normal(0, 1, 100)
+    samples = [
+        rec.sample(
+            t,
+            {},
+            host={"cpu_percent": busy + float(noise[t]), "mem_available_bytes": 2.0**34, "load_1min": 1.0},
+        )
+        for t in range(100)
+    ]
+    facts = {} if cpu is None else {"cpu_model": cpu}
+    records = [rec.header([], host_facts=facts), *samples]
+    return load_recording(rec.write(folder / name, records), metrics=READ_METRICS)
+
+
+def test_without_a_gpu_the_hosts_readings_are_compared(tmp_path: Path) -> None:
+    a, b = of_host(tmp_path, "a.jsonl", busy=40.0), of_host(tmp_path, "b.jsonl", busy=60.0, seed=2)
+    comparison = compare(a, b)
+    assert metric(comparison, "cpu_percent").verdict == "higher"
+    assert metric(comparison, "mem_available_bytes").first_mean == 2.0**34
+    text = render_comparison(comparison)
+    assert "Comparable: same CPU; there is no GPU on either side." in text
+    assert "energy" not in text
+    assert "GPU, driver" not in text
+
+
+def test_what_nobody_recorded_of_the_host_is_not_called_the_same(tmp_path: Path) -> None:
+    a, b = (of_host(tmp_path, f"{name}.jsonl", busy=40.0, cpu=None) for name in "ab")
+    text = render_comparison(compare(a, b))
+    assert "Comparable as far as was recorded" in text
+    assert "host, CPU: A not recorded, B not recorded" in text
+
+
+def test_a_host_is_not_compared_with_a_gpu(tmp_path: Path) -> None:
+    comparison = compare(
+        of_host(tmp_path, "a.jsonl", busy=40.0), noisy(tmp_path, "b.jsonl", power_w=300.0, seed=1)
+    )
+    assert not comparison.comparable
+    assert metric(comparison, "mem_used_bytes").first_mean is None
+    assert "cpu_percent" not in {found.metric for found in comparison.metrics}
 
 
 def test_too_few_readings_cannot_tell(tmp_path: Path) -> None:

@@ -124,6 +124,14 @@ def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: Runnin
     assert value(text, "DCGM_FI_DEV_FB_USED", **dcgm) == 50 / 2**20
 
 
+@pytest.mark.parametrize("path", ["/", "/nope", "/metrics/nope"])
+def test_another_path_is_answered_with_where_readings_are(serving: RunningExporter, path: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(serving.url.removesuffix("/metrics") + path, timeout=10)
+    with refused.value as answer:
+        assert (answer.code, answer.read()) == (HTTPStatus.NOT_FOUND, b"readings are at /metrics\n")
+
+
 def test_a_reading_that_is_not_there_has_no_line(serving: RunningExporter) -> None:
     text = scrape(serving)
     assert value(text, "gpuproof_gpu_power_watts", index="1") == 75.0

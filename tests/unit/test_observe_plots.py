@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import recordings as rec
+from gpuproof import plotting
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe import plots
 from gpuproof.observe.plots import plot_recording
@@ -182,6 +183,16 @@ def test_without_a_gpu_the_host_is_drawn_and_without_anything_it_is_said(tmp_pat
     assert "Host CPU (%)" in texts(plots._draw(eventful(tmp_path, gpus=0)))
     empty = rec.loaded(tmp_path, [rec.header([rec.identity()])], name="empty.jsonl")
     assert "holds no readings to draw" in texts(plots._draw(empty))
+
+
+def test_hosts_without_a_gpu_are_drawn_against_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(plotting, "save", lambda figure, _path: figures.append(figure))
+    a, b = (eventful(tmp_path, gpus=0, name=f"{name}.jsonl") for name in "ab")
+    plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
+    assert "CPU busy (%)" in texts(figures[0])
 
 
 def test_every_picture_is_written_whole(tmp_path: Path) -> None:

@@ -66,6 +66,17 @@ def test_mean_power_is_the_counters_where_it_moves(tmp_path: Path) -> None:
     assert power.series.maximum == 100.0
 
 
+@pytest.mark.parametrize(("joules", "title"), [(250.0, "power (mean: energy counter)"), (100.0, "power ")])
+def test_a_mean_outside_of_the_readings_says_where_it_comes_from(
+    joules: float, title: str, tmp_path: Path
+) -> None:
+    samples = [rec.sample(t, {0: {"power_w": 100.0, "energy_j": joules * t}}) for t in range(4)]
+    text = render_summary(summarise(rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples])))
+    (row,) = [line for line in text.splitlines() if line.startswith("  power ")]
+    assert row.startswith(f"  {title}")
+    assert ("counter" in row) == ("counter" in title)
+
+
 def test_a_counter_that_stands_still_does_not_say_what_power_was(tmp_path: Path) -> None:
     samples = [rec.sample(t, {0: {"power_w": 100.0, "energy_j": 5.0}}) for t in range(4)]
     assert only_device(tmp_path, [rec.header([rec.identity()]), *samples]).mean("power_w") == 100.0

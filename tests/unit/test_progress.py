@@ -34,6 +34,12 @@ def test_a_launch_is_as_far_as_its_steps_are() -> None:
     assert progress.fraction == 0.75
 
 
+def test_what_is_timed_by_itself_need_be_no_gpu() -> None:
+    shown = CaseProgress(case(), position=1, total=1)
+    shown.advance([begin("own_compute")])
+    assert shown.phase == "timing each device by itself"
+
+
 def test_the_item_is_the_workload_s() -> None:
     progress = CaseProgress(case(), position=1, total=1)
     progress.advance([setup(item="tokens"), begin("measure"), steps(0, 0.1)])

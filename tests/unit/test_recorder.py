@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
+from gpuproof.monitor.marks import MarkReader
+from gpuproof.monitor.session import MarksPipe
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.worker.rank import watchdog
@@ -34,6 +38,25 @@ def test_last_words_that_could_not_be_written_are_not_the_last(tmp_path: Path) -
     recorder.write_last_words(failure("exception"))
     recorder.close()
     assert [record.cause for record in read_journal(recorder.path).records] == ["exception"]
+
+
+@pytest.mark.promise("S4.13")
+@pytest.mark.parametrize(
+    ("rank", "expected"),
+    [(0, [{"epoch": 1, "batch": 2}, {"epoch": 1, "batch": 3}, {"epoch": 2, "batch": 2}]), (1, [])],
+)
+def test_a_monitor_learns_of_epoch_and_batch_from_the_first_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, expected: list[dict[str, int]]
+) -> None:
+    with closing(MarksPipe()) as marks:
+        for name, value in marks.environment.items():
+            monkeypatch.setenv(name, value)
+        recorder = Recorder(tmp_path / f"rank-{rank}.jsonl", rank=rank, heartbeat=Heartbeat())
+        writer = StepTimesWriter(recorder, "measure", keep_times=True, steps_of_epoch=3)
+        for num_steps in (2, 0, 1, 2):
+            writer([0.05] * num_steps)
+        recorder.close()
+        assert [mark for _, mark in MarkReader(marks.descriptor).take(monotonic())] == expected
 
 
 def test_only_steps_that_are_done_are_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

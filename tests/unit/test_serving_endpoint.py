@@ -113,6 +113,27 @@ def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: s
         assert words in str(row.failure)
 
 
+def test_connections_that_the_server_closes_without_a_word_cost_no_request() -> None:
+    with running(CompletionsServer(fault="closes_after_two")) as server:
+        rows = load(server, num_requests=5, rate_per_s=20.0, max_connections=1)
+    assert [row.failure for row in rows] == [None] * 5
+    assert server.num_connections == 3
+
+
+def test_a_request_on_a_stale_connection_is_sent_again_and_counted() -> None:
+    with running(CompletionsServer(fault="breaks_on_the_second")) as server:
+        rows = load(server, num_requests=3, rate_per_s=20.0, max_connections=1)
+    assert [(row.failure, row.is_resent) for row in rows] == [(None, False), (None, True), (None, False)]
+
+
+def test_a_request_is_sent_again_once_only() -> None:
+    with running(CompletionsServer(fault="gone_after_the_first")) as server:
+        rows = load(server, num_requests=3, rate_per_s=20.0, max_connections=1)
+    assert [row.is_resent for row in rows] == [False, True, False]
+    assert [row.failure is None for row in rows] == [True, False, False]
+    assert server.num_connections == 3  # the first, the second request's other one, the third's
+
+
 def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one() -> None:
     with running(CompletionsServer(fault="answers_twice")) as server:
         rows = load(server, num_requests=6, rate_per_s=None, concurrency=1, max_connections=1)

@@ -12,6 +12,8 @@ from concluding import notes_of
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.serving import ServingWindow
+from gpuproof.store.run import RunDirectory
 from planning import HERE, next_cases, suite_of
 from records_by_hand import write_run
 from served_by_hand import answered, records, spec_in
@@ -137,8 +139,27 @@ def test_what_to_set_is_said_where_no_request_kept_the_bound(
     asked = config(rate_per_s=100.0)
     case = next_cases(asked)[0]
     launch = replace(records([latency_s] * 40, spec=spec_in(case)), case=case)
-    run = write_run(tmp_path, [launch])
+    said = "no request had latency under 50.0 ms: set serving.latency_bound_s to what users of this model"
+    assert (
+        any(note.startswith(said) for note in notes_of(conclude(written(tmp_path, asked, launch)))) == is_said
+    )
+
+
+@pytest.mark.parametrize("num_resent", [0, 2])
+def test_requests_that_went_out_twice_are_counted(num_resent: int, tmp_path: Path) -> None:
+    asked = config(rate_per_s=100.0)
+    case = next_cases(asked)[0]
+    launch = replace(records([0.01] * 40, spec=spec_in(case)), case=case)
+    lines = tuple(
+        replace(line, num_resent=num_resent) if isinstance(line, ServingWindow) else line
+        for line in launch.records
+    )
+    notes = notes_of(conclude(written(tmp_path, asked, replace(launch, records=lines))))
+    assert any(note.startswith("2 requests were sent again") for note in notes) == (num_resent > 0)
+
+
+def written(folder: Path, asked: RunConfig, launch: CaseRecords) -> RunDirectory:
+    run = write_run(folder, [launch])
     described = {key: value for key, value in run.description().items() if key != "schema_version"}
     run.write_description({**described, "config": asked.model_dump(mode="json")})
-    said = "no request had latency under 50.0 ms: set serving.latency_bound_s to what users of this model"
-    assert any(note.startswith(said) for note in notes_of(conclude(run))) == is_said
+    return run

@@ -62,6 +62,26 @@ def test_levels_and_their_places_by_hand() -> None:
     assert found.stalled
 
 
+@pytest.mark.parametrize("turn", [[1.0, 1.0, 1.0, 1.6], [1.0, 3.0], [1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]])
+@pytest.mark.parametrize("deviation", [0.001, 0.03])
+def test_the_pace_of_long_steps_is_named(turn: list[float], deviation: float) -> None:
+    noise = 1 + deviation * np.random.default_rng(1).standard_normal(20 * len(turn) + 1)
+    found = judge_steadiness(np.resize(turn, noise.size) * noise)
+    assert found is not None
+    assert (found.stalled, found.period) == (True, len(turn))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("often", shapes.rare(0.25, 2)), ("spells", shapes.bursts(0.05, 5))]
+)
+@pytest.mark.parametrize("steps", [20, 60, 300])
+def test_stops_by_chance_keep_no_pace(name: str, shape: shapes.Shape, steps: int) -> None:
+    drawn = shape.draw(np.random.default_rng(6), 200, steps)
+    judged = [found for times in drawn if (found := judge_steadiness(times)) is not None]
+    assert sum(found.stalled for found in judged) >= 40, name
+    assert sum(found.period is not None for found in judged) <= 2
+
+
 def test_steps_that_are_long_and_short_in_turns_keep_one_level() -> None:
     for num_steps in range(20, 130):
         found = judge_steadiness([1.0 + 0.08 * (-1) ** i for i in range(num_steps)])

@@ -253,6 +253,16 @@ def test_steps_that_stop_may_lose_a_twenty_fifth_of_the_window(stop_s: float, ex
         )
 
 
+def test_steps_of_unequal_work_are_no_stops() -> None:
+    found = only(one_rank(times_s=[0.01, 0.01, 0.01, 0.01, 0.015] * 20))
+    assert (found.validity, found.code) == ("SUSPECT", "periodic-steps")
+    # 20 of 100 steps of 10 ms take 5 ms more: 0.1 of 1.1 s.
+    assert (
+        "20 of 100 steps took over 1.25 times the median, at the same places in every 5 steps" in found.reason
+    )
+    assert "9.1 % of the window" in found.reason
+
+
 def test_steps_that_scatter_may_hide_a_change_of_level() -> None:
     chance = random.Random(3)
     times = [0.01 * (1 + chance.gauss(0, 0.05)) for _ in range(60)]

@@ -35,7 +35,7 @@ PHASES = {
     "measure": "measuring",
     "check": "comparing with a reference",
     "evaluate": "evaluating",
-    "own_compute": "timing each GPU by itself",
+    "own_compute": "timing each device by itself",
     "breakdown": "timing forward, backward and optimizer apart",
     "ceilings": "measuring this device's ceilings",
     "casts": "timing conversions to fp8",

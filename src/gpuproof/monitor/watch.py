@@ -19,7 +19,7 @@ from gpuproof.monitor.marks import PIPE_VARIABLE
 from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
 from gpuproof.processes.foreground import run_in_foreground
-from gpuproof.processes.start import CommandNotStartedError
+from gpuproof.processes.start import CommandNotStartedError, missing_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
         EnvironmentUnfitError: the sampler's process cannot be started; the command was not either.
     """
     refuse_existing(out)
+    if (error := missing_program(command[0], env)) is not None:
+        return Watched(returncode=error.status, not_started=str(error), trouble=None)
     with _marks_pipe() as marks:
         session = start_sampler(out, options=options, marks=marks)
         ready = session.wait_ready()

@@ -183,7 +183,7 @@ def _value(metric: str, width: int) -> Callable[[DeviceState], Text]:
 def _memory(device: DeviceState) -> Text:
     share, amount = _memory_share(device)
     nearly_full = share is not None and share > 0.97
-    return Text(f"{amount:>12}", style=BAD if nearly_full else "")
+    return Text(f"{amount:>13}", style=BAD if nearly_full else "")
 
 
 def _memory_bar(device: DeviceState) -> Text:
@@ -223,7 +223,7 @@ _HOST_WIDTH: Final = 16
 _UTILISATION = _Column("util", 8, _value("util_gpu_percent", 6))
 _TEMPERATURE = _Column("temp", 8, _temperature)
 _POWER = _Column("power", 9, _value("power_w", 7))
-_MEMORY = _Column("memory", 14, _memory)
+_MEMORY = _Column("memory", 15, _memory)
 _CLOCK = _Column("SM clock", 11, _value("clock_sm_mhz", 9))
 _BAR = _Column("", 10, _memory_bar)
 _NAME = _Column("name", 24, lambda device: Text(on_one_line(device.identity.name)[:22]))

@@ -17,7 +17,7 @@ from gpuproof import plotting as style
 from gpuproof.observe.plots import draw_line
 from gpuproof.observe.text_compare import signed
 from gpuproof.readings.balance import Balance, load_balance
-from gpuproof.readings.compare import MetricComparison, RecordingComparison
+from gpuproof.readings.compare import HOST_METRICS, MetricComparison, RecordingComparison
 from gpuproof.readings.recording import Floats, RecordingData
 from gpuproof.readings.series import mean_over_devices
 from gpuproof.readings.summary import RecordingSummary, WindowSummary, summarise
@@ -33,6 +33,8 @@ _SCALES: Final[dict[str, tuple[str, str, float]]] = {
     "power_w": ("Power", "W", 1.0),
     "temp_gpu_c": ("Temperature", "°C", 1.0),
     "clock_sm_mhz": ("SM clock", "MHz", 1.0),
+    "cpu_percent": ("CPU busy", "%", 1.0),
+    "mem_available_bytes": ("Memory available", "GiB", _GIB),
 }
 """Metrics that the comparison draws: title, unit, and what a reading is divided by."""
 
@@ -127,8 +129,9 @@ def _edges(columns: Sequence[Floats], scale: float) -> Floats:
 
 
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
-    """Average a metric over the GPUs at each sample, NaN where none was read."""
-    columns = [c for track in recording.devices if (c := track.values(metric)) is not None]
+    """Average a metric over the GPUs at each sample, NaN where none was read; the host has it once."""
+    owners = [recording.host] if metric in HOST_METRICS else [track.metrics for track in recording.devices]
+    columns = [owner[metric] for owner in owners if metric in owner]
     return mean_over_devices(columns, length=len(recording.time_s))
 
 

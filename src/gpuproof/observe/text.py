@@ -131,7 +131,9 @@ def _row(metric: MetricSummary) -> tuple[str, ...]:
     if series is None:
         return (title(metric.metric), MISSING, MISSING, MISSING, MISSING, "0")
     values = (series.mean, series.minimum, series.maximum, series.p95)
-    return (title(metric.metric), *(quantity(metric.metric, v) for v in values), count(series.samples))
+    is_outside = not series.minimum * 0.999 <= series.mean <= series.maximum * 1.001  # of power alone
+    name = f"{title(metric.metric)}{' (mean: energy counter)' if is_outside else ''}"
+    return (name, *(quantity(metric.metric, v) for v in values), count(series.samples))
 
 
 def energy_text(used: Energy) -> str:

@@ -39,7 +39,8 @@ def render_comparison(comparison: RecordingComparison) -> str:
             f"Each interval has {judged[0].confidence:.2%}, so that those of {num} metrics all hold at 95 %."
         )
     lines += [f"  {title(m.metric)}: cannot tell: {m.reason}" for m in comparison.metrics if m.reason]
-    lines += ["", *_spent(comparison.spent), "", _COMPARISON_LIMITS]
+    lines += ["", *_spent(comparison.spent)] if comparison.has_gpus else []
+    lines += ["", _COMPARISON_LIMITS]
     return "\n".join(lines) + "\n"
 
 
@@ -56,8 +57,10 @@ def _conditions(comparison: RecordingComparison) -> Iterator[str]:
         yield "NOT COMPARABLE as they stand: these conditions differ, and may be all that is seen below."
     elif "unknown" in weights:
         yield "Comparable as far as was recorded; some conditions are unknown."
-    else:
+    elif comparison.has_gpus:
         yield "Comparable: same GPU, driver, power limit and clock limits."
+    else:
+        yield "Comparable: same CPU; there is no GPU on either side."
     words = {"differs": "differs", "unknown": "unknown", "note": "also differs"}
     for condition in comparison.conditions:
         both = f"A {condition.first}, B {condition.second}"

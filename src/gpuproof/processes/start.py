@@ -6,7 +6,9 @@ started. A status is what `subprocess` calls a return code: minus the signal tha
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +40,14 @@ class CommandNotStartedError(EnvironmentUnfitError):
         self.status = NOT_FOUND if is_missing else NOT_EXECUTABLE
         cause = "command not found" if is_missing else f"cannot be started: {error.strerror or error}"
         super().__init__(cause, place=command)
+
+
+def missing_program(command: str, environment: Mapping[str, str]) -> CommandNotStartedError | None:
+    """Say before a command is started that there is no such program, or that it may not be executed."""
+    if shutil.which(command, path=environment.get("PATH")) is not None:
+        return None
+    number = errno.EACCES if Path(command).exists() else errno.ENOENT
+    return CommandNotStartedError(command, OSError(number, os.strerror(number)))
 
 
 @contextmanager

@@ -51,6 +51,13 @@ COMPARED_METRICS: Final = (
     "fan_percent",
 )
 
+HOST_METRICS: Final = (
+    *("cpu_percent", "cpu_max_core_percent", "cpu_iowait_percent", "load_1min"),
+    *("mem_available_bytes", "swap_used_bytes"),
+)
+"""What is compared where neither recording has a GPU: beside a GPU's it would widen all intervals. None has
+the name of a GPU's."""
+
 READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
 """All that a comparison reads of devices."""
 
@@ -101,6 +108,11 @@ class RecordingComparison:
     """Energy, and time held back, of the whole window."""
 
     @property
+    def has_gpus(self) -> bool:
+        """Whether there is a GPU on either side; without any the host is compared."""
+        return self.first.num_gpus + self.second.num_gpus > 0
+
+    @property
     def comparable(self) -> bool:
         """Whether no condition is known to differ."""
         return not any(condition.weight == "differs" for condition in self.conditions)
@@ -120,6 +132,8 @@ class _Used:
         Returns the values, and the seconds that each stands for.
         """
         columns = [column for track in self.recording.devices for column in self._columns(track, metric)]
+        if metric in HOST_METRICS and metric in self.recording.host:
+            columns = [(np.where(self.inside, self.recording.host[metric], np.nan), None)]
         mean = mean_over_devices([values for values, _ in columns], length=len(self.inside))
         given = ~np.isnan(mean)
         if columns and columns[0][1] is not None:
@@ -163,10 +177,13 @@ def compare(
         busy = None
     elif all(_has_utilisation(recording) for recording in (first, second)):
         basis = f"busy time: GPU utilisation of {busy_percent:g} % or more"
-    else:
+    elif first.devices or second.devices:
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
+    else:
+        busy, basis = None, "all readings of the host, as neither recording has a GPU"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
-    sides = {metric: (_series(used[0], metric), _series(used[1], metric)) for metric in COMPARED_METRICS}
+    metrics = COMPARED_METRICS if first.devices or second.devices else HOST_METRICS
+    sides = {metric: (_series(used[0], metric), _series(used[1], metric)) for metric in metrics}
     read = {metric: pair for metric, pair in sides.items() if any(len(side.values) for side in pair)}
     return RecordingComparison(
         first=_side(used[0]),

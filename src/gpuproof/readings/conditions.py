@@ -69,7 +69,7 @@ def _recordings(first: RecordingData, second: RecordingData) -> Iterator[Conditi
     if hosts[0] != hosts[1]:
         yield _condition("host", "name", *hosts, weight="note")
     cpus = (first.recording.host_facts.get("cpu_model"), second.recording.host_facts.get("cpu_model"))
-    if cpus[0] != cpus[1]:
+    if cpus[0] != cpus[1] or not (any(counts) or cpus[0]):
         yield _condition("host", "CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
     steps = (first.recording.fast_interval_s, second.recording.fast_interval_s)
     if steps[0] != steps[1]:

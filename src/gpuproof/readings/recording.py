@@ -142,7 +142,7 @@ class RecordingData:
 
 
 def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load a recording that gpuproof wrote; these metrics of devices and none of the host, where named.
+    """Load a recording that gpuproof wrote; where metrics are named, of its devices, if any, these alone.
 
     Raises:
         RecordError: the file cannot be read, holds no `recording` line, or is of a newer schema.
@@ -277,6 +277,8 @@ class _Builder:
             _wall_time(head.unix_s)
         except ValueError as error:
             raise RecordError(str(error), place=place) from error
+        if not head.devices:
+            self.samples = SampleColumns(host=HOST)
         return head
 
     def _add_sample(self, data: dict[str, Any], number: int) -> None:

@@ -65,5 +65,7 @@ class ServingWindow:
     """What requests failed of, and how many of each."""
     num_with_surplus: int = 0
     """Requests for which an endpoint counts, or sent, more tokens than were asked for."""
+    num_resent: int = 0
+    """Requests sent a second time, as the endpoint had closed the connection that was kept for them."""
     refused_fields: tuple[str, ...] = ()
     """What an endpoint took no request with, so that it was left out."""

@@ -42,6 +42,9 @@ OUTLYING = 1.25
 """Steps over this many medians are outlying: what they take beyond a median is lost time."""
 LOST_SHARE = 0.04
 """Share of the window's time; a stop of 5 % of the window is found with what noise there is."""
+MIN_TURNS, MOST_STEPS_OF_A_TURN, EXPLAINED = 8, 32, 0.25
+"""A pace that outlying steps keep is looked for in at least eight turns, and leaves at most a quarter of what
+they take: `benchmarks/unsteady_windows.py` shows how seldom stops by chance seem to keep one."""
 STUDENTIZED_RANGE = 6.0
 """Range over deviation of some 30 independent normal values, exceeded in 1 % of cases."""
 MEDIAN_ERROR = 1.2533
@@ -64,6 +67,8 @@ class Steadiness:
     lost_share: float
     """What outlying steps took beyond the median step, over the time of all steps."""
     num_outlying: int
+    period: int | None = None
+    """After so many steps the outlying ones come again at the same places, where nearly all of them do."""
 
     @property
     def stalled(self) -> bool:
@@ -88,6 +93,7 @@ def judge_steadiness(times_s: Numbers) -> Steadiness | None:
     spread = float(levels[highest] - levels[lowest])
     by_noise = _spread_by_noise(times / middle, length)
     outlying = times[times > OUTLYING * middle]
+    lost_share = float((outlying - middle).sum() / times.sum())
     if spread <= SAME_LEVEL:
         verdict: SteadinessVerdict = "steady"
     else:
@@ -98,9 +104,21 @@ def judge_steadiness(times_s: Numbers) -> Steadiness | None:
         by_noise=by_noise,
         lowest_at=float((begins[lowest] + length / 2) / times.size),
         highest_at=float((begins[highest] + length / 2) / times.size),
-        lost_share=float((outlying - middle).sum() / times.sum()),
+        lost_share=lost_share,
         num_outlying=outlying.size,
+        period=_period(times, lost_share) if lost_share > LOST_SHARE else None,
     )
+
+
+def _period(times: FloatArray, lost_share: float) -> int | None:
+    """Return the fewest steps of a turn whose places have levels from which few steps are far away."""
+    for period in range(2, min(times.size // MIN_TURNS, MOST_STEPS_OF_A_TURN) + 1):
+        places = (np.sort(times[place::period]) for place in range(period))
+        levels = np.array([steps[steps.size // 2] for steps in places])  # of one step: no mean of two kinds
+        away = np.abs(times / levels[np.arange(times.size) % period] - 1)
+        if away[away > OUTLYING - 1].sum() < EXPLAINED * lost_share * times.size:
+            return period
+    return None
 
 
 def _length_of_parts(num_steps: int) -> int:

@@ -37,6 +37,7 @@ TOUCHES: Mapping[str, tuple[Touch, str]] = {
     "unsteady": ("unless in turns", "levels that come and go are in the scatter of pairs"),
     "steadiness-unknown": ("unless in turns", "as above, were there any"),
     "stalled": ("unless in turns", "stops that come and go are in the scatter of pairs"),
+    "periodic-steps": ("unless in turns", "the same work is due on both of a pair, as often"),
     "gap-between-steps": ("unless in turns", "as above"),
     "growth-or-drift": ("unless in turns", "a growing cache is common to a pair, and so is a slow drift"),
     "ranks-wait": ("unless in turns", "what holds up a rank holds up either of a pair by chance alike"),

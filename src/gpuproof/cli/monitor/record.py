@@ -292,5 +292,4 @@ def _derive(
         say(derived.comparison, err=True)
     for failure in derived.failures:
         say(f"gpuproof: {failure}", err=True)
-    names = ", ".join(written.name for written in (path, *derived.written))
-    say(f"gpuproof: {path.parent}: {names}", err=True)
+    say(f"gpuproof: wrote {', '.join(map(str, (path, *derived.written)))}", err=True)

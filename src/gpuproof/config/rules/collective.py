@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, of_another_kind, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 OF_A_MODEL = ("model", "data", "training", "benchmark", "profiling", "inference", "serving", "search")
+
+LETTERS = (
+    "Remove it, or set kind to collective: -b, -e and other letters are nccl-tests', and a batch size is "
+    "--data.batch_size"
+)
 
 
 def sizes_go_up(config: RunConfig) -> Refusals:
@@ -26,7 +31,8 @@ def sizes_go_up(config: RunConfig) -> Refusals:
 def collective_has_no_model(config: RunConfig) -> Refusals:
     """Refuse keys that nothing of a collective heeds, and the section `collective` for other kinds."""
     if config.kind != "collective":
-        yield from of_another_kind(config, "collective", "collective operations")
+        cause = f"it is for collective operations, and kind is {config.kind}"
+        yield from without_effect("collective", config.collective, cause, LETTERS, beside="kind")
         return
     cause = "collective operations run no model, so it would have no effect"
     for section in OF_A_MODEL:

@@ -22,6 +22,7 @@ from gpuproof.observe.prometheus.access import Access
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
+METRICS_PATH: Final = "/metrics"
 MOST_CONNECTIONS: Final = 32
 """Prometheus keeps one, and a few more where several scrape."""
 CONNECTION_S: Final = 10.0
@@ -86,7 +87,7 @@ def listen(application: WSGIApplication, *, address: str, port: int, access: Acc
         OSError: the address cannot be listened on.
     """
     server = ScrapeServer((address, port))
-    server.set_app(known_by_name(application, {address, *access.hosts}))
+    server.set_app(restricted(application, {address, *access.hosts}))
     if access.certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(access.certificate, access.key)
@@ -95,16 +96,20 @@ def listen(application: WSGIApplication, *, address: str, port: int, access: Acc
     return server
 
 
-def known_by_name(application: WSGIApplication, names: Collection[str]) -> WSGIApplication:
-    """Return the application for who asks an address, this machine's name or one of `names`."""
+def restricted(application: WSGIApplication, names: Collection[str]) -> WSGIApplication:
+    """Return the application at `METRICS_PATH`, for who asks an address, this machine's name or `names`."""
     known = {name.lower().rstrip(".") for name in (*names, "localhost", socket.gethostname())}
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         name = host_name(str(environ.get("HTTP_HOST", "")))
-        if not name or name in known or _is_address(name):
+        status, text = "404 Not Found", f"readings are at {METRICS_PATH}\n"
+        if name and name not in known and not _is_address(name):
+            status = "403 Forbidden"
+            text = "not known by that name; start gpuproof monitor serve with --allowed-host NAME\n"
+        elif environ["PATH_INFO"] == METRICS_PATH:
             return application(environ, start_response)
-        start_response("403 Forbidden", [("Content-Type", "text/plain")])
-        return [b"not known by that name; start gpuproof monitor serve with --allowed-host NAME\n"]
+        start_response(status, [("Content-Type", "text/plain")])
+        return [text.encode()]
 
     return answer
 

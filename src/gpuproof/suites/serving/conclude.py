@@ -245,6 +245,11 @@ def _notes(run: ServingRun) -> list[str]:
         )
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
+    if num_resent := sum(served.window.num_resent for served in run.launches):
+        notes.append(
+            f"{units.count(num_resent)} requests were sent again on a new connection, which their latency "
+            "includes: the endpoint had closed the kept one without a word; raise its keep-alive time-out"
+        )
     setup = run.launches[0].setup if run.launches else None
     if setup is not None:
         notes += setup.notes

@@ -31,6 +31,7 @@ LIKELY: Mapping[str, str] = {
     "ranks-differ": "ranks that take different times",
     "unsteady": "steps that change their level",
     "stalled": "stops inside steps",
+    "periodic-steps": "steps that are longer at a regular pace",
     "slow-start": "first requests that are slower",
     "super-linear": "a speed-up of more than the devices can give",
     "growth-or-drift": "steps that become longer",

@@ -153,7 +153,15 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
             yield _cannot_tell("step times were not kept", "Set benchmark.log_step_times to true")
         return
     yield from _levels(found, num_steps=len(times_s), is_noisy=is_noisy)
-    if found.stalled:
+    if found.stalled and found.period:
+        yield suspect(
+            "periodic-steps",
+            f"{count(found.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
+            f"median, at the same places in every {found.period} steps, and {share(found.lost_share)} of the "
+            "window beyond it: steps of unequal work",
+            f"Measure whole turns of {found.period} steps, or find what comes in them: pruning, saving, logs",
+        )
+    elif found.stalled:
         yield suspect(
             "stalled",
             f"{count(found.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "

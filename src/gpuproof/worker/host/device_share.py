@@ -120,7 +120,7 @@ class DeviceTaker:
         """
         devices = open_devices(environment, open_deadline_s=min(self.share.wait_s, SLOWEST_DRIVER_S))
         try:
-            if not devices.identities:
+            if not devices.identities and self.placement.devices is None:
                 return None
             return self._wait(devices, beat)
         finally:

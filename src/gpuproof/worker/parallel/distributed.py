@@ -28,9 +28,9 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
         EnvironmentUnfitError: the type that was asked for is not there, or there are too few devices.
     """
     accelerator = choose_accelerator(placement.device)
-    if accelerator is PROCESSOR:
+    if accelerator is PROCESSOR and placement.devices is None:
         return torch.device("cpu")
-    num_visible = accelerator.count()
+    num_visible = 0 if accelerator is PROCESSOR else accelerator.count()
     indices = placement.devices if placement.devices is not None else tuple(range(num_visible))
     missing = [index for index in indices if index >= num_visible]
     if missing:
@@ -38,7 +38,8 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
         shown = f" ({variable}={os.environ.get(variable, 'not set')})" if variable else ""
         raise EnvironmentUnfitError(
             f"device {missing[0]} was asked for, torch sees {num_visible}{shown}",
-            next_step="Name devices from 0 to the number that torch sees, less one",
+            place="distributed.devices",
+            next_step="Count from 0, as torch does; without distributed.devices what is there is used",
         )
     # srun --gpus-per-task=1 shows each rank one device only, whatever its local rank.
     local_rank = 0 if num_visible == 1 and placement.devices is None else identity.local_rank

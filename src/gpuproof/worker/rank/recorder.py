@@ -85,7 +85,8 @@ class Recorder:
 class StepTimesWriter:
     """Takes step times in chunks and writes them about once a second, with what the steps waited for data.
 
-    `take_wait_s` returns the seconds waited since it was last called; None where there is no waiting.
+    `take_wait_s` returns the seconds waited since it was last called; None where there is no waiting. With
+    `steps_of_epoch` a `gpuproof monitor exec` around the run learns of epoch and batch, both from 1.
     """
 
     def __init__(
@@ -95,9 +96,11 @@ class StepTimesWriter:
         *,
         keep_times: bool,
         take_wait_s: Callable[[], float | None] = lambda: None,
+        steps_of_epoch: int | None = None,
     ) -> None:
         self.data_wait_s: float | None = None
         self._take_wait_s = take_wait_s
+        self._steps_of_epoch = steps_of_epoch if recorder.rank == 0 else None
         self._recorder = recorder
         self._phase = phase
         self._keep_times = keep_times
@@ -112,7 +115,11 @@ class StepTimesWriter:
         if self._keep_times:
             self._pending += [round(t, NANOSECOND_DIGITS) for t in times]
         if times:  # steps that are launched are no progress: the device may hang in the first of them
-            self._recorder.heartbeat.beat(steps_done=self._num_written + self._num_pending)
+            steps_done = self._num_written + self._num_pending
+            self._recorder.heartbeat.beat(steps_done=steps_done)
+            if self._steps_of_epoch is not None:
+                epoch, batch = divmod(steps_done - 1, self._steps_of_epoch)
+                publish(epoch=epoch + 1, batch=batch + 1)
         if monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 

@@ -36,7 +36,13 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
-from gpuproof.worker.rank.window import WindowPlan, plan_window, window_record, write_connections
+from gpuproof.worker.rank.window import (
+    WindowPlan,
+    plan_window,
+    steps_of_epoch,
+    window_record,
+    write_connections,
+)
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
@@ -195,17 +201,21 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
+    num_samples, num_shards = prepared.pool.used.num_samples, prepared.arrangement.data_parallel_size
     planned = plan_window(
         prepared.work,
-        num_samples=prepared.pool.used.num_samples,
-        num_shards=prepared.arrangement.data_parallel_size,
+        num_samples=num_samples,
+        num_shards=num_shards,
         agree=prepared.ranks.agree,
         step_s=warm.step_s,
     )
+    epoch = steps_of_epoch(prepared.work, num_samples=num_samples, num_shards=num_shards)
     expected_s = planned.seconds or planned.limit_s
     with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
-        writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
+        writer = StepTimesWriter(
+            recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s, steps_of_epoch=epoch
+        )
         neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window

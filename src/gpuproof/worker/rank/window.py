@@ -33,16 +33,21 @@ class WindowPlan:
 
 
 def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int | None:
-    """Return the steps that a window is asked for; None where it is asked for a time.
+    """Return the steps that a window is asked for; None where it is asked for a time."""
+    window = work.window
+    if window.enabled:
+        return window.measure_steps if window.measure_by == "steps" else None
+    return window.epochs * steps_of_epoch(work, num_samples=num_samples, num_shards=num_shards)
+
+
+def steps_of_epoch(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int:
+    """Return the steps in which each sample is taken once.
 
     `num_samples` is the size of the data set, None where it has none; `num_shards` are the devices that work
     on different samples.
     """
-    window = work.window
-    if window.enabled:
-        return window.measure_steps if window.measure_by == "steps" else None
     global_batch = work.data.batch_size * work.micro_batches * num_shards
-    return window.epochs * math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
+    return math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
 
 
 def plan_window(

@@ -55,6 +55,8 @@ class RequestTimes:
     than were asked for is not believed."""
     has_surplus: bool = False
     """Whether the server counts more tokens, or sent more of them, than were asked for."""
+    is_resent: bool = False
+    """Whether the server had closed the kept connection without a word, so that it was sent on a new one."""
     failure: str | None = None
     is_finished: bool = False
     """Whether the server said that this is the end: a torn stream is no answer."""
@@ -172,8 +174,17 @@ class EndpointLoad:
 
     async def _exchange(self, number: int, times: RequestTimes, begin_s: float) -> None:
         connection = self._idle.pop() if self._idle else await Connection.open(self._address)
+        body = self.body(number)
         try:
-            answer = await connection.post(self._address, "/completions", self._headers, self.body(number))
+            try:
+                answer = await connection.post(self._address, "/completions", self._headers, body)
+            except (OSError, ProtocolError):
+                if not connection.is_stale:
+                    raise
+                connection.close()
+                times.is_resent = True
+                connection = await Connection.open(self._address)
+                answer = await connection.post(self._address, "/completions", self._headers, body)
             if answer.status != 200:
                 words = [line[:MOST_SAID] async for line in answer.lines()]
                 raise ProtocolError(f"HTTP {answer.status}: {' '.join(words)[:MOST_SAID]}")

@@ -75,7 +75,13 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._num_taken = 0
+        self._num_before = 0
         self.is_reusable = True
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it had served requests before, and nothing came of the last one."""
+        return 0 < self._num_before == self._reader.num_fed
 
     @classmethod
     async def open(cls, address: Address) -> Connection:
@@ -95,6 +101,7 @@ class Connection:
         """
         self.is_reusable = False  # until the whole answer is read
         self._refuse_surplus()
+        self._num_before = self._num_taken
         lines = [f"POST {address.path}{path} HTTP/1.1", f"Host: {address.authority}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]

@@ -165,6 +165,7 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
                 window,
                 refused_fields=tuple(load.refused_fields),
                 num_with_surplus=sum(row.has_surplus for row in rows),
+                num_resent=sum(row.is_resent for row in rows),
             )
         )
     if all(row.done_s is None for row in rows):

@@ -97,7 +97,7 @@ def set_process_up(
     tf.config.experimental.enable_tensor_float_32_execution(work.compute.precision == "tf32")
     tf.keras.utils.set_random_seed(work.compute.seed)
     gpus = [] if placement.device == "cpu" else tf.config.list_physical_devices("GPU")
-    if placement.device == "cpu" or (placement.device == "auto" and not gpus):
+    if placement.device == "cpu" or (placement.device == "auto" and not (gpus or placement.devices)):
         return _processors(tf, work.training.framework.num_replicas, processor)
     return _gpus(tf, gpus, work, placement)
 

@@ -37,7 +37,7 @@ from gpuproof.worker.host.environment import describe_system
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
-from gpuproof.worker.rank.window import plan_window, window_record
+from gpuproof.worker.rank.window import plan_window, steps_of_epoch, window_record
 from gpuproof.worker.tensorflow.mirrored import (
     MirroredTraining,
     Mirrors,
@@ -219,7 +219,9 @@ def _measure(
     planned = plan_window(work, num_samples=None, num_shards=replicas, agree=lambda wish: wish, step_s=step_s)
     expected_s = planned.seconds or planned.limit_s
     with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
-        writer = StepTimesWriter(recorder, "measure", keep_times=work.window.log_step_times)
+        epoch = steps_of_epoch(work, num_samples=None, num_shards=replicas)
+        keep_times = work.window.log_step_times
+        writer = StepTimesWriter(recorder, "measure", keep_times=keep_times, steps_of_epoch=epoch)
         neighbours, load_before = _neighbours(), read_load()
         timing = run_window(prepared.training, prepared.clock, planned.plan, feed_plan(planned.plan, writer))
         load = load_between(load_before, read_load())
