@@ -110,9 +110,10 @@ def server_of_commands() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """Heed Ctrl-C, as commands that tests start do then: what a shell starts in its background ignores it."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Heed Ctrl-C and Ctrl-\\, as commands that tests start do then: a shell's background ignores both."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

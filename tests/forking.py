@@ -271,7 +271,6 @@ def _renew(
     _close_all_but(kept)
     os.environ.clear()
     os.environ.update(environment)
-    _set_threads(environment.get("OMP_NUM_THREADS", ""))
     fresh.before.extend([sys.stdin, sys.stdout, sys.stderr])
     _renew_streams(is_unbuffered=is_unbuffered)
     _name(words, fresh.arguments)
@@ -298,12 +297,6 @@ def _renew(
     hanging.heed()
     sys.excepthook = sys.__excepthook__
     threading.excepthook = threading.__excepthook__
-
-
-def _set_threads(threads: str) -> None:
-    """Take as many threads as torch would that was imported with this variable."""
-    if threads.isdecimal():
-        sys.modules["torch"].set_num_threads(int(threads))
 
 
 def _renew_signals() -> None:

@@ -46,6 +46,8 @@ READ_AT_START = (
     "COVERAGE",
 )
 HANDLED = ("PYTHONPATH", "PYTHONSAFEPATH", "PYTHONUNBUFFERED")
+SEEN_BY_THE_KERNEL = "OMP_NUM_THREADS"
+"""Looked up in what a process was started with, which a forked one was not."""
 USERS = ("user", "group", "extra_groups", "uid", "gid", "gids")
 PAD = "x" * 4000
 """Room for the arguments of a process that is forked: it is seen with its own."""
@@ -98,7 +100,8 @@ class Forked(subprocess.Popen[Any]):
     def _execute_child(self, *args: Any, **options: Any) -> None:
         all_given = _PARAMETERS.bind(self, *args, **options).arguments
         environment = os.environ if all_given["env"] is None else all_given["env"]
-        if not is_forkable(all_given["args"], environment, all_given, server=_started_with):
+        is_told_apart = SEEN_BY_THE_KERNEL in environment
+        if is_told_apart or not is_forkable(all_given["args"], environment, all_given, server=_started_with):
             super()._execute_child(*args, **options)  # type: ignore[misc]
             return
         ends = {

@@ -98,5 +98,5 @@ def test_a_gate_fails_where_a_job_sees_none_of_its_gpus_and_not_where_a_driver_i
 
 def test_the_init_container_tells_the_gate_what_the_pod_was_granted() -> None:
     script = gate_script("kubernetes-init", command=sys.executable, options=(), fail_closed=False)
-    text = wrapper_files("kubernetes-init", script, image="i", gpus=4)["init-container.yaml"]
+    text = wrapper_files("kubernetes-init", script, image="i", gpus=4)["gpuproof-kubernetes-init.yaml"]
     assert 'GPUPROOF_GRANTED_GPUS, value: "4 nvidia.com/gpu of the pod\'s limits"' in text

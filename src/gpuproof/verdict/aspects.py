@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 from gpuproof.records.outcome import Judged, Status, parent_of
@@ -179,12 +180,13 @@ def cells_of(
     outcomes = _Outcomes(judged, measures)
     cells: list[AspectCell] = []
     covered: set[tuple[str, str]] = set()
+    there = {WHOLE, *chain.from_iterable(subjects.values())}
     for row in rows:
         for subject in _subjects(row, subjects):
             if row.measure is None:
                 cells.append(_by_checks(row, subject, outcomes))
                 continue
-            of_cell = list(_figures(row, subject, outcomes))
+            of_cell = [x for x in _figures(row, subject, outcomes) if x.outcome.subject in there]
             covered |= {(item.name, item.outcome.subject) for item in of_cell}
             cells.append(_by_figures(row, subject, of_cell, outcomes, row.detects or detects))
     return AspectTable(cells=tuple(cells), covered=frozenset(covered))
