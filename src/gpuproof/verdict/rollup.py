@@ -26,6 +26,8 @@ MOST_LISTED = 8
 """Subjects that are named where something is said of many."""
 NOTHING_REQUIRED = "no aspect is required: whatever was measured, nothing was to be shown (validate.aspects)"
 NOT_JUDGED = "no required check judged it"
+OPEN = "open: "
+"""How the reason of open cells begins, which the first line names by itself."""
 
 
 NOTHING = AspectTable(cells=(), covered=frozenset())
@@ -275,7 +277,7 @@ def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:
             names.setdefault(cell.name, []).append(cell.subject)
     for (reason, next_step), names in alike.items():
         of_all = ", ".join(name if of == [WHOLE] else f"{name} ({listed(of)})" for name, of in names.items())
-        yield f"open: {of_all}: {reason}. {next_step}"
+        yield f"{OPEN}{of_all}: {reason}. {next_step}"
 
 
 def _of_subjects(subjects: Sequence[str], reason: str) -> str:

@@ -16,7 +16,8 @@ from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.verdict.aspects import AspectCell, Standing, agreements
 from gpuproof.verdict.page import A_LAUNCH, outcome_sections
-from gpuproof.verdict.rollup import Branch, Readiness, listed
+from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
+from gpuproof.verdict.simulated import MEANING
 
 MOST_REASONS = 1
 """In the first lines, beside what is open; all are below."""
@@ -58,7 +59,10 @@ def _has_something(section: Section) -> bool:
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:
-    reasons = () if readiness.word in ("READY", "READY-WITH-EXCLUSIONS") else readiness.reasons
+    said = (result.headline, MEANING)
+    reasons = [x for x in readiness.reasons if not x.startswith(OPEN) and x not in said]
+    if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
+        reasons = []
     more = (f"and {len(reasons) - MOST_REASONS} more below",) if len(reasons) > MOST_REASONS else ()
     return Verdict(
         headline="",

@@ -119,6 +119,8 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
         scope = f"for {ready_for} ({titles}): " if ready_for else ""
         without = f"without {', '.join(readiness.excluded)}: " if readiness.excluded else ""
         return scope + without + _shown_by(cells)
+    if readiness.uncapped == "READY":
+        return f"nothing is open: {_shown_by(readiness.cells)}"
     lines = [_standing_line("failed", readiness.cells)]
     lines += [_standing_line("undecided", readiness.cells)] * (readiness.word == "INCONCLUSIVE")
     return "; ".join(filter(None, lines)) or next(iter(readiness.reasons), "")
@@ -147,7 +149,8 @@ def _shown_by(cells: Sequence[AspectCell]) -> str:
         if cell.resolution is not None:
             losses[cell.title] = max(cell.resolution, losses.get(cell.title, 0.0))
     parts = [f"{title} {units.share(loss)} slow" for title, loss in losses.items()]
-    agreed = [f"by contract: {name}, measured {figures}" for name, figures in agreements(cells).items()]
+    agreed = [f"{name}, measured {figures}" for name, figures in agreements(cells).items()]
+    agreed[:1] = [f"by contract: {first}" for first in agreed[:1]]
     seen = (
         f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
     )
