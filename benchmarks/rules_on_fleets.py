@@ -10,7 +10,7 @@ the baseline passed, and shows a loss of 10 %. Printed are shares of fleets with
 kind of rule; nothing is asserted.
 Promise: required rules accuse in at most 1 % of healthy fleets; a GPU 10 % under its own past is failed in
 95 % and never passes all tests; of healthy fleets 95 % are ready; 4,096 GPUs are judged in 10 s and 1 GB.
-Usage: python benchmarks/rules_on_fleets.py [FLEETS [cost|healthy|slow|repeats]]; 1,000 take about an hour.
+Usage: python benchmarks/rules_on_fleets.py [FLEETS [cost|repeats|rules|healthy|slow]]; 1,000 take an hour.
 """
 
 from __future__ import annotations
@@ -371,6 +371,36 @@ def repeats() -> Iterator[str]:
         yield f"{fleet}: resolves {shown[0]:.1%} of a GPU, {shown[1]:.1%} of all"
 
 
+def by_rule(num_fleets: int) -> Iterator[str]:
+    """Yield for each shipped rule its alarms, its power and how often it judges finely enough for READY."""
+    healthy_fleet = HealthyFleet()
+    slow_fleet = replace(healthy_fleet, slow=0.1)
+    alarms, ready, power = (Counter[str]() for _ in range(3))
+    for fleet, seed in ((healthy_fleet, 6), (slow_fleet, 7)):
+        rng = np.random.default_rng(seed)
+        for _ in range(num_fleets):
+            outcomes: dict[str, list[Judged]] = {}
+            for item in judge_fleet(fleet, shipped_rules(), rng):
+                rule = f"{item.name.partition(',')[0]}, by {item.basis}"
+                outcomes.setdefault(rule, []).append(item)
+            for name, items in outcomes.items():
+                is_failed = any(item.outcome.status == "FAIL" for item in items)
+                (power if fleet.slow else alarms)[name] += is_failed
+                ready[name] += not fleet.slow and all(map(_closes, items))
+    yield f"{healthy_fleet}; power: the first GPU 10 % slow in all tests; {num_fleets} fleets each"
+    for name in {**alarms, **power}:
+        bound = upper_bound(alarms[name], num_fleets)
+        shares = f"alarms {alarms[name] / num_fleets:.2%} (bound {bound:.2%})"
+        yield f"{name}: {shares}, power {power[name] / num_fleets:.1%}, closes {ready[name] / num_fleets:.1%}"
+
+
+def _closes(item: Judged) -> bool:
+    """Say whether an outcome closes its cell at the demanded resolution; peers close none."""
+    loss = item.outcome.minimum_detectable
+    is_absolute = item.basis != "peers"
+    return is_absolute and item.outcome.status == "PASS" and loss is not None and loss <= DETECTS
+
+
 def report_cost() -> str:
     """Judge 4,096 GPUs once and say what it took."""
     fleet = HealthyFleet(gpus=4096)
@@ -393,10 +423,12 @@ def report_cost() -> str:
 def main() -> None:
     """Print every figure."""
     num_fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
-    wanted = sys.argv[2:] or ["cost", "repeats", "healthy", "slow"]
+    wanted = sys.argv[2:] or ["cost", "repeats", "rules", "healthy", "slow"]
     if "cost" in wanted:
         print(report_cost(), flush=True)
     for line in repeats() if "repeats" in wanted else ():
+        print(line, flush=True)
+    for line in by_rule(num_fleets) if "rules" in wanted else ():
         print(line, flush=True)
     fleets = chain(healthy() if "healthy" in wanted else (), slow() if "slow" in wanted else ())
     for fleet in fleets:

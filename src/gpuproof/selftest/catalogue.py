@@ -210,6 +210,8 @@ FAULTS: tuple[Fault, ...] = (
         num_slow=1,
         percent=10,
     ),
+    _past("two of 64 slower by 10 %", ("products", "GPU-node8-6"), num_hosts=8, num_slow=2, percent=10),
+    _past("one of 64 slower by 5 %", ("products", "GPU-node8-7"), num_hosts=8, num_slow=1, percent=5),
     _past("two of 64 slower by 5 %", ("products", "GPU-node8-6"), num_hosts=8, num_slow=2, percent=5),
     _past("slow host", ("products as before FAIL", "GPU-node8-0"), num_hosts=8, num_slow=8, percent=10),
     _fleet("slow rank", (_NODE3, "slower than the median of the other ranks"), slower={_NODE3: SLOWER}),
