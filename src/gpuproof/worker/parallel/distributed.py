@@ -39,7 +39,8 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
         raise EnvironmentUnfitError(
             f"device {missing[0]} was asked for, torch sees {num_visible}{shown}",
             place="distributed.devices",
-            next_step="Count from 0, as torch does; without distributed.devices what is there is used",
+            next_step="Count from 0, as torch does; without distributed.devices what is there is used, and "
+            "distributed.device=cpu measures the processor",
         )
     # srun --gpus-per-task=1 shows each rank one device only, whatever its local rank.
     local_rank = 0 if num_visible == 1 and placement.devices is None else identity.local_rank

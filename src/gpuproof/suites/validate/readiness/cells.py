@@ -149,9 +149,8 @@ def _shown_by(cells: Sequence[AspectCell]) -> str:
         if cell.resolution is not None:
             losses[cell.title] = max(cell.resolution, losses.get(cell.title, 0.0))
     parts = [f"{title} {units.share(loss)} slow" for title, loss in losses.items()]
-    agreed = [f"{name}, measured {figures}" for name, figures in agreements(cells).items()]
-    agreed[:1] = [f"by contract: {first}" for first in agreed[:1]]
+    agreed = "; ".join(f"{name}, measured {figures}" for name, figures in agreements(cells).items())
     seen = (
         f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
     )
-    return "; ".join(filter(None, (seen, *agreed))) or "nothing of speed"
+    return "; ".join(filter(None, (seen, agreed and f"by contract: {agreed}"))) or "nothing of speed"
