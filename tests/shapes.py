@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import exp, expm1, log1p, sqrt
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from gpuproof.statistics.estimate import FloatArray
 
@@ -41,7 +41,7 @@ def autoregressive(phi: float) -> Draw:
     def draw(rng: Generator, windows: int, steps: int) -> FloatArray:
         noise = rng.standard_normal((windows, steps))
         noise[:, 1:] *= sqrt(1 - phi**2)
-        return np.asarray(lfilter([1.0], [1.0, -phi], noise, axis=1))
+        return np.asarray(scipy.signal.lfilter([1.0], [1.0, -phi], noise, axis=1))
 
     return draw
 
@@ -110,7 +110,7 @@ def bursts(share: float, times: float, *, length: int = 5) -> Shape:
 
     def draw(rng: Generator, windows: int, steps: int) -> FloatArray:
         begun = rng.random((windows, steps + length)) < -log1p(-share) / length
-        slow = lfilter(np.ones(length), [1.0], begun, axis=1)[:, length:] > 0.5
+        slow = scipy.signal.lfilter(np.ones(length), [1.0], begun, axis=1)[:, length:] > 0.5
         return (1 + 0.01 * white(rng, windows, steps)) * np.where(slow, times, 1.0)
 
     return Shape(draw=draw, mean=1 + share * (times - 1))

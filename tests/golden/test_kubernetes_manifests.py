@@ -8,7 +8,6 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from kubeflow_trainer_api.models import JobsetV1alpha2JobSet, TrainerV1alpha1TrainJob
 from ruamel.yaml import YAML
 
 from gpuproof.config.kubernetes import KubernetesOptions, Toleration
@@ -82,11 +81,13 @@ def test_what_others_make_pods_from_is_valid_too(kind: str, spec: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "model"), [("jobset", JobsetV1alpha2JobSet), ("trainjob", TrainerV1alpha1TrainJob)]
+    ("name", "model"), [("jobset", "JobsetV1alpha2JobSet"), ("trainjob", "TrainerV1alpha1TrainJob")]
 )
-def test_kubeflows_models_know_every_field(name: str, model: Any) -> None:
+def test_kubeflows_models_know_every_field(name: str, model: str) -> None:
+    from kubeflow_trainer_api import models  # a second and a half, which collecting is spared
+
     body = manifests(name)[-1]
-    assert model.from_dict(body).to_dict() == body
+    assert getattr(models, model).from_dict(body).to_dict() == body
 
 
 def test_a_key_that_no_schema_knows_is_seen() -> None:

@@ -1,7 +1,6 @@
 """`gpuproof validate` over hosts in network namespaces: slow, lossy, cut off, stopped, killed.
 
-The hosts stand for all tests: starting them, and each launch of three ranks, is what takes the time. The
-first validation is of healthy hosts; the floor of the others is half of what it measured.
+The hosts stand for all tests: starting them, and each launch of three ranks, is what takes the time.
 """
 
 from __future__ import annotations
@@ -46,9 +45,10 @@ FLOOR = """\
 rules:
   - name: hosts talk fast
     each: whole
-    measure: {{name: bus bandwidth, labels: {{stage: collective}}}}
-    expect: {{at_least: {floor}, unit: B/s}}
+    measure: {name: bus bandwidth, labels: {stage: collective}}
+    expect: {at_least: 3.0e+6, unit: B/s}
 """
+"""A link of 2 Mbit/s lets 0.4 MB/s through; healthy ones here, beside other work, four times this or more."""
 
 
 @dataclass(kw_only=True)
@@ -58,8 +58,6 @@ class Fleet:
     links: list[Host]
     hosts: Hosts
     folder: Path
-    floor: float | None = None
-    """Of bus bandwidth, in bytes/s: once healthy hosts were measured."""
 
     def validate(self, name: str, *words: str, meanwhile: Callable[[], None] | None = None) -> Any:
         """Validate all hosts, and return the result; `meanwhile` is done once ranks measure."""
@@ -71,9 +69,15 @@ class Fleet:
             entry |= {"name": link.name, "interface": link.interface}
         (folder / "hosts.json").write_text(json.dumps(content))
         rules = folder / "rules.yaml"
-        rules.write_text(FLOOR.format(floor=self.floor or 0))
-        given = [f"--rules={rules}"] if self.floor else []
-        own = [*WORDS, *reach, *given, *words, f"--run.save_dir={folder}/results", "--run.run_id=it"]
+        rules.write_text(FLOOR)
+        own = [
+            *WORDS,
+            *reach,
+            f"--rules={rules}",
+            *words,
+            f"--run.save_dir={folder}/results",
+            "--run.run_id=it",
+        ]
         command = [*self.links[0].controller, sys.executable, "-m", "gpuproof", "validate", *own]
         with subprocess.Popen(
             command,
@@ -107,12 +111,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             world.add(link.address, port=22, prefix=link.within)
         for link in links:
             link.wait_until_it_listens()
-        fleet = Fleet(links=links, hosts=hosts_in(world), folder=folder)
-        healthy = fleet.validate("healthy")
-        assert not who(healthy), healthy
-        (best,) = [m["value"] for m in healthy["measures"] if m["name"] == "bus bandwidth"]
-        fleet.floor = best / 2
-        yield fleet
+        yield Fleet(links=links, hosts=hosts_in(world), folder=folder)
 
 
 def is_measured(folder: Path) -> bool:
@@ -135,9 +134,14 @@ def who(result: Any) -> dict[str, str]:
     return {subject: why for subject, why in failed(result).items() if why.startswith("who slows")}
 
 
+def test_of_healthy_hosts_none_is_named(fleet: Fleet) -> None:
+    healthy = fleet.validate("healthy")
+    assert not who(healthy), healthy
+
+
 @pytest.mark.promise("S3.16")
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
-    with fleet.links[1].slowed_down("5mbit"):
+    with fleet.links[1].slowed_down("2mbit"):
         found = fleet.validate("slow")
     assert list(who(found)) == ["host/node1"], who(found)
     assert "in pairs with" in who(found)["host/node1"]

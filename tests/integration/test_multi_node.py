@@ -51,7 +51,7 @@ def on_all(hosts: Sequence[Host], *words: str, per_node: int = 1) -> list[subpro
     return [finish(process) for process in started]
 
 
-@pytest.mark.parametrize(("num_hosts", "per_node"), [(2, 2), (4, 1)])
+@pytest.mark.parametrize(("num_hosts", "per_node"), [(2, 2), pytest.param(4, 1, marks=pytest.mark.long)])
 @pytest.mark.promise("S1.1", "S1.19", "F1.11")
 def test_ranks_of_several_hosts_come_together_on_node_0(
     num_hosts: int, per_node: int, tmp_path: Path
@@ -145,7 +145,7 @@ def test_a_failure_elsewhere_comes_home_in_its_own_words(two_hosts: list[Host]) 
     assert elsewhere.message == "ended by SIGTERM"
 
 
-@pytest.mark.parametrize("wrong_host", [0, 1])
+@pytest.mark.parametrize("wrong_host", [pytest.param(0, marks=pytest.mark.long), 1])
 @pytest.mark.promise("S1.25")
 def test_a_wrong_interface_is_named_with_its_host(wrong_host: int, two_hosts: list[Host]) -> None:
     wrong = {"GLOO_SOCKET_IFNAME": "eth9"}

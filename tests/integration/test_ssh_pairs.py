@@ -105,6 +105,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         yield hosts_in(world)
 
 
+@pytest.mark.long
 def test_two_pairs_at_once_then_the_swapped_ones(hosts: Hosts, tmp_path: Path) -> None:
     servers, events = hosts.world.servers, Events()
     loaded = load_config("quick", [*TINY, f"--run.save_dir='{tmp_path}'"])

@@ -213,7 +213,7 @@ def test_its_block_is_checked_and_in_the_schema_and_it_is_listed(
 
 def test_a_run_is_concluded_with_the_workloads_package_gone(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_bytes((TOY / "toy.yaml").read_bytes())
-    words = ("--model.name=perceptron", "--model.options.hidden=8", "--data.image_size=8")
+    words = ("--model.name=perceptron", "--model.options.hidden=8", "--data.image_size=8", "--toy.rounds=1")
     both = installed.environment("toy_suite", "workload_plugin")
     run = gpuproof("run", "toy.yaml", *TINY, *words, "--run.run_id=p", cwd=tmp_path, environment=both)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -49,7 +49,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param("full", marks=pytest.mark.long), "training", "nccl"])
 @pytest.mark.promise("S3.3", "S3.5", "S3.14", "S3.17")
 def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
     environment = clean_environment(CUDA_VISIBLE_DEVICES="")
