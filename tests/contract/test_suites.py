@@ -43,8 +43,11 @@ def recipe(**sections: Any) -> RunConfig:
     return RunConfig.model_validate({**BASE, **sections})
 
 
+SHORT_SEARCH = {"latency_bound_s": 0.05, "search_precision": 0.3, "time_at_a_rate_s": 60.0}
+
+
 def serving(**keys: Any) -> RunConfig:
-    return recipe(kind="serving", serving={"latency_bound_s": 0.05, **keys}, run={"repeats": 2})
+    return recipe(kind="serving", serving=SHORT_SEARCH | keys, run={"repeats": 2})
 
 
 def of_another_model(config: RunConfig) -> RunConfig:
