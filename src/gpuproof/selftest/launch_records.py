@@ -309,7 +309,7 @@ def _trials(
         for size in spec.sizes_bytes:
             count = size // ELEMENT_BYTES[spec.dtype]
             middle_s = (OPERATION_S + size / LINK_BYTES_PER_S) * _all_slower(fleet)
-            if fleet.planted.slow_link and fleet.planted.slow_link <= set(case.placement.hosts):
+            if fleet.planted.slow_link and set(fleet.planted.slow_link) <= set(case.placement.hosts):
                 middle_s *= SLOWER_LINK
             yield CollectiveTrial(
                 rank=each.rank,
