@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import tomllib
 
 from gpuproof.errors import UsageError
+from gpuproof.files import packaged_text
 from gpuproof.records.codec import from_json
 from gpuproof.selftest.devices import judge_devices
 from gpuproof.selftest.fleet import Fleet, Planted
@@ -114,5 +114,7 @@ TWINS: dict[Twin, Callable[..., Turned]] = {
     "alone": _two_gpus,
 }
 """What judges each twin, in a folder and with a seed: nothing is wrong but what is planted."""
-_ROWS = tomllib.loads(files("gpuproof").joinpath("selftest/faults.toml").read_text(encoding="utf-8"))
-FAULTS = tuple(from_json(Fault, row, place="faults.toml") for row in _ROWS["faults"])
+FAULTS = tuple(
+    from_json(Fault, row, place="faults.toml")
+    for row in tomllib.loads(packaged_text("selftest/faults.toml"))["faults"]
+)

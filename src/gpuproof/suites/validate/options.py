@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
 import tomllib
 
 from gpuproof.config.models import RunConfig
+from gpuproof.files import packaged_text
 from gpuproof.records.case import ParallelStrategy, Precision
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.probe import ProbeName
@@ -36,8 +36,10 @@ STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 USUAL_STAGES: tuple[StageName, ...] = tuple(
     name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
 )
-_ROWS = tomllib.loads(files("gpuproof").joinpath("suites/validate/hardware.toml").read_text(encoding="utf-8"))
-HARDWARE = tuple(from_json(RequiredAspect, row, place="hardware.toml") for row in _ROWS["aspects"])
+HARDWARE = tuple(
+    from_json(RequiredAspect, row, place="hardware.toml")
+    for row in tomllib.loads(packaged_text("suites/validate/hardware.toml"))["aspects"]
+)
 """What READY needs where the recipe lists nothing else: all that the hardware has."""
 
 
