@@ -24,8 +24,8 @@ from gpuproof.records.result import Doubt
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(TABLE)}
 """What a doubt says in a few words, the likeliest cause of the others first: what names somebody or something
-comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of how
-figures may be quoted."""
+comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of
+how figures may be quoted."""
 LAST = len(LIKELY)
 
 
