@@ -312,9 +312,7 @@ def _standing(item: Judged) -> Standing:
 
 
 def _why(item: Judged) -> str:
-    outcome = item.outcome
-    told = outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
-    return f"{item.name} {outcome.status}: {told}"
+    return f"{item.name} {item.outcome.status}: {item.outcome.said}"
 
 
 def _records(items: Iterable[Judged]) -> tuple[str, ...]:

@@ -189,12 +189,7 @@ def _branch(
 
 
 def _reason(item: Judged) -> str:
-    return f"{item.name} {item.outcome.status}: {_said(item)}"
-
-
-def _said(item: Judged) -> str:
-    outcome = item.outcome
-    return outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
+    return f"{item.name} {item.outcome.status}: {item.outcome.said}"
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
@@ -258,7 +253,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
     found: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for item in required:
         if OF_STATUS[item.outcome.status] == kind:
-            key = (item.outcome.status, _said(item), item.name if kind == "failed" else "")
+            key = (item.outcome.status, item.outcome.said, item.name if kind == "failed" else "")
             found.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
     for (status, said, _), checks in found.items():
         alike: dict[tuple[str, ...], list[str]] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof import units
 from gpuproof.analysis.requests.served import Served
-from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, note, save
+from gpuproof.plotting import FAINT, INK, SERIES, headline, new_figure, note, quieten, save
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.run import ServingRun
 
@@ -114,9 +114,4 @@ def _finish(axes: Axes, curves: dict[float, Points], *, bound_s: float | None) -
     axes.yaxis.set_major_formatter(lambda value, _: units.seconds(value))
     axes.yaxis.set_minor_formatter(lambda value, _: units.seconds(value))
     axes.xaxis.set_major_formatter("{x:,.6g}")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", colors=FAINT, labelsize=8.5, length=0)
+    quieten(axes)
