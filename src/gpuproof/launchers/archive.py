@@ -23,6 +23,7 @@ NODE_SIDE = (
     "errors.py",
     "units.py",
     "spans.py",
+    "groups.py",
     "files.py",
     "outside.py",
     "redaction.py",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuproof.errors import ExitCode
+from gpuproof.groups import grouped
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, AspectCell, AspectTable, Standing
@@ -102,12 +103,8 @@ def roll_up(
 
 def _tree(required: Sequence[Judged], table: AspectTable, subjects: Iterable[str]) -> Branch:
     """Return how each subject stands: its outcomes, and its cells, which answer for the rules of figures."""
-    checks: dict[str, list[Judged]] = {}
-    for item in required:
-        checks.setdefault(item.outcome.subject, []).append(item)
-    cells: dict[str, list[AspectCell]] = {}
-    for cell in table.cells:
-        cells.setdefault(cell.subject, []).append(cell)
+    checks = grouped((item.outcome.subject, item) for item in required)
+    cells = grouped((cell.subject, cell) for cell in table.cells)
     return _branch(WHOLE, _parts([*subjects, *checks, *cells]), checks, cells, table.covered)
 
 
@@ -256,9 +253,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
             key = (item.outcome.status, item.outcome.said, item.name if kind == "failed" else "")
             found.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
     for (status, said, _), checks in found.items():
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for name, subjects in checks.items():
-            alike.setdefault(tuple(subjects), []).append(name)
+        alike = grouped((tuple(subjects), name) for name, subjects in checks.items())
         for of, names in alike.items():
             yield _of_subjects(of, f"{listed(names)} {status}: {said}")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof import units
 from gpuproof.analysis.requests.served import Served
+from gpuproof.groups import grouped
 from gpuproof.plotting import FAINT, INK, SERIES, headline, new_figure, note, quieten, save
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.run import ServingRun
@@ -72,9 +73,7 @@ def _subtitle(run: ServingRun) -> str:
 def _draw(axes: Axes, points: Points, *, name: str, colour: str) -> None:
     """Mark every launch, and join the medians of each rate."""
     axes.plot(*zip(*points, strict=True), marker="o", markersize=5, linestyle="none", color=colour)
-    by_rate: dict[float, list[float]] = {}
-    for rate, latency_s in points:
-        by_rate.setdefault(rate, []).append(latency_s)
+    by_rate = grouped((rate, latency_s) for rate, latency_s in points)
     joined = [(rate, median(latencies_s)) for rate, latencies_s in by_rate.items()]
     axes.plot(*zip(*joined, strict=True), linewidth=2, color=colour)
     note(axes, name, joined[-1], (7, 0), colour=colour, size=9.5, va="center")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
+from gpuproof.groups import grouped
 from gpuproof.records.result import Measure
 from gpuproof.units import bandwidth, flops, share, significant
 from gpuproof.verdict.baseline import key_of
@@ -76,9 +77,7 @@ def why_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetF
 
 def _alike(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
     """Return measures of the same thing on boards of one name together."""
-    groups: dict[object, list[Measure]] = {}
-    for measure in matched:
-        groups.setdefault((key_of(measure), device_of(measure, facts)), []).append(measure)
+    groups = grouped(((key_of(measure), device_of(measure, facts)), measure) for measure in matched)
     return list(groups.values())
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
@@ -128,10 +129,7 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
 
 def _standing_line(standing: Standing, cells: Sequence[AspectCell]) -> str:
     """Name the cells that failed, or that are open; empty where none is."""
-    subjects: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell.standing == standing:
-            subjects.setdefault(cell.title, []).append(cell.subject)
+    subjects = grouped((cell.title, cell.subject) for cell in cells if cell.standing == standing)
     word = "failed" if standing == "failed" else "not shown"
     named = "; ".join(f"{title} ({_of(names)})" for title, names in subjects.items())
     return f"{word}: {named}" if named else ""
