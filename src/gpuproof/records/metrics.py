@@ -37,6 +37,13 @@ class Metric:
     """What DCGM calls it, where it has it."""
     dcgm_unit: str | None = None
     """DCGM's unit, where it is not ours."""
+    nvidia_smi: str | None = None
+    """The columns of nvidia-smi, with spaces between them."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of nvidia-smi that hold it."""
+        return (self.nvidia_smi or "").split()
 
 
 def _catalogue() -> dict[str, Metric]:

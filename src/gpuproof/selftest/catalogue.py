@@ -7,7 +7,7 @@ all of `names`. Its healthy twin is the same without the fault, and has to be RE
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.selftest.devices import judge_devices
 from gpuproof.selftest.fleet import Fleet, Planted
 from gpuproof.selftest.judging import FIGURES, Turned, judge_fleet, judge_links
+from gpuproof.selftest.launch_records import listed_device
 from gpuproof.selftest.past import judge_past
 from gpuproof.selftest.worker import judge_copies, judge_fingerprints, judge_products, judge_training
 
@@ -90,17 +91,11 @@ def judge_ruled(
 
 def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
     """Judge two GPUs of a host whose driver lists so many, where nobody says how many there should be."""
-    listed = [
-        {"physical_index": index, "framework_index": index if index < 2 else None, "static": _STATIC}
-        | {"uuid": f"GPU-node1-{index}", "name": "Seeded GPU", "state": _STATE}
-        for index in range(num_listed)
-    ]
-    fleet = Fleet(hosts=("node1",), seed=seed, is_counted=False, listed=listed)
-    return judge_fleet(fleet, folder)
+    fleet = Fleet(hosts=("node1",), seed=seed, is_counted=False)
+    listed = [listed_device(fleet, "node1", index) for index in range(num_listed)]
+    return judge_fleet(replace(fleet, listed=listed), folder)
 
 
-_STATIC = {"power_limit_w": 700.0, "power_limit_default_w": 700.0}
-_STATE = {"remapped_rows_failed": 0.0, "remapped_rows_pending": 0.0, "ecc_uncorrected_count": 0.0}
 TWINS: dict[Twin, Callable[..., Turned]] = {
     "fleet": judge_ruled,
     "devices": judge_devices,

@@ -24,6 +24,7 @@ from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
+from gpuproof.verdict.facts import setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
@@ -105,9 +106,8 @@ def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
     """Return the hosts and devices that took part in each launch, by CASE/REPLICATE."""
     members: dict[str, frozenset[str]] = {}
     for launch in launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-        devices = (device_subject(hosts[s.rank], s.device) for s in launch.setups if s.rank in hosts)
-        subjects = {*devices, *(f"host/{host}" for host in hosts.values())}
+        devices = (device_subject(host, setup.device) for host, setup in setups_on(launch))
+        subjects = {*devices, *(f"host/{launch.host_of(start)}" for start in launch.of(Start))}
         members[f"{launch.case.case_id}/{launch.case.replicate}"] = frozenset(subjects)
     return members
 
