@@ -7,7 +7,6 @@ written gets a name that nobody can have put there, and is then renamed; what is
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import json
 import os
@@ -15,7 +14,6 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal
@@ -179,11 +177,15 @@ def copying_results(source: Path, target: Path) -> Iterator[None]:
 
 def packaged_text(path: str) -> str:
     """Return the text of a file that comes with gpuproof, by its path in the package."""
+    from importlib import resources  # 2 ms that few commands need
+
     return resources.files("gpuproof").joinpath(path).read_text(encoding="utf-8")
 
 
 def packaged_rows(path: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV that comes with gpuproof, by column; an empty cell is None, `#` a comment."""
+    import csv
+
     lines = (line for line in packaged_text(path).splitlines() if not line.startswith("#"))
     return [{name: cell or None for name, cell in row.items()} for row in csv.DictReader(lines)]
 
