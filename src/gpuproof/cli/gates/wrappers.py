@@ -14,7 +14,6 @@ from pathlib import Path
 from string import Template
 
 import click
-import tomllib
 
 from gpuproof.errors import UsageError
 from gpuproof.files import packaged_text, write_text
@@ -24,6 +23,8 @@ LIMIT_S = 50
 """Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
 NPD_FOLDER = "/config/plugin"
 """Where node-problem-detector's own images have the scripts of plug-ins."""
+WRAPPERS = ("slurm-prolog", "slurm-epilog", "slurm-health", "kubernetes-init", "node-problem-detector")
+"""Whom there is a wrapper for; `wrappers.toml` says what differs between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +42,15 @@ class Wrapper:
     """Exit code where nothing could be judged."""
 
 
-WRAPPERS = {
-    kind: from_json(Wrapper, wrapper, place=kind)
-    for kind, wrapper in tomllib.loads(packaged_text("templates/gates/wrappers.toml")).items()
-}
+def _wrapper(kind: str) -> Wrapper:
+    import tomllib  # for whoever starts a job, not for --help
+
+    wrappers = tomllib.loads(packaged_text("templates/gates/wrappers.toml"))
+    return from_json(Wrapper, wrappers[kind], place="wrappers.toml")
 
 
 @click.command()
-@click.option("--for", "kind", type=click.Choice(list(WRAPPERS)), required=True, help="What starts the gate.")
+@click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="What starts the gate.")
 @click.option(
     "-o",
     "--output",
@@ -114,7 +116,7 @@ def _place(output: Path, made: Mapping[str, str], name: str) -> Path:
 
 def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed: bool) -> str:
     """Return the shell script of a gate: pure text."""
-    wrapper = WRAPPERS[kind]
+    wrapper = _wrapper(kind)
     return _filled(
         "gate.txt",
         kind=kind,
@@ -133,7 +135,7 @@ def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str,
     """Return the files of a wrapper by their names."""
     if kind == "kubernetes-init":
         indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
-        told = {"kind": kind, "title": WRAPPERS[kind].title, "image": image, "gpus": str(gpus)}
+        told = {"kind": kind, "title": _wrapper(kind).title, "image": image, "gpus": str(gpus)}
         told["memory_gib"] = str(4 * gpus)
         text = _filled("init-container.yaml", script=indented.rstrip(), **told)
         return {f"gpuproof-{kind}.yaml": text}
