@@ -25,7 +25,7 @@ from scipy.stats import beta
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import Result
 from gpuproof.units import share
-from gpuproof.verdict.doubts.causes import likely_first
+from gpuproof.verdict.doubts.base import likely_first
 from pairing import machine_line
 from timed_commands import gpuproof
 

@@ -143,7 +143,7 @@ def _side_by_side(
         comparable([m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES], labels)
         for x in (a, b)
     )
-    sides = _compared_run(a), _compared_run(b)
+    sides = ComparedRun.of(a.result, a.name), ComparedRun.of(b.result, b.name)
     invalid = next((f"{side.name} is INVALID" for side in sides if side.validity == "INVALID"), None)
     measures = compare_measures(
         own,
@@ -164,17 +164,6 @@ def _side_by_side(
         max_regression=max_regression,
         between_sessions=between_sessions,
         notes=(*untold, *only_in_one(own, other)),
-    )
-
-
-def _compared_run(run: FinishedRun) -> ComparedRun:
-    result = run.result
-    return ComparedRun(
-        name=run.name,
-        run_id=result.run_id,
-        verdict=result.verdict,
-        validity=result.validity,
-        doubts=result.doubts,
     )
 
 

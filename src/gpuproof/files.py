@@ -175,6 +175,21 @@ def copying_results(source: Path, target: Path) -> Iterator[None]:
         ) from error
 
 
+def packaged_text(path: str) -> str:
+    """Return the text of a file that comes with gpuproof, by its path in the package."""
+    from importlib import resources  # 2 ms that few commands need
+
+    return resources.files("gpuproof").joinpath(path).read_text(encoding="utf-8")
+
+
+def packaged_rows(path: str) -> list[dict[str, Any]]:
+    """Return the rows of a CSV that comes with gpuproof, by column; an empty cell is None, `#` a comment."""
+    import csv
+
+    lines = (line for line in packaged_text(path).splitlines() if not line.startswith("#"))
+    return [{name: cell or None for name, cell in row.items()} for row in csv.DictReader(lines)]
+
+
 def open_lock(path: Path) -> int:
     """Open a file that is only locked: it is made where there is none, never cut, and no link is followed.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 import tomllib
+
+from gpuproof.files import packaged_text
 
 Link = Literal["host", "pair", "all"]
 """To the host, to one other device, and to all others of its host together."""
@@ -125,5 +126,5 @@ def known_devices() -> list[str]:
 
 @cache
 def _devices() -> dict[str, dict]:  # type: ignore[type-arg]  # the shape of peaks.toml, checked by its test
-    text = files("gpuproof").joinpath("peaks.toml").read_text(encoding="utf-8")
-    return {name: device for device in tomllib.loads(text)["device"] for name in device["names"]}
+    devices = tomllib.loads(packaged_text("peaks.toml"))["device"]
+    return {name: device for device in devices for name in device["names"]}

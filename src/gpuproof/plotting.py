@@ -77,15 +77,22 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(place, format=picture_format)
 
 
-def tidy(axes: Axes, *, title: str, unit: str) -> None:
-    """Give a panel its title with the unit, a quiet grid, and no box."""
-    axes.set_title(f"{title} ({unit})" if unit else title, loc="left", fontsize=10, color=INK, pad=5)
+def quieten(
+    axes: Axes, *, grid: Literal["both", "y"] = "both", which: Literal["major", "both"] = "both"
+) -> None:
+    """Give axes a quiet grid, ticks (`which` of them) without marks, and no box."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.grid(axis=grid, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(axis="both", colors=FAINT, labelsize=8.5, length=0)
+    axes.tick_params(which=which, colors=FAINT, labelsize=8.5, length=0)
+
+
+def tidy(axes: Axes, *, title: str, unit: str) -> None:
+    """Give a panel its title with the unit, a quiet grid, and no box."""
+    axes.set_title(f"{title} ({unit})" if unit else title, loc="left", fontsize=10, color=INK, pad=5)
+    quieten(axes, grid="y", which="major")
     axes.margins(x=0)
     axes.yaxis.set_major_formatter("{x:,.6g}")
 

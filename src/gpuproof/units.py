@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 MISSING = "–"
+DECIMAL_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 MOST_HALF_WIDTH = 0.5
 """A figure that may as well be half of what it is, or half as much again, is not measured."""
 NOT_WELL_ENOUGH = "not measured well enough"
@@ -74,12 +75,13 @@ def flops(value_per_s: float | None, *, digits: int = 3) -> str:
     >>> flops(395.2e12), flops(1.5e9)
     ('395 TFLOP/s', '1.50 GFLOP/s')
     """
-    if value_per_s is None:
-        return MISSING
-    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value_per_s >= scale:
-            return f"{significant(value_per_s / scale, digits)} {unit}FLOP/s"
-    return f"{significant(value_per_s, digits)} FLOP/s"
+    return MISSING if value_per_s is None else _decimal(value_per_s, "FLOP/s", digits)
+
+
+def _decimal(value: float, unit: str, digits: int = 3) -> str:
+    """Write a value with the decimal prefix that fits it."""
+    scale, prefix = next((step for step in DECIMAL_PREFIXES if value >= step[0]), (1.0, ""))
+    return f"{significant(value / scale, digits)} {prefix}{unit}"
 
 
 def flop_count(value: float | None) -> str:
@@ -97,12 +99,7 @@ def bandwidth(value_bytes_per_s: float | None) -> str:
     >>> bandwidth(3.35e12), bandwidth(12.3e9)
     ('3.35 TB/s', '12.3 GB/s')
     """
-    if value_bytes_per_s is None:
-        return MISSING
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if value_bytes_per_s >= scale:
-            return f"{significant(value_bytes_per_s / scale)} {unit}/s"
-    return f"{significant(value_bytes_per_s)} B/s"
+    return MISSING if value_bytes_per_s is None else _decimal(value_bytes_per_s, "B/s")
 
 
 def memory(value_bytes: float | None) -> str:

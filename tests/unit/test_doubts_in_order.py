@@ -8,7 +8,7 @@ from pathlib import Path
 from concluding import text_of
 from gpuproof.conclude import conclude
 from gpuproof.records.result import Doubt
-from gpuproof.verdict.doubts.causes import in_one_line, likely_first
+from gpuproof.verdict.doubts.base import in_one_line, likely_first
 from records_by_hand import QUIET, one_rank, steady_times, write_run
 
 

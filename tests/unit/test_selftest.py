@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, healthy_fleet
+from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault
 from gpuproof.selftest.judging import Turned, judge_links
 from gpuproof.selftest.run import FaultRow, PlantedTests, SelftestReport, named
 
@@ -29,7 +29,7 @@ def test_a_planted_fault_turns_the_verdict_and_is_named(fault: Fault, tmp_path: 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_healthy_twin_passes(seed: int, tmp_path: Path) -> None:
-    told = healthy_fleet(tmp_path / "fleet", seed)
+    told = TWINS["fleet"](tmp_path / "fleet", seed)
     assert (told.word, told.against) == ("READY", ())
     assert judge_links(tmp_path / "links", seed=seed).word == "READY"
     assert TWINS["alone"](tmp_path / "alone", seed).word == "READY"

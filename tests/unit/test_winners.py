@@ -30,7 +30,7 @@ from gpuproof.suites.matrix.conclude import matrix_result
 from gpuproof.suites.matrix.old_tree import tree_evidence
 from gpuproof.suites.matrix.page import page
 from gpuproof.suites.points.results import PointsDetail
-from gpuproof.verdict.doubts.causes import LIKELY
+from gpuproof.verdict.doubts.base import LIKELY
 from records_by_hand import QUIET, case, one_rank, steady_times, with_work, write_run
 from studies_by_hand import config, launches, sections
 

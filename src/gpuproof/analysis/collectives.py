@@ -14,6 +14,7 @@ from statistics import fmean
 
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
+from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
 from gpuproof.records.work.collective import ROOTED, CollectiveTrial, Operation
@@ -103,9 +104,7 @@ def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
     launch, trials = summarize_launch(records), records.of(CollectiveTrial)
     if launch is None:
         return None
-    by_point: dict[tuple[Operation, int], list[CollectiveTrial]] = {}
-    for trial in trials:
-        by_point.setdefault((trial.operation, trial.asked_bytes), []).append(trial)
+    by_point = grouped(((trial.operation, trial.asked_bytes), trial) for trial in trials)
     whole = [
         found
         for found in by_point.values()

@@ -14,6 +14,7 @@ from statistics import median
 from gpuproof.analysis.explain import EnergyPerItem, SlowdownCause, energy_per_item, explain
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.window_readings import WindowReadings
@@ -64,7 +65,7 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
     readings: list[LaunchReadings] = []
     causes: list[SlowdownCause] = []
     unread: list[str] = []
-    for host, windows in windows_by_host(launch.windows).items():
+    for host, windows in grouped((window.host, window) for window in launch.windows).items():
         found = evidence.readings(
             launch.case,
             host,
@@ -111,14 +112,6 @@ def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None
     )
     clocks = (device.clock_sm_max_mhz for device in devices)
     return max((clock for clock in clocks if clock is not None), default=None)
-
-
-def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
-    """Sort the windows of a launch by the host that they were measured on."""
-    hosts: dict[str, list[Window]] = {}
-    for window in windows:
-        hosts.setdefault(window.host, []).append(window)
-    return hosts
 
 
 def _readings(launch: Launch, host: str, found: WindowReadings) -> LaunchReadings:

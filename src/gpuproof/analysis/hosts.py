@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from gpuproof.analysis.apart import ERROR_RATE, HostRate, HostsJudged, Slower, Standard, judge_hosts
+from gpuproof.groups import grouped
 from gpuproof.statistics.dispersion import median_absolute_deviation
 
 MILLION = 1_000_000
@@ -129,7 +130,7 @@ def summarize_fleet(
 
     `error_rate` is what naming outliers of one type may use of the whole run's; None: all of it is for these.
     """
-    groups = _by_type(hosts)
+    groups = grouped((host.gpu_type, host) for host in hosts)
     fastest = max(map(_middle, groups.values()), default=None)
     share = error_rate or ERROR_RATE / max(1, len(groups))
     types = [
@@ -159,13 +160,6 @@ def cost_per_million(price_per_hour: float, items_per_s: float) -> float:
     1.0
     """
     return price_per_hour / SECONDS_PER_HOUR / items_per_s * MILLION
-
-
-def _by_type(hosts: Sequence[HostMeasured]) -> dict[str, list[HostMeasured]]:
-    groups: dict[str, list[HostMeasured]] = {}
-    for host in hosts:
-        groups.setdefault(host.gpu_type, []).append(host)
-    return groups
 
 
 def _middle(hosts: Sequence[HostMeasured]) -> float:

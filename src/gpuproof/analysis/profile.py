@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpuproof.groups import grouped
 from gpuproof.records.breakdown import COMMUNICATION
 from gpuproof.spans import Span, covered, merged, without
 
@@ -172,9 +173,7 @@ def _processor_lanes(operators: Sequence[TraceEvent], collectives: Sequence[Trac
     """Take an operator's time as computing, but for copies and for handing a collective over."""
     compute: list[Span] = []
     copies: list[Span] = []
-    by_thread: dict[str, list[TraceEvent]] = defaultdict(list)
-    for event in operators:
-        by_thread[event.thread].append(event)
+    by_thread = grouped((event.thread, event) for event in operators)
     for events in by_thread.values():
         copied = merged(event.span for event in events if event.name in COPY_OPERATORS)
         handed_over = merged(event.span for event in events if event.name.startswith(CALLS_OF_COLLECTIVES))
@@ -213,9 +212,7 @@ def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
 
 def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
     """Add calls up by name; the longest first."""
-    times_us: dict[str, list[float]] = defaultdict(list)
-    for name, own_us in calls:
-        times_us[name].append(own_us)
+    times_us = grouped(calls)
     total_us = sum(map(sum, times_us.values()))
     longest = sorted(times_us.items(), key=lambda item: (-sum(item[1]), item[0]))[:TOP]
     return tuple(

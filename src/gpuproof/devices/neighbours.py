@@ -22,41 +22,12 @@ DEADLINE_S = 5.0
 """Starting NVML beside a running framework takes well under a second; a driver that hangs must not hold up
 the case."""
 DISPLAY_SERVERS = frozenset(
-    {
-        *(
-            "X",
-            "Xorg",
-            "Xorg.bin",
-            "Xwayland",
-            "Xvnc",
-            "gnome-shell",
-            "gnome-remote-de",
-            "mutter",
-            "mutter-x11-fram",
-        ),
-        *(
-            "kwin_x11",
-            "kwin_wayland",
-            "plasmashell",
-            "ksmserver",
-            "xfwm4",
-            "marco",
-            "cinnamon",
-            "compiz",
-            "sway",
-        ),
-        *(
-            "weston",
-            "Hyprland",
-            "wayfire",
-            "labwc",
-            "river",
-            "gamescope",
-            "cosmic-comp",
-            "gdm-x-session",
-            "sddm",
-        ),
-    }
+    (
+        *("X", "Xorg", "Xorg.bin", "Xwayland", "Xvnc", "gnome-shell", "gnome-remote-de", "mutter"),
+        *("mutter-x11-fram", "kwin_x11", "kwin_wayland", "plasmashell", "ksmserver", "xfwm4", "marco"),
+        *("cinnamon", "compiz", "sway", "weston", "Hyprland", "wayfire", "labwc", "river", "gamescope"),
+        *("cosmic-comp", "gdm-x-session", "sddm"),
+    )
 )
 """X servers, Wayland compositors and the window managers that draw with a GPU, as /proc names them."""
 

@@ -47,7 +47,7 @@ class AttachedLauncher(LocalLauncher):
         """Return one place: all that the user's launcher started, over however many hosts."""
         if not self._many_launches or self.world_size is None:
             return super().places()
-        on_each = _number(self._environment, "LOCAL_WORLD_SIZE", default=self.world_size)
+        on_each = number_in(self._environment, "LOCAL_WORLD_SIZE", default=self.world_size)
         hosts = -(-self.world_size // max(1, on_each))
         return (HostPlace(name="", num_devices=self.world_size, attached_hosts=hosts),)
 
@@ -115,7 +115,7 @@ def is_attached(environment: Mapping[str, str]) -> bool:
     Raises:
         UsageError: the variables that say so contradict each other.
     """
-    world_size = _number(environment, "WORLD_SIZE", default=1)
+    world_size = number_in(environment, "WORLD_SIZE", default=1)
     if world_size > 1 and "RANK" not in environment:
         raise UsageError(
             f"WORLD_SIZE={world_size} is set and RANK is not",
@@ -127,12 +127,12 @@ def is_attached(environment: Mapping[str, str]) -> bool:
 
 def attached_world_size(environment: Mapping[str, str]) -> int | None:
     """Return how many ranks the user's launcher started; None where there is no such launcher."""
-    return _number(environment, "WORLD_SIZE", default=1) if is_attached(environment) else None
+    return number_in(environment, "WORLD_SIZE", default=1) if is_attached(environment) else None
 
 
 def is_follower(environment: Mapping[str, str]) -> bool:
     """Say whether this process is a rank other than the first."""
-    return is_attached(environment) and _number(environment, "RANK", default=0) > 0
+    return is_attached(environment) and number_in(environment, "RANK", default=0) > 0
 
 
 def become_follower(config: RunConfig) -> NoReturn:
@@ -148,7 +148,12 @@ def become_follower(config: RunConfig) -> NoReturn:
     os.execve(sys.executable, words, safe_environment())  # noqa: S606
 
 
-def _number(environment: Mapping[str, str], name: str, *, default: int) -> int:
+def number_in(environment: Mapping[str, str], name: str, *, default: int = 0) -> int:
+    """Return the number that a variable holds, else the default.
+
+    Raises:
+        UsageError: it holds another word.
+    """
     try:
         return int(environment.get(name, default))
     except ValueError as error:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 
 from gpuproof.errors import UsageError
-from gpuproof.launchers.attached import is_attached, ranks_of_srun
+from gpuproof.launchers.attached import is_attached, number_in, ranks_of_srun
 
 Environment = Mapping[str, str]
 DEFAULT_PORT = "29500"
@@ -144,15 +144,15 @@ def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:
 
 def _refuse_other_world(environment: Environment) -> None:
     """Refuse ranks that were set for other processes than a launcher says that it started."""
-    if "WORLD_SIZE" not in environment and _number(environment, "RANK"):
+    if "WORLD_SIZE" not in environment and number_in(environment, "RANK"):
         raise UsageError(
             f"RANK={environment['RANK']} is set and WORLD_SIZE is not",
             place="environment",
             next_step="Set WORLD_SIZE too, or unset RANK",
         )
-    size = _number(environment, "WORLD_SIZE") if "WORLD_SIZE" in environment else 1
+    size = number_in(environment, "WORLD_SIZE", default=1)
     for launcher in _launchers_around(environment):
-        started = _number(environment, launcher.size)
+        started = number_in(environment, launcher.size)
         told = f"WORLD_SIZE={size} is set, and {launcher.name}'s {launcher.size} says {started}"
         if size < started and (launcher is not SLURM_JOB or "TORCHELASTIC_RUN_ID" not in environment):
             alone = "each process would run alone" if size == 1 else "some would take part in nothing"
@@ -161,14 +161,14 @@ def _refuse_other_world(environment: Environment) -> None:
             continue
         if size > started:
             raise _other_world(f"{told}: others would be waited for in vain", launcher)
-        if "RANK" in environment and _number(environment, "RANK") != _number(environment, launcher.rank):
+        if "RANK" in environment and number_in(environment, "RANK") != number_in(environment, launcher.rank):
             rank = f"RANK={environment['RANK']} is set, and {launcher.name}'s {launcher.rank} is"
             raise _other_world(f"{rank} {environment[launcher.rank]}: two may take the same place", launcher)
 
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
     """Say whether processes that were started start ranks of their own: one, torchrun, or as many on each."""
-    on_each = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else 1
+    on_each = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
     return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (on_each > 1 and size == started * on_each)
 
 
@@ -238,7 +238,7 @@ def _ranks_of_mpi(environment: Environment) -> dict[str, str]:
             place="environment",
             next_step="Set RANK and WORLD_SIZE",
         )
-    if _number(environment, mpi.size) < 2:
+    if number_in(environment, mpi.size) < 2:
         return {}
     lacking = [name for name in (mpi.local_rank, mpi.local_size) if name not in environment]
     if lacking:
@@ -267,10 +267,3 @@ def _meeting(environment: Environment, *, is_one_host: bool) -> dict[str, str]:
         )
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": DEFAULT_PORT}
     return {name: value for name, value in meeting.items() if name not in environment}
-
-
-def _number(environment: Environment, name: str) -> int:
-    try:
-        return int(environment[name])
-    except ValueError as error:
-        raise UsageError(f"{name}={environment[name]!r} is no whole number", place="environment") from error

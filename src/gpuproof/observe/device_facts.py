@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gpuproof.groups import grouped
 from gpuproof.readings.metric_text import quantity, title
 from gpuproof.records.codec import to_json
 from gpuproof.records.metrics import METRICS
@@ -25,9 +26,7 @@ def facts_json(header: Recording) -> dict[str, Any]:
 
 def facts_text(header: Recording) -> str:
     """Write the facts, a block a model; where GPUs of it differ, each GPU's own."""
-    models: dict[str, list[DeviceIdentity]] = {}
-    for device in header.devices:
-        models.setdefault(device.name, []).append(device)
+    models = grouped((device.name, device) for device in header.devices)
     lines = [line for name, devices in models.items() for line in (*_model(name, devices), "")]
     absent = header.host_facts.get("vendors_absent", {})
     lines += [f"no {vendor}: {why}" for vendor, why in absent.items()]
@@ -45,9 +44,7 @@ def _model(name: str, devices: Sequence[DeviceIdentity]) -> Iterator[str]:
         else:
             for device, text in zip(devices, told, strict=True):
                 yield f"  {title(fact):<34}GPU {device.physical_index}: {text}"
-    reasons: dict[str, list[str]] = {}
-    for fact, why in devices[0].unavailable.items():
-        reasons.setdefault(why, []).append(title(fact))
+    reasons = grouped((why, title(fact)) for fact, why in devices[0].unavailable.items())
     for why, titles in reasons.items():
         yield f"  {'not told':<34}{', '.join(titles)} ({why})"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
+from gpuproof.groups import grouped
 from gpuproof.readings.balance import Balance
 from gpuproof.readings.energy import Energy
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
@@ -182,9 +183,7 @@ def _total(total: Total) -> str:
 
 def _alike(events: Sequence[EventAt]) -> Iterable[list[EventAt]]:
     """Put events of the same kind and words together, in the order of their first."""
-    found: dict[tuple[str, str], list[EventAt]] = {}
-    for happened in events:
-        found.setdefault((happened.event.title, happened.event.message), []).append(happened)
+    found = grouped(((happened.event.title, happened.event.message), happened) for happened in events)
     return found.values()
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
+from gpuproof.groups import grouped
+
 PROC = Path("/proc")
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 """`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` of linux/prctl.h."""
@@ -55,9 +57,7 @@ def _prctl(option: int, value: int) -> bool:
 def descendants(root: int, *, without: Iterable[int] = ()) -> tuple[ProcessState, ...]:
     """List the living processes below `root`, itself, zombies, and the branches `without` apart."""
     states = {state.pid: state for entry in PROC.glob("[0-9]*") if (state := _read(entry)) is not None}
-    children: dict[int, list[ProcessState]] = {}
-    for state in states.values():
-        children.setdefault(state.parent, []).append(state)
+    children = grouped((state.parent, state) for state in states.values())
     found: list[ProcessState] = []
     left, excluded = [root], set(without)
     while left:

@@ -14,46 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gpuproof.records.metrics import METRICS
 from gpuproof.units import MISSING, memory, seconds, significant
 
-_TITLES: Final = {
-    "util_gpu_percent": "GPU utilisation",
-    "util_mem_ctrl_percent": "memory controller",
-    "mem_used_bytes": "memory used",
-    "mem_reserved_bytes": "memory reserved",
-    "mem_host_mapped_bytes": "host memory mapped",
-    "power_instant_w": "instant power",
-    "temp_gpu_c": "temperature",
-    "temp_hotspot_c": "hot-spot temperature",
-    "temp_mem_c": "memory temperature",
-    "temp_margin_c": "margin to slowdown",
-    "clock_sm_mhz": "SM clock",
-    "clock_mem_mhz": "memory clock",
-    "pstate_level": "performance state",
-    "fan_rpm": "fan speed",
-    "pcie_gen": "PCIe generation",
-    "pcie_width": "PCIe lanes",
-    "pcie_tx_bytes": "sent over PCIe",
-    "pcie_rx_bytes": "received over PCIe",
-    "pcie_tx_bytes_per_s": "rate sent over PCIe",
-    "pcie_rx_bytes_per_s": "rate received over PCIe",
-    "pcie_replay_count": "PCIe replays",
-    "nvlink_tx_bytes": "sent over NVLink",
-    "nvlink_rx_bytes": "received over NVLink",
-    "nvlink_links_active": "NVLink links up",
-    "ecc_corrected_count": "ECC corrected errors",
-    "ecc_uncorrected_count": "ECC uncorrected errors",
-    "remapped_rows_corrected_count": "rows remapped (corrected)",
-    "remapped_rows_uncorrected_count": "rows remapped (uncorrected)",
-    "remapped_rows_pending": "row remap pending",
-    "remapped_rows_failed": "row remap failed",
-    "retired_pages_pending": "page retirement pending",
-    "retired_pages_corrected_count": "pages retired (corrected)",
-    "retired_pages_uncorrected_count": "pages retired (uncorrected)",
-    "sm_active_percent": "SM active",
-    "sm_occupancy_percent": "SM occupancy",
-    "tensor_active_percent": "tensor pipe active",
-    "dram_active_percent": "DRAM active",
+_HOST_TITLES: Final = {
     "cpu_percent": "CPU busy",
     "cpu_iowait_percent": "CPU waiting for disks",
     "cpu_max_core_percent": "busiest CPU",
@@ -114,7 +78,7 @@ _WRITERS: Final[dict[str, Callable[[float], str]]] = {
 
 def title(metric: str) -> str:
     """Name a metric in words, without its unit."""
-    known = _TITLES.get(metric)
+    known = METRICS[metric].title if metric in METRICS else _HOST_TITLES.get(metric)
     if known is not None:
         return known
     bare = next((metric.removesuffix(end) for end in _WRITERS if metric.endswith(end)), metric)

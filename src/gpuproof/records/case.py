@@ -160,6 +160,13 @@ class Placement:
         return self.num_hosts * self.ranks_per_host
 
     @property
+    def gpus_per_host(self) -> int:
+        """GPUs that each host needs: as many as are named, else one a rank; none on processors."""
+        if self.device == "cpu":
+            return 0
+        return self.ranks_per_host if self.devices is None else max(self.devices) + 1
+
+    @property
     def host(self) -> str | None:
         """The one host that it names; None where it names none or several."""
         return self.hosts[0] if len(self.hosts) == 1 else None

@@ -105,6 +105,11 @@ class Outcome:
             raise ValueError(f"{self.subject!r} is no subject: whole, host/H, host/H/gpu/UUID or link/A>B")
         self._check_numbers()
 
+    @property
+    def said(self) -> str:
+        """The reason, or else what was measured and expected."""
+        return self.reason or f"{self.measured}, expected {self.expected}"
+
     def _check_numbers(self) -> None:
         interval = (self.measured_low, self.measured_value, self.measured_high)
         given = [n for n in (*interval, self.expected_value, self.tolerance) if n is not None]
@@ -146,11 +151,12 @@ class Expectation:
         *,
         next_step: str | None = None,
         subject: str = "whole",
-        measured_value: float | None = None,
-        expected_value: float | None = None,
-        unit: str | None = None,
+        **numbers: Any,
     ) -> Outcome:
-        """Return PASS, or what it is otherwise with the next step (its own, or one for the occasion)."""
+        """Return PASS, or what it is otherwise with the next step (its own, or one for the occasion).
+
+        `numbers` are further fields of the outcome.
+        """
         return Outcome(
             status="PASS" if is_met else self.otherwise,
             subject=subject,
@@ -159,9 +165,7 @@ class Expectation:
             source=self.source,
             next_step=None if is_met else next_step or self.next_step,
             responsible=None if is_met else self.responsible,
-            measured_value=measured_value,
-            expected_value=expected_value,
-            unit=unit,
+            **numbers,
         )
 
 

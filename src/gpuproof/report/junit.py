@@ -55,7 +55,7 @@ def _checked(item: Judged, result: Result) -> Element:
     if not item.is_required and tag in ("failure", "error"):
         tag = None  # advisory: told, and decides nothing
     if tag is not None:
-        said = SubElement(element, tag, message=plain(_said(item.outcome)))
+        said = SubElement(element, tag, message=plain(item.outcome.said))
         if tag != "skipped":
             said.set("type", item.outcome.status)
         said.text = plain(_explained(item.outcome))
@@ -79,10 +79,6 @@ def _whole(result: Result) -> Element:
 
 def _told(failure: Failure) -> str:
     return f"{failure.cause} on {failure.host}: {failure.message}"
-
-
-def _said(outcome: Outcome) -> str:
-    return outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
 
 
 def _explained(outcome: Outcome) -> str:

@@ -32,7 +32,7 @@ STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending
 
 
 def judge_devices(
-    scenario: str, folder: Path, *, slower: float = 1.0, seed: int = 0, is_lost_later: bool = False
+    folder: Path, seed: int, *, scenario: str = "normal", slower: float = 1.0, is_lost_later: bool = False
 ) -> Turned:
     """Judge a host whose last device does what the scenario says; it slows its work by a factor.
 

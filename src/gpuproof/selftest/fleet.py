@@ -24,7 +24,7 @@ class Planted:
     slower: Mapping[str, float] = field(default_factory=dict)
     """By which factor a device's work takes longer."""
     all_slower: float = 1.0
-    slow_link: frozenset[str] = frozenset()
+    slow_link: tuple[str, ...] = ()
     """Two hosts: whatever goes over the link between them takes longer."""
     lossy: tuple[str, str] | None = None
     """Two hosts: of what the first sends to the second much is lost on the way."""

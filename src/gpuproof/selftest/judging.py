@@ -213,9 +213,9 @@ def _torn(evidence: Evidence) -> tuple[str, ...]:
     return tuple(f"{launch.case.case_id}: {note}" for launch in evidence.launches for note in launch.torn)
 
 
-def judge_links(folder: Path, *, slow: frozenset[str] = frozenset(), seed: int = 0) -> Turned:
+def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
     """Judge six hosts of which two may have a slow link between them; where they are not ready, search."""
-    fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=slow))
+    fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=tuple(slow)))
     judged = judge_fleet(fleet, folder)
     if judged.word == "READY":
         return judged

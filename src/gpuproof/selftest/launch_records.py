@@ -165,7 +165,9 @@ def _facts(fleet: Fleet, host: str) -> dict[str, Any]:
         "nccl": "2.28",
         "devices": devices,
         "accelerators": {
-            "devices": list(fleet.listed or map(_listed, devices)),
+            "devices": list(
+                fleet.listed or (listed_device(fleet, host, index) for index in range(fleet.num_devices))
+            ),
             "drivers": {"seeded": {"version": "580.1"}},
             "absent": {},
         },
@@ -174,12 +176,13 @@ def _facts(fleet: Fleet, host: str) -> dict[str, Any]:
     }
 
 
-def _listed(device: Mapping[str, Any]) -> dict[str, Any]:
+def listed_device(fleet: Fleet, host: str, index: int) -> dict[str, Any]:
+    """Return a device as the driver of its host lists it; the framework sees those that a host has."""
     return {
-        "physical_index": device["index"],
-        "framework_index": device["index"],
-        "uuid": device["uuid"],
-        "name": device["name"],
+        "physical_index": index,
+        "framework_index": index if index < fleet.num_devices else None,
+        "uuid": fleet.uuid_of(host, index),
+        "name": fleet.device_name,
         "static": {"power_limit_w": 700.0, "power_limit_default_w": 700.0},
         "state": {"remapped_rows_failed": 0.0, "remapped_rows_pending": 0.0, "ecc_uncorrected_count": 0.0},
     }
@@ -309,7 +312,7 @@ def _trials(
         for size in spec.sizes_bytes:
             count = size // ELEMENT_BYTES[spec.dtype]
             middle_s = (OPERATION_S + size / LINK_BYTES_PER_S) * _all_slower(fleet)
-            if fleet.planted.slow_link and fleet.planted.slow_link <= set(case.placement.hosts):
+            if fleet.planted.slow_link and set(fleet.planted.slow_link) <= set(case.placement.hosts):
                 middle_s *= SLOWER_LINK
             yield CollectiveTrial(
                 rank=each.rank,

@@ -35,23 +35,24 @@ PER_HOST = 8
 
 
 def judge_past(
-    folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower: float = 1.0
+    folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
 ) -> Turned:
-    """Judge a fleet by its past, after the last devices of its last host became slower by a factor."""
-    fleet = Fleet(
-        hosts=tuple(f"node{number + 1}" for number in range(num_hosts)), num_devices=PER_HOST, seed=seed
-    )
+    """Judge a fleet by its past, after the last devices of its last host lost so much of their rate."""
+    fleet = _fleet(num_hosts, seed)
     slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
-    today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, slower))
+    today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
     return judge_fleet(today, folder, rules=RULES, figures=FIGURES[1:], baseline=_past(num_hosts, seed))
+
+
+def _fleet(num_hosts: int, seed: int) -> Fleet:
+    hosts = tuple(f"node{number + 1}" for number in range(num_hosts))
+    return Fleet(hosts=hosts, num_devices=PER_HOST, seed=seed)
 
 
 @lru_cache(maxsize=4)
 def _past(num_hosts: int, seed: int) -> Any:
     """Return the baseline of a healthy fleet, as JSON; faults of one fleet share it."""
-    healthy = Fleet(
-        hosts=tuple(f"node{number + 1}" for number in range(num_hosts)), num_devices=PER_HOST, seed=seed
-    )
+    healthy = _fleet(num_hosts, seed)
     runs = []
     for day in range(1, DAYS + 1):
         with scratch_folder("past-") as scratch, TemporaryDirectory(dir=scratch) as folder:

@@ -80,12 +80,12 @@ def why_not() -> str | None:
     return None if find_spec("torch") is not None else "torch is not installed"
 
 
-def judge_products(folder: Path, **fault: Any) -> Turned:
+def judge_products(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
     """Validate the matrix products of a simulated device with a fault."""
     return _validated(folder, fault, "--validate.stages=[gemm]", stage="gemm")
 
 
-def judge_copies(folder: Path, **fault: Any) -> Turned:
+def judge_copies(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
     """Validate the copies between the host and a simulated device with a fault."""
     link = {"min_bytes": "64K", "max_bytes": "64K", "host_memory": ["pinned"], "iterations": 10}
     probes = json.dumps({"link": link})
@@ -94,7 +94,7 @@ def judge_copies(folder: Path, **fault: Any) -> Turned:
     )
 
 
-def judge_training(folder: Path, *words: str, **fault: Any) -> Turned:
+def judge_training(folder: Path, _seed: int = 0, *, words: Sequence[str] = (), **fault: Any) -> Turned:
     """Validate training on a simulated device with a fault, or with other words of the command."""
     return _validated(folder, fault, "--validate.stages=[training]", *words, stage="training")
 
@@ -109,26 +109,9 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
     write_text(folder / "rules.yaml", json.dumps({"rules": [*asked, NOBODY_LISTENS]}))
     aspects = json.dumps([ASPECTS[stage]])
     command = (
-        *(
-            "validate",
-            "--recipe",
-            "quick",
-            "--device",
-            "simgpu",
-            "--nproc",
-            "1",
-            "--model",
-            "medium",
-            "--batch-size",
-            "8",
-        ),
-        *(
-            "--rules",
-            "rules.yaml",
-            f"--validate.aspects={aspects}",
-            f"--validate.gemm_size={EDGE}",
-            "--validate.window_s=1.5",
-        ),
+        *("validate", "--recipe", "quick", "--device", "simgpu", "--nproc", "1"),
+        *("--model", "medium", "--batch-size", "8", "--rules", "rules.yaml"),
+        *(f"--validate.aspects={aspects}", f"--validate.gemm_size={EDGE}", "--validate.window_s=1.5"),
         *("--warmup-iterations", "3", "--active-iterations", "40", "--validate.max_drift=1000"),
         f"--distributed.hang_timeout_s={HANG_S if 'hang_in_kernel' in fault else PATIENCE_S}",
         *(*QUIETLY, *words),
@@ -146,7 +129,7 @@ def _healthy() -> float:
     return FLOPS_PER_S * (1 - BEHIND) / (1 - TOLERANCE)
 
 
-def judge_fingerprints(folder: Path, **fault: Any) -> Turned:
+def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
     """Compare the bits that three simulated devices compute, of which the second has a fault."""
     result = _run(
         folder,

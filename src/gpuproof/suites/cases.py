@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from pydantic import BaseModel
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
@@ -56,6 +58,7 @@ from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
 
+Spec = TypeVar("Spec")
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 AT, AND = "@", "+"
@@ -212,33 +215,24 @@ def _without_effect(training: TrainingConfig) -> Iterator[str]:
         yield from (f"training.spam.{key}" for key in changed_keys(training.spam))
 
 
+def spec_of(kind: type[Spec], section: BaseModel, **own: Any) -> Spec:
+    """Return a spec whose fields are a section's of the same name, but for its `own`."""
+    shared = {name: getattr(section, name) for name in kind.__annotations__ if name not in own}
+    return kind(**shared, **own)
+
+
 def _compute(training: TrainingConfig) -> ComputeSpec:
-    return ComputeSpec(
-        precision=training.precision,
-        compile_enabled=training.compile.enabled,
-        compile_mode=training.compile.mode,
-        seed=training.seed,
-        cudnn_benchmark=training.cudnn_benchmark,
-        deterministic=training.deterministic,
-        cuda_graphs=training.cuda_graphs,
-        compile_fullgraph=training.compile.fullgraph,
-        compile_dynamic=training.compile.dynamic,
-    )
+    compiling = {f"compile_{key}": value for key, value in training.compile.model_dump().items()}
+    return spec_of(ComputeSpec, training, **compiling)
 
 
 def _training(config: RunConfig) -> TrainingSpec:
     training = config.training
-    return TrainingSpec(
-        optimizer=training.optimizer,
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        momentum=training.momentum,
-        grad_clip_norm=training.grad_clip_norm,
-        optimizer_implementation=training.optimizer_implementation,
-        activation_checkpointing=training.activation_checkpointing,
+    return spec_of(
+        TrainingSpec,
+        training,
         pruning=_pruning(training.pruning),
         spam=SpamSpec(**training.spam.model_dump()) if training.optimizer == "AdamWSpam" else None,
-        total_steps=training.total_steps,
         framework=FrameworkSpec(
             name=training.framework, num_replicas=_num_replicas(config), reduction=training.reduction
         ),
@@ -253,18 +247,11 @@ def _pruning(pruning: PruningConfig) -> PruningSpec | None:
 
 def _data(data: DataConfig, shape: InputShape) -> DataSpec:
     download = DownloadSpec(url=data.download_url, checksum=data.download_checksum)
-    return DataSpec(
-        name=data.name,
-        batch_size=data.batch_size,
-        samples_per_epoch=data.samples_per_epoch,
-        image_size=data.image_size,
+    return spec_of(
+        DataSpec,
+        data,
         file=prepared_file(data.name, loading=data.loading, split=data.split, image_size=shape.shape[-1]),
         loader={key: getattr(data, key) for key in LOADER_KEYS},
-        loading=data.loading,
-        split=data.split,
-        held_out=data.held_out,
-        path=data.path,
-        token_type=data.token_type,
         download=download if data.download else None,
     )
 
@@ -272,41 +259,21 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
 def _window(config: RunConfig) -> WindowSpec:
     benchmark = config.benchmark
     by_precision = benchmark.measure_by == "precision"
-    return WindowSpec(
-        enabled=benchmark.enabled,
+    return spec_of(
+        WindowSpec,
+        benchmark,
         epochs=config.training.epochs,
-        warmup_steps=benchmark.warmup_steps,
-        measure_by=benchmark.measure_by,
-        measure_steps=benchmark.measure_steps,
         measure_seconds=benchmark.measure_seconds or (PRECISION_LIMIT_S if by_precision else None),
-        log_step_times=benchmark.log_step_times,
-        sync_cuda=benchmark.sync_cuda,
-        evaluate_after=benchmark.evaluate_after,
         profile=config.profiling.enabled,
-        count_flops=benchmark.count_flops,
         ceilings=config.profiling.ceilings,
         target_precision=benchmark.target_precision if by_precision else None,
         min_steps=benchmark.min_steps if by_precision else 0,
-        own_compute=benchmark.own_compute,
         breakdown=config.profiling.breakdown,
     )
 
 
 def _parallel(config: RunConfig) -> ParallelSpec:
-    distributed = config.distributed
-    return ParallelSpec(
-        backend=distributed.backend,
-        gradient_accumulation_steps=distributed.gradient_accumulation_steps,
-        threads_per_rank=distributed.threads_per_rank,
-        timeout_s=distributed.timeout_s,
-        hang_timeout_s=distributed.hang_timeout_s,
-        strategy=distributed.strategy,
-        shard_size=distributed.shard_size,
-        tensor_parallel_size=distributed.tensor_parallel_size,
-        gradient_compression=distributed.gradient_compression,
-        communication_profile=distributed.communication_profile,
-        memory_limit_bytes=distributed.memory_limit_bytes,
-    )
+    return spec_of(ParallelSpec, config.distributed)
 
 
 def _num_replicas(config: RunConfig) -> int:

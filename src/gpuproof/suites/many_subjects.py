@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.records.page import Cell, Column, Table, table
 from gpuproof.records.result import WHOLE, Measure
 
@@ -81,9 +82,7 @@ def _told_apart(figures: Sequence[Measure]) -> Iterator[FigureRow]:
                 words[each.subject, label].add(value)
     is_one = len({each.text for each in figures}) == 1
     telling = () if is_one else sorted({label for (_, label), said in words.items() if len(said) > 1})
-    divided: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
-    for each in figures:
-        divided[tuple(str(each.labels.get(label, "")) for label in telling)].append(each)
+    divided = grouped((tuple(str(each.labels.get(label, "")) for label in telling), each) for each in figures)
     for said, of in divided.items():
         name = ", ".join(filter(None, (of[0].name, *said)))
         row = FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))

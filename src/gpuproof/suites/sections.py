@@ -28,7 +28,7 @@ from gpuproof.records.page import (
 )
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
-from gpuproof.verdict.doubts.causes import in_one_line, likely_first
+from gpuproof.verdict.doubts.base import in_one_line, likely_first
 from gpuproof.verdict.page import A_LAUNCH
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}

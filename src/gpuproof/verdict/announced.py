@@ -15,9 +15,9 @@ from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import DRIVER_EVENTS, named_among
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Setup, Start
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Start
 from gpuproof.verdict.doubts.lost import ENDED_EARLY, ended_early
-from gpuproof.verdict.facts import Announced
+from gpuproof.verdict.facts import Announced, setups_on
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
 """Totals of a driver of which one more is an error that the run itself met."""
@@ -61,9 +61,8 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
 
 def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
     """Name the devices on which a launch computed on a host; processors are none."""
-    hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-    own = [setup for setup in launch.setups if hosts.get(setup.rank) == host]
-    return [f"host/{host}/gpu/{s.device.uuid or s.device.index}" for s in own if s.device.kind != "cpu"]
+    devices = [setup.device for on, setup in setups_on(launch) if on == host]
+    return [f"host/{host}/gpu/{d.uuid or d.index}" for d in devices if d.kind != "cpu"]
 
 
 def _why_unheard(
@@ -82,14 +81,12 @@ def _why_unheard(
 def _ranks_on(launch: CaseRecords, subject: str) -> tuple[set[int], bool]:
     """Return the processes of the ranks on a device, and whether one of them failed by itself."""
     here = {
-        setup.rank: start.pid
-        for start in launch.of(Start)
-        for setup in launch.of(Setup)
-        if setup.rank == start.rank
-        and subject == f"host/{launch.host_of(start)}/gpu/{setup.device.uuid or setup.device.index}"
+        setup.rank
+        for host, setup in setups_on(launch)
+        if subject == f"host/{host}/gpu/{setup.device.uuid or setup.device.index}"
     }
     failures = [f for f in launch.of(Failure) if f.rank in here and f.cause not in TRANSIENT_CAUSES]
-    return set(here.values()), bool(failures)
+    return {start.pid for start in launch.of(Start) if start.rank in here}, bool(failures)
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
@@ -99,11 +96,10 @@ def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
 
 def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
     """Name a device as its measures do: torch may give a shorter UUID than the driver."""
-    hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
     listed = track.identity.uuid
-    for setup in launch.of(Setup):
+    for on, setup in setups_on(launch):
         uuid = setup.device.uuid
-        if uuid is not None and hosts.get(setup.rank) == host and named_among([uuid], [listed]):
+        if uuid is not None and on == host and named_among([uuid], [listed]):
             return uuid
     return listed or str(track.identity.physical_index)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
+from gpuproof.groups import grouped
 from gpuproof.records.outcome import Judged, Status, parent_of
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.units import share
@@ -153,10 +154,7 @@ class _Outcomes:
 
 def agreements(cells: Iterable[AspectCell]) -> dict[str, str]:
     """Return what was measured where each contract closed cells: the figure, or the two ends of several."""
-    by_contract: defaultdict[str, list[AspectCell]] = defaultdict(list)
-    for cell in cells:
-        if cell.contract is not None:
-            by_contract[cell.contract].append(cell)
+    by_contract = grouped((cell.contract, cell) for cell in cells if cell.contract is not None)
     ordered = {name: sorted(group, key=_value) for name, group in by_contract.items()}
     ends = {
         name: dict.fromkeys(str(group[end].measured) for end in (0, -1)) for name, group in ordered.items()
@@ -312,9 +310,7 @@ def _standing(item: Judged) -> Standing:
 
 
 def _why(item: Judged) -> str:
-    outcome = item.outcome
-    told = outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
-    return f"{item.name} {outcome.status}: {told}"
+    return f"{item.name} {item.outcome.status}: {item.outcome.said}"
 
 
 def _records(items: Iterable[Judged]) -> tuple[str, ...]:

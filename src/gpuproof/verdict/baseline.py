@@ -122,6 +122,11 @@ def entry_key(name: str, labels: Mapping[str, Any], kind: SubjectKind) -> EntryK
     return name, tuple(compared), kind
 
 
+def key_of(measure: Measure) -> EntryKey:
+    """Return the key of the entry that holds a measure's like."""
+    return entry_key(measure.name, measure.labels, kind_of(measure.subject))
+
+
 def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
     """Return what figures of these hosts hold for; a key that nobody told is None, several are joined."""
     told = [_stack_of_host(facts) for facts in hosts.values()]
@@ -203,8 +208,7 @@ def record_baseline(
     for run in runs:
         for measure in run.measures:
             if measure.value is not None and measure.validity != "INVALID":
-                key = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-                entries.setdefault(key, []).append((measure, _as_figure(run, measure)))
+                entries.setdefault(key_of(measure), []).append((measure, _as_figure(run, measure)))
     if not entries:
         raise UsageError("the runs measured nothing", place=", ".join(run.run_id for run in runs))
     return Baseline(

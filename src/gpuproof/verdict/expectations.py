@@ -18,12 +18,12 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 import tomllib
 
 from gpuproof.errors import UsageError
+from gpuproof.files import packaged_text
 from gpuproof.units import significant
 
 PUBLISHED = "published"
@@ -108,7 +108,7 @@ class Expectations:
 @cache
 def load_expectations() -> Expectations:
     """Return the figures that come with gpuproof."""
-    content = tomllib.loads(files("gpuproof").joinpath("expectations.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads(packaged_text("expectations.toml"))
     figures = [_figure(entry) for entry in content["expectation"]]
     return Expectations(
         figures={figure.key: figure for figure in figures},

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
+from gpuproof.records.run import Setup, Start
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.expectations import Expectations, load_expectations
 
@@ -70,6 +71,12 @@ class FleetFacts:
 def host_of(subject: str) -> str | None:
     """Name the host of a subject; None of a link and of the whole."""
     return subject.split("/")[1] if subject.startswith("host/") else None
+
+
+def setups_on(launch: CaseRecords) -> list[tuple[str, Setup]]:
+    """Return what each rank that began built, after the name of its host in the inventory."""
+    hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+    return [(hosts[setup.rank], setup) for setup in launch.setups if setup.rank in hosts]
 
 
 def gpus_of(facts: HostFacts) -> list[Mapping[str, Any]]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import bare_uuid
-from gpuproof.records.run import Device, Setup, Start
-from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, gpu_subjects
+from gpuproof.records.run import Device
+from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, gpu_subjects, setups_on
 
 VISIBILITY = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 NUMBERED_ON_EACH_HOST = ("SIM-", "FAKE-")
@@ -111,10 +111,9 @@ def ran_by_host(launches: Iterable[CaseRecords]) -> dict[str, dict[str, Device]]
     """Return by host the devices on which ranks computed, by subject; processors are none."""
     devices: dict[str, dict[str, Device]] = {}
     for launch in launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-        for setup in launch.of(Setup):
-            device, host = setup.device, hosts.get(setup.rank)
-            if host is not None and device.kind != "cpu":
+        for host, setup in setups_on(launch):
+            device = setup.device
+            if device.kind != "cpu":
                 name = f"host/{host}/gpu/{device.uuid or device.index or 0}"
                 devices.setdefault(host, {})[name] = device
     return devices

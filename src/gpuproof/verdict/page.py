@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import starmap
 
+from gpuproof.groups import grouped
 from gpuproof.records.outcome import Judged, Outcome, Status
 from gpuproof.records.page import Cell, Column, Page, Section, Text, Tone, table
 from gpuproof.records.result import WHOLE
@@ -73,9 +74,7 @@ def _status(row: Sequence[Judged]) -> Status:
 
 def _names(row: Sequence[Judged]) -> str:
     """Name the checks of a row, each with its subjects."""
-    subjects: defaultdict[str, list[str]] = defaultdict(list)
-    for item in row:
-        subjects[item.name].append(item.outcome.subject)
+    subjects = grouped((item.name, item.outcome.subject) for item in row)
     names = list(starmap(_of_subjects, subjects.items()))
     told = "; ".join(names[:MOST_NAMES])
     more = f"; and {len(names) - MOST_NAMES} more checks" if len(names) > MOST_NAMES else ""

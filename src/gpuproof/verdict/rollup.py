@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuproof.errors import ExitCode
+from gpuproof.groups import grouped
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, AspectCell, AspectTable, Standing
@@ -102,12 +103,8 @@ def roll_up(
 
 def _tree(required: Sequence[Judged], table: AspectTable, subjects: Iterable[str]) -> Branch:
     """Return how each subject stands: its outcomes, and its cells, which answer for the rules of figures."""
-    checks: dict[str, list[Judged]] = {}
-    for item in required:
-        checks.setdefault(item.outcome.subject, []).append(item)
-    cells: dict[str, list[AspectCell]] = {}
-    for cell in table.cells:
-        cells.setdefault(cell.subject, []).append(cell)
+    checks = grouped((item.outcome.subject, item) for item in required)
+    cells = grouped((cell.subject, cell) for cell in table.cells)
     return _branch(WHOLE, _parts([*subjects, *checks, *cells]), checks, cells, table.covered)
 
 
@@ -189,12 +186,7 @@ def _branch(
 
 
 def _reason(item: Judged) -> str:
-    return f"{item.name} {item.outcome.status}: {_said(item)}"
-
-
-def _said(item: Judged) -> str:
-    outcome = item.outcome
-    return outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
+    return f"{item.name} {item.outcome.status}: {item.outcome.said}"
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
@@ -258,12 +250,10 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
     found: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for item in required:
         if OF_STATUS[item.outcome.status] == kind:
-            key = (item.outcome.status, _said(item), item.name if kind == "failed" else "")
+            key = (item.outcome.status, item.outcome.said, item.name if kind == "failed" else "")
             found.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
     for (status, said, _), checks in found.items():
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for name, subjects in checks.items():
-            alike.setdefault(tuple(subjects), []).append(name)
+        alike = grouped((tuple(subjects), name) for name, subjects in checks.items())
         for of, names in alike.items():
             yield _of_subjects(of, f"{listed(names)} {status}: {said}")
 

@@ -10,52 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
+from gpuproof.files import packaged_rows
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import Better, Doubt, Result, Validity
 from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
 
-Touch = Literal["never", "unless alike", "unless in turns", "times"]
-TOUCHES: Mapping[str, tuple[Touch, str]] = {
-    "launches-differ": ("never", "their spread is what the interval is made of"),
-    "imprecise": ("never", "scatter within launches is part of the spread between them"),
-    "work-not-counted": ("never", "FLOPs and shares of a peak rest on it, no time and no rate of items"),
-    "flops-disagree": ("never", "as above"),
-    "not-measured": ("never", "what was left out has no figure that could win"),
-    "host-bound": ("unless alike", "the pace of both is their host's; of one, host and device are compared"),
-    "idle-unknown": ("unless alike", "as above"),
-    "data-bound": ("unless alike", "the pace of both is their loader's"),
-    "gpus-not-used": ("unless alike", "both are of the processor"),
-    "not-checked": ("unless alike", "a wrong result may be fast; unchecked on both it favours neither"),
-    "over-peak": ("unless alike", "the same kernels or clocks exceed the same data sheet on both"),
-    "over-memory-peak": ("unless alike", "as above"),
-    "cpu-neighbours": ("unless in turns", "others that come and go meet either of a pair by chance alike"),
-    "gpu-neighbours": ("unless in turns", "as above"),
-    "cpu-steal": ("unless in turns", "as above"),
-    "noisy": ("unless in turns", "what makes steps scatter is in the scatter of pairs"),
-    "unsteady": ("unless in turns", "levels that come and go are in the scatter of pairs"),
-    "steadiness-unknown": ("unless in turns", "as above, were there any"),
-    "stalled": ("unless in turns", "stops that come and go are in the scatter of pairs"),
-    "periodic-steps": ("unless in turns", "the same work is due on both of a pair, as often"),
-    "gap-between-steps": ("unless in turns", "as above"),
-    "growth-or-drift": ("unless in turns", "a growing cache is common to a pair, and so is a slow drift"),
-    "ranks-wait": ("unless in turns", "what holds up a rank holds up either of a pair by chance alike"),
-    "ranks-differ": ("unless in turns", "as above"),
-    "unequal-ranks": ("unless in turns", "both of a pair run on the same ranks, the slow one too"),
-    "few-steps": ("times", "the first steps after a start are not those that follow"),
-    "made-before": ("times", "what was ready before the window is in the rate of one more than of another"),
-    "compiled-in-window": ("times", "compiling is no step"),
-    "slow-start": ("times", "first requests are not those that follow"),
-    "generator-late": ("times", "the load was not the one that was asked for"),
-    "queue-grows": ("times", "latencies grow with the length of the window"),
+TABLE = "analysis/comparing/doubts.csv"
+TOUCHES: Mapping[str, str] = {
+    row["code"]: row["touches"] for row in packaged_rows(TABLE) if row["touches"] is not None
 }
-"""How a doubt touches a difference, and why. *never*: not at all. *unless alike*: where one side alone has
-it; on both it sets the same pace or the same question. *unless in turns*: always, but for pairs of
-neighbouring launches in an order drawn at random of which both sides have it: it is in the scatter that the
-interval is made of. *times*: always; but like all of the above, no figure that is not of time. What is not
-listed (faults and throttling of a device, other work than was asked for, codes of plug-ins) touches every
-figure."""
+"""How a doubt touches a difference (`doubts.csv` says why); one that is not listed touches every figure."""
 UNTIMED = ("accuracy", "loss", "perplexity")
 """In names of figures that do not depend on how long a step took."""
 
@@ -145,7 +110,7 @@ def why_unusable(
 def _touches(code: str, is_common: bool, is_in_turns: bool, figure: str) -> bool:
     if code not in TOUCHES:
         return True
-    touch = TOUCHES[code][0]
+    touch = TOUCHES[code]
     if touch == "never" or any(word in figure for word in UNTIMED):
         return False
     is_excused = {"unless alike": is_common, "unless in turns": is_common and is_in_turns}

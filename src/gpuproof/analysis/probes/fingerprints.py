@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuproof.groups import grouped
+
 DeviceVerdict = Literal["agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell"]
 GRAVEST: tuple[DeviceVerdict, ...] = (
     "always wrong",
@@ -70,9 +72,7 @@ class FingerprintsCompared:
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
     """Compare the digests of all devices of all hosts."""
-    groups: dict[tuple[str, str], list[Fingerprint]] = {}
-    for found in prints:
-        groups.setdefault((found.kind, found.work), []).append(found)
+    groups = grouped(((found.kind, found.work), found) for found in prints)
     right = {key: _majority(group) for key, group in groups.items()}
     asked = _without_wrong(groups, right)
     right |= {key: _majority(group) for key, group in asked.items() if right[key] is None}
@@ -120,10 +120,7 @@ def _without_wrong(
 
 
 def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for one in group:
-        found.setdefault(one.subject, []).append(one.digest)
-    return found
+    return grouped((one.subject, one.digest) for one in group)
 
 
 def _majority(group: Sequence[Fingerprint]) -> str | None:
@@ -154,9 +151,7 @@ def _judge(
 ) -> DeviceFingerprints:
     judged = [(found, reference) for found in own if (reference := right[found.kind, found.work]) is not None]
     num_wrong = sum(found.digest != reference for found, reference in judged)
-    works: dict[str, list[Fingerprint]] = {}
-    for found in own:
-        works.setdefault(found.work, []).append(found)
+    works = grouped((found.work, found) for found in own)
     verdict = min(_verdicts(works.values(), right, shared), key=GRAVEST.index)
     return DeviceFingerprints(
         subject=own[0].subject,

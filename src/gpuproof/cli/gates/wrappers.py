@@ -10,29 +10,21 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 import click
 
 from gpuproof.errors import UsageError
+from gpuproof.files import packaged_text, write_text
+from gpuproof.records.codec import from_json
 
 LIMIT_S = 50
 """Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
 NPD_FOLDER = "/config/plugin"
 """Where node-problem-detector's own images have the scripts of plug-ins."""
-JOBS_GPUS = """\
-# The GPUs of this job, where Slurm says which; their numbers are in the order of the bus.
-export CUDA_DEVICE_ORDER=PCI_BUS_ID
-if [ -n "${SLURM_JOB_GPUS:-}" ]; then
-  export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-$SLURM_JOB_GPUS}"
-fi
-"""
-HOW_TO_DRAIN = """\
-printf 'to drain it: scontrol update NodeName=%s State=DRAIN Reason="%s"\\n' \\
-  "${SLURMD_NODENAME:-$(hostname -s)}" "$(printf '%s' "$line" | tr -d '"')"
-"""
+WRAPPERS = ("slurm-prolog", "slurm-epilog", "slurm-health", "kubernetes-init", "node-problem-detector")
+"""Whom there is a wrapper for; `wrappers.toml` says what differs between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,58 +34,23 @@ class Wrapper:
     title: str
     notes: tuple[str, ...]
     """What to know, a comment line each."""
-    environment: str = ""
-    """Lines before the command."""
+    is_of_job: bool = False
+    """Whether the GPUs of a job are judged alone, where the scheduler names them."""
     on_failure: str = ""
     """Lines before a failure is told."""
     unjudged: int = 0
     """Exit code where nothing could be judged."""
 
 
-WRAPPERS = {
-    "slurm-prolog": Wrapper(
-        title="Slurm's Prolog: judge the node before each job.",
-        notes=(
-            "slurm.conf: Prolog=/etc/slurm/gpuproof-slurm-prolog.sh,",
-            "PrologFlags=Alloc (so that it runs before srun)",
-            "A Prolog that fails drains the node, and the job is queued again.",
-        ),
-        environment=JOBS_GPUS,
-    ),
-    "slurm-epilog": Wrapper(
-        title="Slurm's Epilog: judge the node after each job.",
-        notes=(
-            "slurm.conf: Epilog=/etc/slurm/gpuproof-slurm-epilog.sh",
-            "An Epilog that fails drains the node; the job has ended already.",
-        ),
-        environment=JOBS_GPUS,
-    ),
-    "slurm-health": Wrapper(
-        title="Slurm's HealthCheckProgram: judge idle nodes from time to time.",
-        notes=(
-            "slurm.conf: HealthCheckProgram=/etc/slurm/gpuproof-slurm-health.sh, HealthCheckInterval=3600,",
-            "HealthCheckNodeState=IDLE: the GPUs of running jobs are left alone (it could not judge them).",
-            "Slurm kills it after 60 s and does nothing where it fails: what would drain is printed.",
-        ),
-        on_failure=HOW_TO_DRAIN,
-    ),
-    "kubernetes-init": Wrapper(
-        title="An init container: judge the node before the containers of a pod.",
-        notes=("A pod whose init container fails does not begin.",),
-    ),
-    "node-problem-detector": Wrapper(
-        title="A custom plug-in of node-problem-detector: judge the node from time to time.",
-        notes=(
-            "Exit code 0 is fine, 1 a problem, 2 not known (what could not be judged, unless --fail-closed).",
-            f"This script goes to {NPD_FOLDER}; gpuproof has to be there, too, and the GPUs be seen.",
-        ),
-        unjudged=2,
-    ),
-}
+def _wrapper(kind: str) -> Wrapper:
+    import tomllib  # for whoever starts a job, not for --help
+
+    wrappers = tomllib.loads(packaged_text("templates/gates/wrappers.toml"))
+    return from_json(Wrapper, wrappers[kind], place="wrappers.toml")
 
 
 @click.command()
-@click.option("--for", "kind", type=click.Choice(list(WRAPPERS)), required=True, help="What starts the gate.")
+@click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="What starts the gate.")
 @click.option(
     "-o",
     "--output",
@@ -159,7 +116,7 @@ def _place(output: Path, made: Mapping[str, str], name: str) -> Path:
 
 def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed: bool) -> str:
     """Return the shell script of a gate: pure text."""
-    wrapper = WRAPPERS[kind]
+    wrapper = _wrapper(kind)
     return _filled(
         "gate.txt",
         kind=kind,
@@ -167,7 +124,7 @@ def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed:
         notes="\n".join(f"# {note}" for note in wrapper.notes),
         limit_s=str(LIMIT_S),
         fail_closed=str(int(fail_closed)),
-        environment=wrapper.environment,
+        environment=packaged_text("templates/gates/jobs-gpus.txt") if wrapper.is_of_job else "",
         command=f"{command} {shlex.join(['validate', '--prolog', *options])}",
         unjudged=str(wrapper.unjudged),
         on_failure=wrapper.on_failure,
@@ -178,7 +135,7 @@ def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str,
     """Return the files of a wrapper by their names."""
     if kind == "kubernetes-init":
         indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
-        told = {"kind": kind, "title": WRAPPERS[kind].title, "image": image, "gpus": str(gpus)}
+        told = {"kind": kind, "title": _wrapper(kind).title, "image": image, "gpus": str(gpus)}
         told["memory_gib"] = str(4 * gpus)
         text = _filled("init-container.yaml", script=indented.rstrip(), **told)
         return {f"gpuproof-{kind}.yaml": text}
@@ -190,13 +147,10 @@ def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str,
 
 
 def _filled(name: str, **values: str) -> str:
-    text = (files("gpuproof") / "templates" / "gates" / name).read_text(encoding="utf-8")
-    return Template(text).substitute(values)
+    return Template(packaged_text(f"templates/gates/{name}")).substitute(values)
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    from gpuproof.files import write_text
-
     if path.exists() and not force:
         raise UsageError("exists already", place=str(path), next_step="Give --force, or another -o PATH")
     try:

@@ -80,12 +80,7 @@ def _literal(word: str) -> str:
 
 def num_gpus(options: KubernetesOptions, case: Case) -> int:
     """Return how many GPUs each pod gets: as many as are named, else one a rank."""
-    placement = case.placement
-    if options.gpus_per_node is not None:
-        return options.gpus_per_node
-    if placement.device == "cpu":
-        return 0
-    return placement.ranks_per_host if placement.devices is None else max(placement.devices) + 1
+    return case.placement.gpus_per_host if options.gpus_per_node is None else options.gpus_per_node
 
 
 def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:

@@ -123,12 +123,7 @@ def _asked_resources(options: SlurmOptions, gpus: int) -> Iterator[str]:
 
 def gpus_per_node(options: SlurmOptions, case: Case) -> int:
     """Return how many GPUs of each node are asked for: as many as are named, else one a rank."""
-    placement = case.placement
-    if options.gpus_per_node is not None:
-        return options.gpus_per_node
-    if placement.device == "cpu":
-        return 0
-    return placement.ranks_per_host if placement.devices is None else max(placement.devices) + 1
+    return case.placement.gpus_per_host if options.gpus_per_node is None else options.gpus_per_node
 
 
 def step_words(

@@ -1,7 +1,8 @@
 """What does a log of `nvidia-smi --query-gpu=… --format=csv -l` say?
 
 In: a path. Out: `RecordingData`. Columns may come in any order, with units in the values or not; a field of
-`[N/A]` is missing for that GPU and moment only. The columns `timestamp` and the names in `_METRICS` are read.
+`[N/A]` is missing for that GPU and moment only. Read are `timestamp` and the columns that the catalogue of
+metrics names (`records/metrics.csv`).
 """
 
 from __future__ import annotations
@@ -16,40 +17,12 @@ from typing import Any
 from gpuproof.errors import RecordError
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known
 from gpuproof.readings.recording import NAN, RecordingData
+from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import NVIDIA_REASON_BITS
 
-_METRICS = {
-    "utilization.gpu": "util_gpu_percent",
-    "utilization.memory": "util_mem_ctrl_percent",
-    "memory.used": "mem_used_bytes",
-    "memory.reserved": "mem_reserved_bytes",
-    "power.draw": "power_w",
-    "power.draw.average": "power_w",
-    "power.draw.instant": "power_instant_w",
-    "power.limit": "power_limit_w",
-    "enforced.power.limit": "power_limit_w",
-    "temperature.gpu": "temp_gpu_c",
-    "temperature.memory": "temp_mem_c",
-    "clocks.sm": "clock_sm_mhz",
-    "clocks.current.sm": "clock_sm_mhz",
-    "clocks.mem": "clock_mem_mhz",
-    "clocks.current.memory": "clock_mem_mhz",
-    "pstate": "pstate_level",
-    "fan.speed": "fan_percent",
-    "pcie.link.gen.current": "pcie_gen",
-    "pcie.link.gen.gpucurrent": "pcie_gen",
-    "pcie.link.width.current": "pcie_width",
-    "ecc.errors.corrected.volatile.total": "ecc_corrected_count",
-    "ecc.errors.uncorrected.volatile.total": "ecc_uncorrected_count",
-}
-_STATIC = {
-    "memory.total": "mem_total_bytes",
-    "power.default_limit": "power_limit_default_w",
-    "clocks.max.sm": "clock_sm_max_mhz",
-    "clocks.max.memory": "clock_mem_max_mhz",
-    "pcie.link.gen.max": "pcie_gen_max",
-    "pcie.link.width.max": "pcie_width_max",
-}
+_NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
+_METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
+_STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
 _TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
 _REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
 _NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*(%|MiB|W|MHz|C)?")

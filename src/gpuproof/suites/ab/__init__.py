@@ -22,10 +22,6 @@ class AbSuite(PlannedSuite):
     scope: Literal["each_host", "whole"] = "whole"
     options = AbOptions
 
-    def answers(self, config: RunConfig) -> bool:
-        """Take no recipe that does not name it."""
-        return False
-
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> AbPlan:
         """Plan the pilot's launches.
 

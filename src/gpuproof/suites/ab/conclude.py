@@ -87,7 +87,7 @@ def _side_by_side(
     concluded: Sequence[PointResult],
 ) -> SideBySide:
     sides = [
-        _compared_run(point, name)
+        ComparedRun.of(point.result, name)
         for point, name in zip(concluded, (options.a_name, options.b_name), strict=True)
     ]
     measures = [_measures(evidence, point, figures, taken) for point in concluded]
@@ -111,13 +111,6 @@ def _side_by_side(
         measures=tuple(_confirmed(measure, figures, taken) for measure in compared),
         across=tuple(_differences(evidence.config, options)),
         max_regression=options.max_regression,
-    )
-
-
-def _compared_run(point: PointResult, name: str) -> ComparedRun:
-    found = point.result
-    return ComparedRun(
-        name=name, run_id=found.run_id, verdict=found.verdict, validity=found.validity, doubts=found.doubts
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,9 +9,9 @@ from gpuproof import units
 from gpuproof.analysis.hosts import FleetSummary
 from gpuproof.analysis.hosts_suite import SuiteSummary
 from gpuproof.errors import ExitCode
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Doubt, Measure, worst
 from gpuproof.suites.base import Conclusion, Suite
 from gpuproof.suites.by_host.exports import exports_of_hosts
@@ -37,10 +36,8 @@ class HostsDetail:
 
 def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     """Return the result of all hosts and their files."""
-    launched: dict[str | None, list[CaseRecords]] = defaultdict(list)
-    for launch in evidence.launches:
-        launched[launch.case.placement.host].append(launch)
-    hosts = [conclude_host(evidence, host, launched[host["name"]], inner) for host in evidence.hosts]
+    launched = grouped((launch.case.placement.host, launch) for launch in evidence.launches)
+    hosts = [conclude_host(evidence, host, launched.get(host["name"], ()), inner) for host in evidence.hosts]
     currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))
     is_single = all(host.is_single for host in hosts)
     report = (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuproof.analysis.hosts import HostMeasured
 from gpuproof.analysis.points import PointFigures, rank
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -134,9 +135,7 @@ class HostConclusion:
 
     def sentences(self) -> list[str]:
         """Tell what stood out in the same words at several points once."""
-        found: dict[str, list[str]] = {}
-        for remark in self.common.remarks:
-            found.setdefault(remark.text, []).append(remark.case_id)
+        found = grouped((remark.text, remark.case_id) for remark in self.common.remarks)
         if self.is_single:
             return list(found)
         return [

@@ -16,6 +16,7 @@ from gpuproof.config.sections.load import LoadConfig
 from gpuproof.suites.points.plan import Plan, Point, config_at
 
 ModelName = Literal["simple_cnn", "resnet"]
+TestType = Literal["training", "inference"]
 SHORTEST_STEP_S = 0.25e-3
 """No step of the twelve is expected to take less; readings are planned for such steps."""
 READINGS_PER_TEST = 10
@@ -27,7 +28,7 @@ SHORTEST_INTERVAL_S = 0.05
 class LoadTest:
     """One of the twelve tests."""
 
-    test_type: Literal["training", "inference"]
+    test_type: TestType
     model: ModelName
     batch_size: int
     description: str
@@ -39,85 +40,33 @@ class LoadTest:
         return f"{verb}_{self.model}_bs{self.batch_size}"
 
 
-def _test(
-    test_type: Literal["training", "inference"], model: ModelName, batch_size: int, description: str
-) -> LoadTest:
-    return LoadTest(test_type=test_type, model=model, batch_size=batch_size, description=description)
-
-
-TESTS = (
-    _test(
-        "training",
-        "simple_cnn",
-        16,
-        "Small batch CNN training - Tests GPU efficiency with limited parallelism and memory usage",
-    ),
-    _test(
-        "training",
-        "simple_cnn",
-        32,
-        "Medium batch CNN training - Balanced test of GPU compute and memory bandwidth",
-    ),
-    _test(
-        "training",
-        "simple_cnn",
-        64,
-        "Large batch CNN training - Tests GPU memory capacity and high-throughput compute",
-    ),
-    _test(
-        "training",
-        "resnet",
-        8,
-        "Small batch ResNet training - Tests GPU with complex operations and moderate memory usage",
-    ),
-    _test(
-        "training",
-        "resnet",
-        16,
-        "Medium batch ResNet training - Balanced complex compute with memory efficiency",
-    ),
-    _test(
-        "training",
-        "resnet",
-        32,
-        "Large batch ResNet training - Stress test for GPU memory and complex operations",
-    ),
-    _test(
-        "inference",
-        "simple_cnn",
-        16,
-        "Small batch CNN inference - Tests low-latency inference scenarios",
-    ),
-    _test(
-        "inference",
-        "simple_cnn",
-        32,
-        "Medium batch CNN inference - Balanced inference throughput testing",
-    ),
-    _test(
-        "inference",
-        "simple_cnn",
-        64,
-        "Large batch CNN inference - High-throughput inference performance test",
-    ),
-    _test(
-        "inference",
-        "resnet",
-        8,
-        "Small batch ResNet inference - Complex model low-latency inference test",
-    ),
-    _test(
-        "inference",
-        "resnet",
-        16,
-        "Medium batch ResNet inference - Balanced complex inference workload",
-    ),
-    _test(
-        "inference",
-        "resnet",
-        32,
-        "Large batch ResNet inference - High-throughput complex model inference",
-    ),
+DESCRIPTIONS: Mapping[tuple[TestType, ModelName], Mapping[int, str]] = {
+    ("training", "simple_cnn"): {
+        16: "Small batch CNN training - Tests GPU efficiency with limited parallelism and memory usage",
+        32: "Medium batch CNN training - Balanced test of GPU compute and memory bandwidth",
+        64: "Large batch CNN training - Tests GPU memory capacity and high-throughput compute",
+    },
+    ("training", "resnet"): {
+        8: "Small batch ResNet training - Tests GPU with complex operations and moderate memory usage",
+        16: "Medium batch ResNet training - Balanced complex compute with memory efficiency",
+        32: "Large batch ResNet training - Stress test for GPU memory and complex operations",
+    },
+    ("inference", "simple_cnn"): {
+        16: "Small batch CNN inference - Tests low-latency inference scenarios",
+        32: "Medium batch CNN inference - Balanced inference throughput testing",
+        64: "Large batch CNN inference - High-throughput inference performance test",
+    },
+    ("inference", "resnet"): {
+        8: "Small batch ResNet inference - Complex model low-latency inference test",
+        16: "Medium batch ResNet inference - Balanced complex inference workload",
+        32: "Large batch ResNet inference - High-throughput complex model inference",
+    },
+}
+"""By batch size."""
+TESTS = tuple(
+    LoadTest(test_type=test_type, model=model, batch_size=batch_size, description=description)
+    for (test_type, model), by_size in DESCRIPTIONS.items()
+    for batch_size, description in by_size.items()
 )
 """In the order in which they run."""
 

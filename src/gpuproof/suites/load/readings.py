@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.analysis.explanations import used_devices, windows_by_host
+from gpuproof.analysis.explanations import used_devices
 from gpuproof.analysis.launch import Launch
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, Flags, RecordingData
 from gpuproof.readings.series import SeriesSummary, summarise_series
@@ -109,7 +110,7 @@ def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
         if launch.case.monitor is None:
             lost.append(NOT_READ)
             continue
-        for host, windows in windows_by_host(launch.windows).items():
+        for host, windows in grouped((window.host, window) for window in launch.windows).items():
             recording = evidence.recording(launch.case, host)
             if isinstance(recording, MissingReadings):
                 lost.append(f"no readings of {host}: {recording.reason}")

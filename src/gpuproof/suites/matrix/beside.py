@@ -6,10 +6,10 @@ took, and how busy its host was meanwhile. Other cases of the same matrix are ot
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
@@ -43,9 +43,7 @@ class _Crowded:
 
 def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
     """Doubt the times of commands while others kept their processors full: by launch, a doubt a host."""
-    by_host: dict[str, list[_Ran]] = defaultdict(list)
-    for ran in _commands(evidence.launches):
-        by_host[ran.host].append(ran)
+    by_host = grouped((ran.host, ran) for ran in _commands(evidence.launches))
     doubts: dict[LaunchKey, list[Doubt]] = {}
     for host, commands in by_host.items():
         crowded = {launch_key(ran.case): found for ran in commands if (found := _crowded(ran, evidence))}

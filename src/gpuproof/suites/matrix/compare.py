@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
+from gpuproof.groups import grouped
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.statistics.estimate import Interval, Unavailable
@@ -115,9 +116,7 @@ def configurations(
     cases: Sequence[CaseFigures], metric: str, *, seed: str, doubts: DoubtsOfCases = MappingProxyType({})
 ) -> list[ConfigurationFigures]:
     """Put the launches of each configuration together, in the order of the matrix."""
-    groups: dict[str, list[CaseFigures]] = {}
-    for case in cases:
-        groups.setdefault(case.configuration, []).append(case)
+    groups = grouped((case.configuration, case) for case in cases)
     return [_configuration(name, group, metric, seed, doubts) for name, group in groups.items()]
 
 

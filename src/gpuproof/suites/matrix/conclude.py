@@ -11,6 +11,7 @@ from types import MappingProxyType
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.config.models import RunConfig
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
@@ -226,10 +227,7 @@ def _measures(
     positions: Mapping[LaunchKey, int],
 ) -> Iterator[Measure]:
     """Yield each configuration's figures: what is compared, then time, memory and energy."""
-    done: dict[str, list[CaseFigures]] = {}
-    for case in cases:
-        if case.status == "done":
-            done.setdefault(case.configuration, []).append(case)
+    done = grouped((case.configuration, case) for case in cases if case.status == "done")
     wanted = [*([compared] if compared.name != "wall_s" else []), *COSTS]
     for one in found:
         for what in wanted:

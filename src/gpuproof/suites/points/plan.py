@@ -140,6 +140,10 @@ class PlannedSuite:
     is_sweep = True
     """Whether a launch may do without what another lacks."""
 
+    def answers(self, config: RunConfig) -> bool:
+        """Take no recipe that does not name it."""
+        return False
+
     def settle(self, state: PlannedState, launch: CaseRecords) -> Any:
         """Return the state after a launch ended."""
         return state.settle(launch)

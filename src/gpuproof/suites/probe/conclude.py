@@ -19,7 +19,7 @@ from gpuproof.analysis.probes.figures import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.outcome import Judged, Outcome, not_applicable
+from gpuproof.records.outcome import Judged, not_applicable
 from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
@@ -30,6 +30,7 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
+from gpuproof.verdict.checks.answers import told
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
 
@@ -185,24 +186,20 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
     for subject, found in by_subject.items():
         num_wrong = sum(measure.value or 0.0 for measure in found)
         worst = max(found, key=lambda measure: measure.value or 0.0)
-        yield Judged(
-            name=WRONG_VALUES,
-            outcome=Outcome(
-                status="FAIL" if num_wrong else "PASS",
-                subject=subject,
-                measured=f"{units.count(int(num_wrong))} wrong in {len(found)} comparisons"
-                + (f": {worst.detail}" if num_wrong else ""),
-                expected="none",
-                source="what was written",
-                measured_value=num_wrong,
-                expected_value=0.0,
-                unit="1",
-                next_step=("Take it out of service and send these records to its vendor")
-                if num_wrong
-                else None,
-                responsible="vendor" if num_wrong else None,
-            ),
+        detail = f": {worst.detail}" if num_wrong else ""
+        outcome = told(
+            subject,
+            not num_wrong,
+            f"{units.count(int(num_wrong))} wrong in {len(found)} comparisons{detail}",
+            expected="none",
+            source="what was written",
+            next_step="Take it out of service and send these records to its vendor",
+            responsible="vendor",
+            measured_value=num_wrong,
+            expected_value=0.0,
+            unit="1",
         )
+        yield Judged(name=WRONG_VALUES, outcome=outcome)
 
 
 def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterator[Judged]:

@@ -15,7 +15,8 @@ from gpuproof.analysis.probes.fingerprints import (
     compare_fingerprints,
 )
 from gpuproof.records.outcome import Judged, Outcome
-from gpuproof.records.result import Doubt, Measure
+from gpuproof.records.result import WHOLE, Doubt, Measure
+from gpuproof.verdict.checks.answers import told
 from gpuproof.verdict.doubts.base import invalid
 from gpuproof.verdict.doubts.collectives import WRONG as WRONG_RESULTS
 
@@ -115,17 +116,14 @@ def _outcome(device: DeviceFingerprints) -> Judged:
     if device.verdict == "cannot tell":
         outcome = Outcome(status="SKIP", subject=device.subject, reason=device.reason)
     else:
-        is_wrong = device.verdict in WRONG
-        outcome = Outcome(
-            status="FAIL" if is_wrong else "PASS",
-            subject=device.subject,
-            measured=f"{device.verdict}: {device.reason}",
+        outcome = told(
+            device.subject,
+            device.verdict not in WRONG,
+            f"{device.verdict}: {device.reason}",
             expected="the bits that most devices give",
             source=SOURCE,
-            next_step=("Take the device out of service and send these records to its vendor")
-            if is_wrong
-            else None,
-            responsible="vendor" if is_wrong else None,
+            next_step="Take the device out of service and send these records to its vendor",
+            responsible="vendor",
         )
     return Judged(name=FINGERPRINT, outcome=outcome)
 
@@ -133,17 +131,16 @@ def _outcome(device: DeviceFingerprints) -> Judged:
 def _undecided(compared: FingerprintsCompared) -> Iterator[Judged]:
     """Say that devices differ of which nobody knows who is wrong: that is a failure of them together."""
     for kind in compared.differing:
-        yield Judged(
-            name=FINGERPRINT,
-            outcome=Outcome(
-                status="FAIL",
-                measured=f"devices differ, and none of their results has a majority ({kind})",
-                expected="the same bits from all of them",
-                source=SOURCE,
-                next_step="Run it with a third device of the same model and software",
-                responsible="user",
-            ),
+        outcome = told(
+            WHOLE,
+            False,
+            f"devices differ, and none of their results has a majority ({kind})",
+            expected="the same bits from all of them",
+            source=SOURCE,
+            next_step="Run it with a third device of the same model and software",
+            responsible="user",
         )
+        yield Judged(name=FINGERPRINT, outcome=outcome)
 
 
 def _doubts(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints]) -> Iterator[Doubt]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuproof import units
-from gpuproof.plotting import FAINT, GRID, SERIES, headline, new_figure, note, save
+from gpuproof.plotting import FAINT, SERIES, headline, new_figure, note, quieten, save
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:
@@ -124,9 +124,4 @@ def _finish(axes: Axes, intensities: tuple[float, float], *, lowest: float) -> N
     axes.set_xlabel("arithmetic intensity (FLOP/byte)", color=FAINT, fontsize=9)
     axes.yaxis.set_major_formatter(lambda value, _: units.flops(value, digits=1))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", colors=FAINT, labelsize=8.5, length=0)
+    quieten(axes)

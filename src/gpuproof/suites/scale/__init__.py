@@ -21,10 +21,6 @@ class ScaleSuite(PlannedSuite):
     scope: Literal["each_host", "whole"] = "whole"
     options = ScaleOptions
 
-    def answers(self, config: RunConfig) -> bool:
-        """Take no recipe that does not name it."""
-        return False
-
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the launches of all points.
 

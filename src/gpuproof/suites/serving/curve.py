@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from gpuproof import units
 from gpuproof.analysis.requests.served import Served
-from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, note, save
+from gpuproof.groups import grouped
+from gpuproof.plotting import FAINT, INK, SERIES, headline, new_figure, note, quieten, save
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.run import ServingRun
 
@@ -72,9 +73,7 @@ def _subtitle(run: ServingRun) -> str:
 def _draw(axes: Axes, points: Points, *, name: str, colour: str) -> None:
     """Mark every launch, and join the medians of each rate."""
     axes.plot(*zip(*points, strict=True), marker="o", markersize=5, linestyle="none", color=colour)
-    by_rate: dict[float, list[float]] = {}
-    for rate, latency_s in points:
-        by_rate.setdefault(rate, []).append(latency_s)
+    by_rate = grouped((rate, latency_s) for rate, latency_s in points)
     joined = [(rate, median(latencies_s)) for rate, latencies_s in by_rate.items()]
     axes.plot(*zip(*joined, strict=True), linewidth=2, color=colour)
     note(axes, name, joined[-1], (7, 0), colour=colour, size=9.5, va="center")
@@ -114,9 +113,4 @@ def _finish(axes: Axes, curves: dict[float, Points], *, bound_s: float | None) -
     axes.yaxis.set_major_formatter(lambda value, _: units.seconds(value))
     axes.yaxis.set_minor_formatter(lambda value, _: units.seconds(value))
     axes.xaxis.set_major_formatter("{x:,.6g}")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", colors=FAINT, labelsize=8.5, length=0)
+    quieten(axes)

@@ -18,7 +18,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.serving import BoundsSpec, EndpointSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
-from gpuproof.suites.cases import build_case
+from gpuproof.suites.cases import build_case, spec_of
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judged
 from gpuproof.suites.serving.text import TextSizes, text_sizes
 
@@ -206,30 +206,18 @@ def _at(rate_per_s: float) -> Load:
 def serving_spec(serving: ServingConfig, load: Load, *, text: TextSizes | None = None) -> ServingSpec:
     """Return what the case of a load is asked."""
     endpoint = serving.endpoint
-    has_endpoint = serving.target == "endpoint"
-    return ServingSpec(
-        target=serving.target,
+    has_endpoint = serving.target == "endpoint" and endpoint.url is not None and endpoint.model is not None
+    is_server = load.scenario == "server"
+    return spec_of(
+        ServingSpec,
+        serving,
         scenario=load.scenario,
-        arrivals=serving.arrivals,
         rate_per_s=load.rate_per_s,
-        concurrency=serving.concurrency,
-        samples_per_request=serving.samples_per_request,
-        max_batch=serving.max_batch,
-        max_wait_s=serving.max_wait_s,
         min_requests=load.num_requests or serving.min_requests,
-        window_s=serving.window_s,
-        latency_bound_s=serving.latency_bound_s if load.scenario == "server" else None,
-        latency_percentile=serving.latency_percentile,
+        latency_bound_s=serving.latency_bound_s if is_server else None,
         prompt_tokens=None if text is None else text.prompt_tokens,
         new_tokens=None if text is None else text.new_tokens,
-        endpoint=EndpointSpec(
-            url=endpoint.url,
-            model=endpoint.model,
-            api_key_variable=endpoint.api_key_variable,
-            timeout_s=endpoint.timeout_s,
-            max_connections=endpoint.max_connections,
-        )
-        if endpoint.url is not None and endpoint.model is not None and has_endpoint
-        else None,
-        bounds=BoundsSpec(**serving.bounds.model_dump()) if load.scenario == "server" else BoundsSpec(),
+        endpoint=spec_of(EndpointSpec, endpoint) if has_endpoint else None,
+        bounds=BoundsSpec(**serving.bounds.model_dump()) if is_server else BoundsSpec(),
+        arrival_seed=None,
     )

@@ -22,10 +22,6 @@ class ValidateSuite(PlannedSuite):
     scope: Literal["each_host", "whole"] = "whole"
     options = ValidateOptions
 
-    def answers(self, config: RunConfig) -> bool:
-        """Take no recipe that does not name it."""
-        return False
-
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
         """Plan the stages.
 

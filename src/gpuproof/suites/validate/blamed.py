@@ -21,6 +21,7 @@ from gpuproof.suites.validate.suspicion import MIN_PEERS
 from gpuproof.verdict.blame.findings import Findings
 from gpuproof.verdict.blame.hang import explain_hang
 from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
+from gpuproof.verdict.checks.answers import told
 
 SOURCE = "tests of parts of it, see docs/validate-blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
@@ -40,10 +41,10 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
         for outcome, is_required in _of(each, names, has_time=all(map(order.has_time_for, each.searches))):
             name = f"who slows {each.suspicion.case.case_id}"
             yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
-    told = {each.suspicion.case.case_id for each in followed}
+    suspected = {each.suspicion.case.case_id for each in followed}
     measured = {case_id for case_id, _ in order.seen}
     for case in stage.cases:
-        if case.is_over_all and case.case_id in measured - told:
+        if case.is_over_all and case.case_id in measured - suspected:
             yield Judged(name=f"who slows {case.case_id}", outcome=_not_asked(), is_required=False)
 
 
@@ -55,15 +56,14 @@ def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Jud
         if stage is None or hang is None or launch.torn:
             continue
         for host in hang.stopped_hosts:
-            outcome = Outcome(
-                status="FAIL",
-                subject=f"host/{host}",
-                measured=hang.text,
+            outcome = told(
+                f"host/{host}",
+                False,
+                hang.text,
                 expected="every rank comes to each operation that the others have come to",
                 source="the last words of the ranks, and which ranks left none",
                 next_step=f"Look on {host} for stopped processes, at dmesg, and at the way there: "
                 "gpuproof doctor --multi-node",
-                responsible="administrator",
                 records=(f"{launch.case.case_id}/{launch.case.replicate}",),
             )
             name = f"who stops {launch.case.case_id}"
@@ -159,38 +159,31 @@ def _subject_of(followed: FollowedUp) -> str:
 
 def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
     """Nobody can be named: an error where something is known to be slow, and else just not tested."""
-    told = "; ".join(reasons)
+    said = "; ".join(reasons)
     return Outcome(
         status="SKIP" if why is None else "ERROR",
         subject=subject,
-        reason=told if why is None else f"{why}, and the cause was not located: {told}",
+        reason=said if why is None else f"{why}, and the cause was not located: {said}",
         next_step="Measure with more launches (--runs), more time, or on hosts that are otherwise idle",
         responsible="administrator",
     )
 
 
 def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
-    suspicion = followed.suspicion
-    sought = f"by {units.share(suspicion.slowdown)} or more"
+    why, slowdown = followed.suspicion.why, followed.suspicion.slowdown
+    sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
-    if suspicion.why is None:
-        return Outcome(
-            status="PASS",
-            subject=_subject_of(followed),
-            measured=f"none is slower {sought}: {tests}",
-            expected="parts of it are alike",
-            source=SOURCE,
-            minimum_detectable=suspicion.slowdown,
-        )
-    return Outcome(
-        status="WARN",
-        subject=_subject_of(followed),
-        measured=f"{suspicion.why}; none is slower than the others {sought}: {tests}",
-        expected="one that is",
+    said = "none is slower" if why is None else f"{why}; none is slower than the others"
+    return told(
+        _subject_of(followed),
+        why is None,
+        f"{said} {sought}: {tests}",
+        expected="parts of it are alike" if why is None else "one that is",
         source=SOURCE,
         next_step="Look at what all share: switches, settings of NCCL, links between groups; what comes "
         "and goes, as lost packets do, needs longer tests (validate.collective.iterations)",
-        responsible="administrator",
+        warns=True,
+        minimum_detectable=slowdown if why is None else None,
     )
 
 

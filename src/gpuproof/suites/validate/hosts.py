@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, Environment, Setup, Start, is_host_failure
-from gpuproof.verdict.facts import HostFacts
+from gpuproof.verdict.facts import HostFacts, setups_on
 
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
@@ -42,13 +43,7 @@ def device_subject(host: str, device: Device) -> str:
 
 def setups_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[Setup]]:
     """Return what ranks built, by host."""
-    found: dict[str, list[Setup]] = {}
-    for launch in launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-        for setup in launch.setups:
-            if setup.rank in hosts:
-                found.setdefault(hosts[setup.rank], []).append(setup)
-    return found
+    return grouped(pair for launch in launches for pair in setups_on(launch))
 
 
 def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:

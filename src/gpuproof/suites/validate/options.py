@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import tomllib
+
 from gpuproof.config.models import RunConfig
+from gpuproof.files import packaged_text
 from gpuproof.records.case import ParallelStrategy, Precision
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.probe import ProbeName
@@ -33,121 +36,9 @@ STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 USUAL_STAGES: tuple[StageName, ...] = tuple(
     name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
 )
-TRAINED = {"stage": "training", "case": "each"}
-HARDWARE: tuple[RequiredAspect, ...] = (
-    RequiredAspect(
-        aspect="right results",
-        title="patterns in memory",
-        measure="wrong values",
-        labels={"stage": "pattern"},
-    ),
-    RequiredAspect(
-        aspect="right results", title="equal results", measure="wrong values", labels={"stage": "fingerprint"}
-    ),
-    RequiredAspect(
-        aspect="right results",
-        title="right products",
-        measure="wrong values",
-        labels={"stage": "gemm", "dtype": "each"},
-    ),
-    RequiredAspect(
-        aspect="right results",
-        each="link",
-        title="right copies",
-        measure="wrong values",
-        labels={"stage": "links"},
-    ),
-    RequiredAspect(
-        aspect="right results",
-        each="host",
-        needs="devices",
-        title="right collectives",
-        measure="launches",
-        labels={"stage": "collective"},
-    ),
-    RequiredAspect(
-        aspect="right results",
-        each="whole",
-        needs="hosts",
-        title="right collectives",
-        measure="launches",
-        labels={"stage": "collective"},
-    ),
-    RequiredAspect(
-        aspect="right results", each="whole", title="finite losses", measure="launches", labels=TRAINED
-    ),
-    RequiredAspect(
-        aspect="compute",
-        title="a GPU",
-        measure="throughput",
-        labels={"stage": "gemm", "at_once": False, "dtype": "each"},
-    ),
-    RequiredAspect(
-        aspect="memory",
-        title="the memory of a GPU",
-        measure="throughput",
-        labels={"stage": "memory", "at_once": False},
-    ),
-    RequiredAspect(
-        aspect="links",
-        each="host_link",
-        title="a link to the host",
-        measure="link bandwidth",
-        labels={"stage": "links", "direction": "one_way", "host_memory": "pinned"},
-    ),
-    RequiredAspect(
-        aspect="links",
-        each="device_link",
-        title="a link between GPUs",
-        measure="link bandwidth",
-        labels={"stage": "links", "direction": "one_way", "kind": "d2d"},
-    ),
-    RequiredAspect(
-        aspect="collectives",
-        each="host",
-        needs="devices",
-        title="a collective within a host",
-        measure="bus bandwidth",
-        labels={"stage": "collective", "operation": "each"},
-    ),
-    RequiredAspect(
-        aspect="collectives",
-        each="whole",
-        needs="hosts",
-        title="a collective over hosts",
-        measure="bus bandwidth",
-        labels={"stage": "collective", "operation": "each"},
-    ),
-    RequiredAspect(
-        aspect="training",
-        each="any",
-        needs="devices",
-        title="training on one device",
-        measure="throughput",
-        labels={"stage": "training", "case": "training-one"},
-    ),
-    RequiredAspect(aspect="training", each="whole", title="training", measure="throughput", labels=TRAINED),
-    RequiredAspect(
-        aspect="training", each="whole", needs="devices", title="scaling", measure="scaling efficiency"
-    ),
-    RequiredAspect(aspect="storage", each="host", title="storage", measure="storage read"),
-    RequiredAspect(
-        aspect="state",
-        title="the state of a GPU",
-        checks=(
-            *("ecc", "memory health", "pcie", "clock policy", "nvlink", "xid", "all ranks"),
-            *("same memory size", "same power limit", "same application clock", "same ECC mode"),
-        ),
-    ),
-    RequiredAspect(
-        aspect="state",
-        each="host",
-        title="the state of a host",
-        checks=(
-            *("same driver", "same torch", "same CUDA", "same NCCL", "infiniband", "network"),
-            *("peer to peer", "backend", "clocks", "lost packets"),
-        ),
-    ),
+HARDWARE = tuple(
+    from_json(RequiredAspect, row, place="hardware.toml")
+    for row in tomllib.loads(packaged_text("suites/validate/hardware.toml"))["aspects"]
 )
 """What READY needs where the recipe lists nothing else: all that the hardware has."""
 

@@ -18,6 +18,7 @@ from gpuproof.suites.validate.nodes.counted import count_outcomes, hosts_there
 from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import names_wrong, why_nothing
+from gpuproof.verdict.checks.answers import told
 from gpuproof.verdict.doubts.collectives import WRONG
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")
@@ -33,13 +34,13 @@ def stage_outcomes(
 ) -> list[Judged]:
     """Judge every case of every stage; `left_out` says why cases were not launched."""
     judged = [item for each in found for item in _of_case(each, left_out)]
-    told = {each.stage.name for each in found}
+    launched = {each.stage.name for each in found}
     return judged + [
         Judged(
             name=stage.name, outcome=_without_cases(stage.name, order, found), is_required=stage.is_required
         )
         for stage in order.stages
-        if stage.name not in told
+        if stage.name not in launched
     ]
 
 
@@ -53,14 +54,15 @@ def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Ju
     suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
-        doubted = Outcome(
-            status="WARN",
-            subject=found.subject,
-            measured=f"SUSPECT: {suspected[0].reason}{more}",
+        doubted = told(
+            found.subject,
+            False,
+            f"SUSPECT: {suspected[0].reason}{more}",
             expected="figures without a doubt",
             source="docs/how-we-measure.md",
             next_step=suspected[0].remedy,
             responsible="user",
+            warns=True,
         )
         yield Judged(name=f"{_name(found)}, doubts", outcome=doubted, is_required=False)
 
@@ -141,15 +143,8 @@ def _failed(found: StageResult, failure: Failure) -> Outcome:
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
         return not_judged(found.subject, text, next_step, "administrator")
-    return Outcome(
-        status="FAIL",
-        subject=found.subject,
-        measured=text,
-        expected="a launch without a failure",
-        source=PLAN,
-        next_step=next_step,
-        responsible="administrator",
-    )
+    expected = "a launch without a failure"
+    return told(found.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
 
 
 def _ruinous(found: StageResult) -> Doubt | None:
@@ -211,39 +206,28 @@ def hosts_of(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, .
 
 
 def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
-    failure = None if lost is None else lost.primary_failure
-    expected, source = "it answers, and ranks begin there", "the hosts that were named"
-    if has_answered and failure is None:
-        return Outcome(
-            status="PASS", subject=f"host/{name}", measured="ranks began", expected=expected, source=source
-        )
-    if failure is None:
-        return Outcome(
-            status="SKIP",
-            subject=f"host/{name}",
-            reason="nothing was launched there",
-            next_step="Finish the run with --resume",
-        )
-    return Outcome(
-        status="FAIL",
-        subject=f"host/{name}",
-        measured=failure.message,
-        expected=expected,
-        source=source,
+    subject, failure = f"host/{name}", None if lost is None else lost.primary_failure
+    if failure is None and not has_answered:
+        step = "Finish the run with --resume"
+        return Outcome(status="SKIP", subject=subject, reason="nothing was launched there", next_step=step)
+    return told(
+        subject,
+        failure is None,
+        "ranks began" if failure is None else failure.message,
+        expected="it answers, and ranks begin there",
+        source="the hosts that were named",
         next_step="Bring the host back, or take it out of the list",
-        responsible="administrator",
     )
 
 
 def _expected(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
     missing = [name for name in expected if name not in answered or name in lost]
     there = f"{len(expected) - len(missing)} of {len(expected)} answered"
-    return Outcome(
-        status="FAIL" if missing else "PASS",
-        subject=WHOLE,
-        measured=there + (f"; missing: {', '.join(missing)}" if missing else ""),
+    return told(
+        WHOLE,
+        not missing,
+        there + (f"; missing: {', '.join(missing)}" if missing else ""),
         expected=", ".join(expected),
         source="--expected-hosts",
-        next_step="Bring them back; a smaller cluster is one with a shorter list" if missing else None,
-        responsible="administrator" if missing else None,
+        next_step="Bring them back; a smaller cluster is one with a shorter list",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
@@ -75,9 +76,7 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
 
 def cells_table(cells: Sequence[AspectCell]) -> Table:
     """Lay out what READY needs: each aspect, whose it is, and what would have shown or how to judge it."""
-    alike: dict[tuple[str, ...], list[AspectCell]] = {}
-    for cell in cells:
-        alike.setdefault((cell.aspect, cell.name, cell.standing, _how(cell)), []).append(cell)
+    alike = grouped(((cell.aspect, cell.name, cell.standing, _how(cell)), cell) for cell in cells)
     return table(
         "What READY needs",
         list(alike.values()),
@@ -132,9 +131,7 @@ def subjects_table(tree: Branch) -> Table:
 
 def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequence[Branch]]]:
     """Yield branches with what is below them, many of which the same is to be said as one row."""
-    alike: dict[object, list[Branch]] = {}
-    for branch in branches:
-        alike.setdefault(_said(branch), []).append(branch)
+    alike = grouped((_said(branch), branch) for branch in branches)
     for group in alike.values():
         for shown in [group] if len(group) > MOST_ALONE else [[branch] for branch in group]:
             yield depth, shown

@@ -15,6 +15,7 @@ from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Measure
 from gpuproof.suites.probe.fingerprints import conclude_fingerprints
 from gpuproof.suites.validate.measured import StageResult
+from gpuproof.verdict.checks.answers import told
 
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
@@ -65,15 +66,15 @@ def _of_products(found: StageResult) -> Iterator[Judged]:
 
 
 def _outcome(measure: Measure, value: float) -> Outcome:
-    return Outcome(
-        status="FAIL" if value else "PASS",
-        subject=measure.subject,
-        measured=f"{units.count(int(value))} wrong elements: {measure.detail}",
+    return told(
+        measure.subject,
+        not value,
+        f"{units.count(int(value))} wrong elements: {measure.detail}",
         expected="none",
         source="the same product in 8-byte numbers on the host",
+        next_step="Take the device out of service and send these records to its vendor",
+        responsible="vendor",
         measured_value=value,
         expected_value=0.0,
         unit="1",
-        next_step="Take the device out of service and send these records to its vendor" if value else None,
-        responsible="vendor" if value else None,
     )

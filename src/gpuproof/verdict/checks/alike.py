@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import Device, listed_gpus, not_told, told, with_unlisted
+from gpuproof.verdict.checks.answers import Device, gpus_by_type, not_told, told, with_unlisted
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
@@ -85,10 +85,8 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
 
 def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all GPUs, type by type."""
-    types: dict[str, dict[str, Device]] = {}
-    for subject, device in listed_gpus(facts):
-        types.setdefault(str(device.get("name")), {})[subject] = device
-    return with_unlisted((x for name, group in types.items() for x in _of_type(what, name, group)), facts)
+    types = gpus_by_type(facts).items()
+    return with_unlisted((x for name, group in types for x in _of_type(what, name, group)), facts)
 
 
 def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outcome]:

@@ -27,11 +27,12 @@ def told(
     *,
     expected: str,
     source: str,
-    next_step: str,
-    responsible: Actor = "administrator",
+    next_step: str | None,
+    responsible: Actor | None = "administrator",
     warns: bool = False,
+    **numbers: Any,
 ) -> Outcome:
-    """Return PASS, or FAIL (WARN where it `warns`) with who does what."""
+    """Return PASS, or FAIL (WARN where it `warns`) with who does what; `numbers` are further fields."""
     return Outcome(
         status="PASS" if is_good else "WARN" if warns else "FAIL",
         subject=subject,
@@ -40,6 +41,7 @@ def told(
         source=source,
         next_step=None if is_good else next_step,
         responsible=None if is_good else responsible,
+        **numbers,
     )
 
 
@@ -51,6 +53,14 @@ def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
     for gpus in gpus_by_host(facts).values():
         subjects = {*gpus.subjects, *gpus.divided}
         yield from ((subject, device) for subject, device in gpus.listed.items() if subject in subjects)
+
+
+def gpus_by_type(facts: FleetFacts) -> dict[str, dict[str, Device]]:
+    """Return the GPUs that drivers list by the name of their type, and by subject."""
+    types: dict[str, dict[str, Device]] = {}
+    for subject, device in listed_gpus(facts):
+        types.setdefault(str(device.get("name")), {})[subject] = device
+    return types
 
 
 def not_asked(facts: FleetFacts) -> list[Outcome]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 
 from gpuproof.records.outcome import Outcome, not_applicable
-from gpuproof.verdict.checks.answers import Device, listed_gpus, not_told, told, with_unlisted
+from gpuproof.verdict.checks.answers import Device, gpus_by_type, listed_gpus, not_told, told, with_unlisted
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -16,15 +17,25 @@ OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that NVIDIA's driver alone can set and tell."""
 MEMORY_COUNTERS = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 LOOK = "Look at it with: gpuproof doctor --json"
+CORRECT_ERRORS = "nvidia-smi -e 1 as root, then reset the GPU"
+UNDIVIDE = "nvidia-smi -mig 0 as root, or judge its instances by rules of their own"
+STAY_LOADED = "Start nvidia-persistenced, or nvidia-smi -pm 1 as root"
 UNREAD = (
     *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
     *("knows no such", "NVML error", "gave up", "is busy", "another form", "not recorded"),
 )
 """In a driver's reason: a board has such a fact, and it could not be read now."""
+Check = Callable[[FleetFacts], Sequence[Outcome]]
 
 
-def _each(facts: FleetFacts, judge: Callable[[str, Device], Outcome]) -> list[Outcome]:
-    return with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
+def _of_each_gpu(judge: Callable[[str, Device], Outcome]) -> Check:
+    """Return the check of all GPUs that judges each by itself."""
+
+    @wraps(judge)
+    def of_all(facts: FleetFacts) -> Sequence[Outcome]:
+        return with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
+
+    return of_all
 
 
 def _static(device: Device, fact: str) -> object:
@@ -49,134 +60,99 @@ def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
     return not_applicable(f"{name} does not report its {what}: {reason}", subject)
 
 
-def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether memory errors are corrected."""
+def _judge_mode(
+    fact: str, what: str, wanted: str, *, expected: str, next_step: str, warns: bool = False
+) -> Check:
+    """Return a check of a mode that the driver tells."""
 
+    @_of_each_gpu
     def judge(subject: str, device: Device) -> Outcome:
-        mode = _static(device, "ecc_mode")
+        mode = _static(device, fact)
         if mode is None:
-            return _lacks(subject, device, "ecc_mode", "ECC mode")
-        step = "nvidia-smi -e 1 as root, then reset the GPU"
-        return told(
-            subject, mode == "enabled", f"ECC {mode}", expected="ECC enabled", source=NVSMI, next_step=step
-        )
+            return _lacks(subject, device, fact, f"{what.removesuffix(' mode')} mode")
+        answer = partial(told, expected=expected, source=NVSMI, next_step=next_step, warns=warns)
+        return answer(subject, mode == wanted, f"{what} {mode}")
 
-    return _each(facts, judge)
+    return judge
 
 
-def judge_mig(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether GPUs are whole."""
-
-    def judge(subject: str, device: Device) -> Outcome:
-        mode = _static(device, "mig_mode")
-        if mode is None:
-            return _lacks(subject, device, "mig_mode", "MIG mode")
-        step = "nvidia-smi -mig 0 as root, or judge its instances by rules of their own"
-        return told(
-            subject, mode == "disabled", f"MIG {mode}", expected="MIG disabled", source=NVSMI, next_step=step
-        )
-
-    return _each(facts, judge)
+judge_ecc = _judge_mode("ecc_mode", "ECC", "enabled", expected="ECC enabled", next_step=CORRECT_ERRORS)
+"""Judge whether memory errors are corrected."""
+judge_mig = _judge_mode("mig_mode", "MIG", "disabled", expected="MIG disabled", next_step=UNDIVIDE)
+"""Judge whether GPUs are whole."""
+judge_persistence = _judge_mode(
+    "persistence_mode", "persistence mode", "enabled", expected="enabled", next_step=STAY_LOADED, warns=True
+)
+"""Judge whether the driver stays loaded; without, every first use wakes the GPU."""
 
 
-def judge_persistence(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether the driver stays loaded; without, every first use wakes the GPU."""
-
-    def judge(subject: str, device: Device) -> Outcome:
-        mode = _static(device, "persistence_mode")
-        if mode is None:
-            return _lacks(subject, device, "persistence_mode", "persistence mode")
-        return told(
-            subject,
-            mode == "enabled",
-            f"persistence mode {mode}",
-            expected="enabled",
-            source=NVSMI,
-            next_step="Start nvidia-persistenced, or nvidia-smi -pm 1 as root",
-            warns=True,
-        )
-
-    return _each(facts, judge)
-
-
-def judge_pcie(facts: FleetFacts) -> Sequence[Outcome]:
+@_of_each_gpu
+def judge_pcie(subject: str, device: Device) -> Outcome:
     """Judge the lanes that are in use; the generation falls when a GPU rests, so it is told, not judged."""
-
-    def judge(subject: str, device: Device) -> Outcome:
-        most, state = _static(device, "pcie_width_max"), device.get("state") or {}
-        width = state.get("pcie_width")
-        if width is None or most is None:
-            return _lacks(subject, device, "pcie_width" if width is None else "pcie_width_max", "PCIe width")
-        generations = f"generation {state.get('pcie_gen', '?')} of {_static(device, 'pcie_gen_max') or '?'}"
-        return told(
-            subject,
-            float(width) >= float(str(most)),
-            f"x{width:g}, {generations} at rest",
-            expected=f"x{most}, the most of this GPU in this slot",
-            source=NVML,
-            next_step="Seat the board anew; look at riser, slot and lspci -vv (LnkSta: downgraded)",
-        )
-
-    return _each(facts, judge)
+    most, state = _static(device, "pcie_width_max"), device.get("state") or {}
+    width = state.get("pcie_width")
+    if width is None or most is None:
+        return _lacks(subject, device, "pcie_width" if width is None else "pcie_width_max", "PCIe width")
+    generations = f"generation {state.get('pcie_gen', '?')} of {_static(device, 'pcie_gen_max') or '?'}"
+    return told(
+        subject,
+        float(width) >= float(str(most)),
+        f"x{width:g}, {generations} at rest",
+        expected=f"x{most}, the most of this GPU in this slot",
+        source=NVML,
+        next_step="Seat the board anew; look at riser, slot and lspci -vv (LnkSta: downgraded)",
+    )
 
 
-def judge_clocks(facts: FleetFacts) -> Sequence[Outcome]:
+@_of_each_gpu
+def judge_clocks(subject: str, device: Device) -> Outcome:
     """Judge whether somebody set the clock or the power limit lower than the board has them."""
-
-    def judge(subject: str, device: Device) -> Outcome:
-        limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
-        asked, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
-        if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):
-            lacking = "power_limit_w" if limit is None else "power_limit_default_w"
-            return _lacks(subject, device, lacking, "power limit")
-        clock = f", application clock {asked:g} of {most:g} MHz" if _are_numbers(asked, most) else ""
-        return told(
-            subject,
-            limit >= shipped - ROUNDING_W,
-            f"power limit {limit:g} W of {shipped:g} W{clock}",
-            expected=f"the {shipped:g} W that it is shipped with, or more",
-            source=NVML,
-            next_step=f"nvidia-smi -pl {shipped:g} as root, or state the lower limit in rules of your own",
-        )
-
-    return _each(facts, judge)
+    limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
+    asked, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
+    if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):
+        lacking = "power_limit_w" if limit is None else "power_limit_default_w"
+        return _lacks(subject, device, lacking, "power limit")
+    clock = f", application clock {asked:g} of {most:g} MHz" if _are_numbers(asked, most) else ""
+    return told(
+        subject,
+        limit >= shipped - ROUNDING_W,
+        f"power limit {limit:g} W of {shipped:g} W{clock}",
+        expected=f"the {shipped:g} W that it is shipped with, or more",
+        source=NVML,
+        next_step=f"nvidia-smi -pl {shipped:g} as root, or state the lower limit in rules of your own",
+    )
 
 
 def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
+@_of_each_gpu
+def judge_memory(subject: str, device: Device) -> Outcome:
     """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
-
-    def judge(subject: str, device: Device) -> Outcome:
-        state = device.get("state") or {}
-        known = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
-        bad = [f"{name} {value:g}" for name, value in known.items() if value]
-        lacks = [_lacks(subject, device, name, name) for name in MEMORY_COUNTERS if name not in known]
-        unread = next((outcome for outcome in lacks if outcome.status == "ERROR"), None)
-        if not bad and (unread is not None or not known):
-            return unread or lacks[0]
-        without = "".join(f"; {outcome.reason}" for outcome in lacks)
-        return told(
-            subject,
-            not bad,
-            (", ".join(bad) or f"none of {', '.join(known)}") + without,
-            expected="0 of each",
-            source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
-            next_step="Drain the host and reset the GPU; rows that failed are a case for the vendor",
-            responsible="vendor" if state.get("remapped_rows_failed") else "administrator",
-        )
-
-    return _each(facts, judge)
+    state = device.get("state") or {}
+    known = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
+    bad = [f"{name} {value:g}" for name, value in known.items() if value]
+    lacks = [_lacks(subject, device, name, name) for name in MEMORY_COUNTERS if name not in known]
+    unread = next((outcome for outcome in lacks if outcome.status == "ERROR"), None)
+    if not bad and (unread is not None or not known):
+        return unread or lacks[0]
+    without = "".join(f"; {outcome.reason}" for outcome in lacks)
+    return told(
+        subject,
+        not bad,
+        (", ".join(bad) or f"none of {', '.join(known)}") + without,
+        expected="0 of each",
+        source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
+        next_step="Drain the host and reset the GPU; rows that failed are a case for the vendor",
+        responsible="vendor" if state.get("remapped_rows_failed") else "administrator",
+    )
 
 
 def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one type have as many NVLink or xGMI links up as most of them."""
-    types: dict[str, dict[str, Device]] = {}
-    for subject, device in listed_gpus(facts):
-        types.setdefault(str(device.get("name")), {})[subject] = device
-    return with_unlisted((outcome for group in types.values() for outcome in _links_of_type(group)), facts)
+    groups = gpus_by_type(facts).values()
+    return with_unlisted((outcome for group in groups for outcome in _links_of_type(group)), facts)
 
 
 def _links_of_type(group: dict[str, Device]) -> list[Outcome]:

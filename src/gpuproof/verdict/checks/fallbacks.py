@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuproof.records.outcome import Outcome, not_applicable
-from gpuproof.records.run import Setup, Start
+from gpuproof.records.run import Start
 from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, not_told, told
-from gpuproof.verdict.facts import FleetFacts, HostFacts
+from gpuproof.verdict.facts import FleetFacts, HostFacts, setups_on
 from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
 
@@ -223,11 +223,10 @@ def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
         return mute or [no_gpu(facts)]
     used: dict[str, int] = {}
     for launch in facts.launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
         sizes = {start.rank: start.world_size for start in launch.of(Start)}
-        for setup in launch.of(Setup):
-            where = f"host/{hosts.get(setup.rank)}/gpu/{setup.device.uuid or setup.device.index}"
-            used[where] = max(used.get(where, 0), sizes.get(setup.rank, 1))
+        for host, setup in setups_on(launch):
+            where = f"host/{host}/gpu/{setup.device.uuid or setup.device.index}"
+            used[where] = max(used.get(where, 0), sizes[setup.rank])
     return [*mute, *(_took_part(subject, used.get(subject, 0), len(gpus)) for subject in gpus)]
 
 
@@ -256,10 +255,9 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
         return [no_gpu(facts)]
     found: dict[str, set[str]] = {}
     for launch in facts.launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-        for setup in launch.of(Setup):
+        for host, setup in setups_on(launch):
             if setup.backend is not None:
-                found.setdefault(hosts.get(setup.rank, ""), set()).add(setup.backend)
+                found.setdefault(host, set()).add(setup.backend)
     told_of = {host: names for host, names in found.items() if host in with_gpus}
     if not told_of:
         return [not_applicable("no launch had several ranks on a host with GPUs")]

@@ -17,7 +17,7 @@ from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import ComparedMeasure
 from gpuproof.analysis.intervals import as_record
 from gpuproof.errors import ExitCode
-from gpuproof.records.result import Doubt, Measure, Validity
+from gpuproof.records.result import Doubt, Measure, Result, Validity
 from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
 from gpuproof.statistics.estimate import Interval
 
@@ -42,6 +42,12 @@ class ComparedRun:
     verdict: str
     validity: Validity | None
     doubts: tuple[Doubt, ...]
+
+    @classmethod
+    def of(cls, result: Result, name: str) -> ComparedRun:
+        """Return what a comparison needs of a run."""
+        run_id, verdict = result.run_id, result.verdict
+        return cls(name=name, run_id=run_id, verdict=verdict, validity=result.validity, doubts=result.doubts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,21 +2,31 @@
 
 INVALID: the figures contradict each other, or what is physically possible, or what was asked.
 SUSPECT: something disturbed or weakened the measurement. VALID is what is left when nothing was found.
+
+One disturbance shows in several ways: who takes the processors makes steps scatter and drift, and launches
+differ. So doubts are told with the likely cause of the others first, and it is named in one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuproof.analysis.collectives import CollectiveLaunch
+from gpuproof.analysis.comparing.winners import TABLE
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.probes.figures import ProbeLaunch
 from gpuproof.analysis.requests.served import Served
+from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.records.result import Doubt
 
 REPORT_IT = "Please report it: the records contradict each other"
+LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(TABLE)}
+"""What a doubt says in a few words, the likeliest cause of the others first: what names somebody or something
+comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of
+how figures may be quoted."""
+LAST = len(LIKELY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +57,25 @@ def invalid(code: str, reason: str, remedy: str = REPORT_IT) -> Doubt:
 def suspect(code: str, reason: str, remedy: str) -> Doubt:
     """Return a doubt about the figures."""
     return Doubt(validity="SUSPECT", code=code, reason=reason, remedy=remedy)
+
+
+def likely_first(doubts: Sequence[Doubt]) -> list[Doubt]:
+    """Order doubts by gravity, and those of one gravity by what is likely to explain the others."""
+    places = {code: place for place, code in enumerate(LIKELY)}
+    return sorted(doubts, key=lambda doubt: (doubt.validity != "INVALID", places.get(doubt.code, LAST)))
+
+
+def in_one_line(doubts: Sequence[Doubt]) -> str:
+    """Name what makes figures SUSPECT in one line, the likeliest cause first.
+
+    >>> told = [Doubt(validity="SUSPECT", code=c, reason="", remedy="") for c in ("noisy", "cpu-neighbours")]
+    >>> in_one_line(told)
+    'most likely because of other processes on the processors; besides: steps that scatter'
+    >>> in_one_line(told[:1])
+    'because of steps that scatter'
+    """
+    codes = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
+    first, *besides = (LIKELY.get(code, code.replace("-", " ")) for code in codes)
+    if not besides:
+        return f"because of {first}"
+    return f"most likely because of {first}; besides: {', '.join(besides)}"

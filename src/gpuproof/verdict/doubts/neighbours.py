@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gpuproof.analysis.explanations import LaunchExplanation
+from gpuproof.groups import grouped
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Window
 from gpuproof.units import seconds
@@ -36,9 +36,7 @@ def device_faults(explanation: LaunchExplanation) -> Iterator[Doubt]:
 
 def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
     """Find others that took the processors."""
-    by_host: dict[str, list[Window]] = defaultdict(list)
-    for window in measured.launch.windows:
-        by_host[window.host].append(window)
+    by_host = grouped((window.host, window) for window in measured.launch.windows)
     for host, windows in by_host.items():
         others_cpus = _others_cpus(windows)
         starved = _starved(windows, is_at_work=measured.served is None)

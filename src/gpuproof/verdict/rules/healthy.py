@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
-from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.baseline import key_of
 from gpuproof.verdict.expectations import figures_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate, device_of
@@ -43,7 +43,7 @@ def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None
     """Return the centre of the baseline's figures of a measure, and the baseline's name; None without one."""
     if facts.baseline is None:
         return None
-    entry = facts.baseline.by_key().get(entry_key(measure.name, measure.labels, kind_of(measure.subject)))
+    entry = facts.baseline.by_key().get(key_of(measure))
     if entry is None or entry.unit != measure.unit:
         return None
     return entry.centre, f"baseline {facts.baseline.name}"

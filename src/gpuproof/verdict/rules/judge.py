@@ -9,11 +9,12 @@ of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybo
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuproof.analysis.apart import ERROR_RATE
+from gpuproof.groups import grouped
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import UNCOMPARED
@@ -83,7 +84,8 @@ def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, J
 
 
 def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
-    known = _Standards(facts=facts, named=_by_name(facts.measures), error_rates=_error_rates(rules), pasts={})
+    named = grouped((measure.name, measure) for measure in facts.measures)
+    known = _Standards(facts=facts, named=named, error_rates=_error_rates(rules), pasts={})
     kinds = (True, False)
     own = {
         kind: [rule for rule in rules.rules if isinstance(rule, Rule) and rule.is_required == kind]
@@ -119,13 +121,6 @@ def _past(rules: Sequence[Rule], known: _Standards, *, is_required: bool) -> Pas
     asked = [rule for rule in rules if is_by_spread(rule)]
     measures = [m for rule in asked for m in known.matched(rule) if why_no_figure(m) is None]
     return past_of(measures, known.facts, error_rate=len(asked) * known.error_rates[is_required])
-
-
-def _by_name(measures: Sequence[Measure]) -> Mapping[str, Sequence[Measure]]:
-    named: defaultdict[str, list[Measure]] = defaultdict(list)
-    for measure in measures:
-        named[measure.name].append(measure)
-    return named
 
 
 def _error_rates(rules: Rules) -> dict[bool, float]:

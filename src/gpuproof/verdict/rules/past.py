@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
 
-from gpuproof.records.outcome import Outcome, kind_of, not_judged
+from gpuproof.records.outcome import Outcome, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import HealthyFigure, Repeatability, past_of_fleet, past_of_subject
 from gpuproof.verdict.baseline import (
     Baseline,
     BaselineEntry,
     EntryKey,
-    entry_key,
     identity_of,
+    key_of,
     stack_of,
     unlike_keys,
 )
@@ -83,7 +83,7 @@ def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
     refused = _why_none(facts)
     if refused is not None or facts.baseline is None:
         return Past(refused=refused)
-    num = len({(measure.subject, measure.case, _key(measure)) for measure in measures})
+    num = len({(measure.subject, measure.case, key_of(measure)) for measure in measures})
     return Past(refused=None, entries=_pasts(facts.baseline), error_rate=error_rate / max(1, num))
 
 
@@ -117,10 +117,6 @@ def _why_none(facts: FleetFacts) -> str | None:
     return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
 
 
-def _key(measure: Measure) -> EntryKey:
-    return entry_key(measure.name, measure.labels, kind_of(measure.subject))
-
-
 def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> Found:
     """Judge each measure by the baseline; `past` is of all figures that are held against its spread."""
     for measure in measures:
@@ -137,7 +133,7 @@ def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, pa
 def _why_not(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str | None:
     """Say why the baseline sets no limit for a figure; None where it does."""
     assert facts.baseline is not None
-    name, of_entry = facts.baseline.name, past.entries.get(_key(measure))
+    name, of_entry = facts.baseline.name, past.entries.get(key_of(measure))
     if of_entry is None or of_entry.entry.unit != measure.unit:
         return f"the baseline {name} has no figure of this work in {measure.unit}"
     if is_by_spread(rule) and not any(of_entry.limits(measure.subject, past.error_rate)):
@@ -151,7 +147,7 @@ def _why_not(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str
 def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outcome:
     """Judge one figure by the sharper one of its limits, or by the stated share of its centre."""
     assert facts.baseline is not None
-    of_entry, better = past.entries[_key(measure)], _better(measure)
+    of_entry, better = past.entries[key_of(measure)], _better(measure)
     baseline, num = facts.baseline, len(of_entry.entry.figures)
     source = f"baseline {baseline.name} of {baseline.recorded}, {num} figures"
     source += ", SUSPECT runs among them" if baseline.suspect else ""

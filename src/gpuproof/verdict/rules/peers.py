@@ -12,12 +12,12 @@ Peers say nothing of a fleet that is slow as a whole.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from gpuproof.analysis.apart import LEAST_DIFFERENCE, ROUNDING, HostRate, HostsJudged, judge_hosts
+from gpuproof.groups import grouped
 from gpuproof.records.outcome import Outcome, kind_of, not_applicable, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import NORMAL_MAD
@@ -89,9 +89,7 @@ def _compared(
     group: Sequence[Measure], family: tuple[str, str | None], *, error_rate: float, of_all: float
 ) -> PeerGroup:
     """Compare the figures of one test."""
-    by_subject: defaultdict[str, list[float]] = defaultdict(list)
-    for measure in group:
-        by_subject[measure.subject].append(measure.value or 0.0)
+    by_subject = grouped((measure.subject, measure.value or 0.0) for measure in group)
     values = {subject: fmean(figures) for subject, figures in by_subject.items()}
     middle, side = median(values.values()), -1 if group[0].better == "lower" else 1
     off = {subject: side * (value / middle - 1) if middle > 0 else 0.0 for subject, value in values.items()}
@@ -133,16 +131,11 @@ def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]
 
 def sides_of(groups: Iterable[PeerGroup]) -> Sides:
     """Return who is slow in the mean over all groups of rules of a kind, or with all devices of its host."""
-    families: defaultdict[tuple[str, str | None], list[PeerGroup]] = defaultdict(list)
-    for group in groups:
-        if len(group.differences) >= LEAST_FIGURES:
-            families[group.family].append(group)
+    families = grouped((group.family, group) for group in groups if len(group.differences) >= LEAST_FIGURES)
     accused: dict[str, str] = {}
     for (kind, _), family in families.items():
         means, rate = _means(family), family[0].joint_rate / len(families)
-        hosts: defaultdict[str, list[str]] = defaultdict(list)
-        for subject in means:
-            hosts[host_of(subject) or ""].append(subject)
+        hosts = grouped((host_of(subject) or "", subject) for subject in means)
         if kind == "gpu":
             of_hosts = {host: fmean(means[gpu] for gpu in gpus) for host, gpus in hosts.items()}
             for host in _low(of_hosts, rate * HOST_SHARE)[0]:

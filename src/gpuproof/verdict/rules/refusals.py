@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
-from gpuproof.records.outcome import kind_of
+from gpuproof.groups import grouped
 from gpuproof.records.result import Measure
 from gpuproof.units import bandwidth, flops, share, significant
-from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.baseline import key_of
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
@@ -77,10 +77,7 @@ def why_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetF
 
 def _alike(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
     """Return measures of the same thing on boards of one name together."""
-    groups: dict[object, list[Measure]] = {}
-    for measure in matched:
-        key = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-        groups.setdefault((key, device_of(measure, facts)), []).append(measure)
+    groups = grouped(((key_of(measure), device_of(measure, facts)), measure) for measure in matched)
     return list(groups.values())
 
 

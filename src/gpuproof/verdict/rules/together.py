@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gpuproof.records.outcome import Outcome, kind_of, not_judged
+from gpuproof.records.outcome import Outcome, not_judged
 from gpuproof.records.result import Measure
-from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.baseline import key_of
+from gpuproof.verdict.checks.answers import told
 from gpuproof.verdict.rules.model import Rule
 
 Found = Iterator[tuple[Measure, Outcome]]
@@ -17,14 +18,10 @@ def judge_equal(rule: Rule, measures: Sequence[Measure]) -> Found:
     """Judge whether all measures of the same work say the same: their digest, else their value."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
-        groups.setdefault(_work(measure), []).append(measure)
+        work = key_of(measure), str(measure.labels.get("round"))
+        groups.setdefault(work, []).append(measure)
     for group in groups.values():
         yield from _judge_same(rule, group)
-
-
-def _work(measure: Measure) -> object:
-    name, labels, kind = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-    return name, labels, kind, str(measure.labels.get("round"))
 
 
 def _said(measure: Measure) -> str | None:
@@ -52,13 +49,12 @@ def _judge_same(rule: Rule, group: Sequence[Measure]) -> Found:
 
 def _sameness(rule: Rule, measure: Measure, said: str, majority: tuple[str, int, int]) -> Outcome:
     common, most, num = majority
-    is_same = said == common
-    return Outcome(
-        status="PASS" if is_same else "FAIL",
-        subject=measure.subject,
-        measured=said,
+    return told(
+        measure.subject,
+        said == common,
+        said,
         expected=f"{common}, as {most} of {num} give",
         source="the other subjects of the same run",
-        next_step=None if is_same else rule.next_step,
-        responsible=None if is_same else rule.responsible,
+        next_step=rule.next_step,
+        responsible=rule.responsible,
     )

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 
+from gpuproof.files import packaged_text
 from gpuproof.redaction import REDACTED, redacted
 
 PREFIXES = (
@@ -32,5 +32,5 @@ def recorded_variables(environment: Mapping[str, str], prefixes: Sequence[str] =
 
 @cache
 def _documented() -> frozenset[str]:
-    text = (files("gpuproof.worker.host") / "variables.txt").read_text(encoding="utf-8")
+    text = packaged_text("worker/host/variables.txt")
     return frozenset(name for line in text.splitlines() if line[:1] != "#" for name in line.split())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, not_judged
 from gpuproof.suites.validate.measured import StageResult, measures_of
 
 NEIGHBOURS = "gpu-neighbours"
@@ -38,13 +38,6 @@ def _shared(found: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | N
 
 
 def _undecided(item: Judged, why: str) -> Judged:
-    seen = item.outcome
-    outcome = Outcome(
-        status="ERROR",
-        subject=seen.subject,
-        reason=f"{seen.measured}, expected {seen.expected}, while {why}: whose fault it is cannot be told",
-        next_step="Measure again once they have ended",
-        responsible="user",
-        records=seen.records,
-    )
-    return replace(item, outcome=outcome)
+    reason = f"{item.outcome.said}, while {why}: whose fault it is cannot be told"
+    outcome = not_judged(item.outcome.subject, reason, "Measure again once they have ended")
+    return replace(item, outcome=replace(outcome, records=item.outcome.records))

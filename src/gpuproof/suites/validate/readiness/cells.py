@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
@@ -23,6 +24,7 @@ from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
+from gpuproof.verdict.facts import setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
@@ -104,9 +106,8 @@ def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
     """Return the hosts and devices that took part in each launch, by CASE/REPLICATE."""
     members: dict[str, frozenset[str]] = {}
     for launch in launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-        devices = (device_subject(hosts[s.rank], s.device) for s in launch.setups if s.rank in hosts)
-        subjects = {*devices, *(f"host/{host}" for host in hosts.values())}
+        devices = (device_subject(host, setup.device) for host, setup in setups_on(launch))
+        subjects = {*devices, *(f"host/{launch.host_of(start)}" for start in launch.of(Start))}
         members[f"{launch.case.case_id}/{launch.case.replicate}"] = frozenset(subjects)
     return members
 
@@ -128,10 +129,7 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
 
 def _standing_line(standing: Standing, cells: Sequence[AspectCell]) -> str:
     """Name the cells that failed, or that are open; empty where none is."""
-    subjects: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell.standing == standing:
-            subjects.setdefault(cell.title, []).append(cell.subject)
+    subjects = grouped((cell.title, cell.subject) for cell in cells if cell.standing == standing)
     word = "failed" if standing == "failed" else "not shown"
     named = "; ".join(f"{title} ({_of(names)})" for title, names in subjects.items())
     return f"{word}: {named}" if named else ""
