@@ -37,19 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile gpuproof once: where byte code is not kept, each process would do so again (0.1–0.3 s)."""
     if not hasattr(config, "workerinput"):  # before xdist starts its workers
         compileall.compile_dir(Path(__file__).parents[1] / "src", quiet=2)
-    config.pluginmanager.register(DoctestsWhereTheyAre())
 
 
-class DoctestsWhereTheyAre:
-    """Import no module to look for examples in it whose text has none: each worker of xdist collects all."""
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_collect_file(self, file_path: Path) -> Generator[None, list[Any], list[Any]]:
-        collectors = yield
-        if not any(isinstance(collector, DoctestModule) for collector in collectors):
-            return collectors
-        has_examples = b">>> " in file_path.read_bytes()
-        return [x for x in collectors if has_examples or not isinstance(x, DoctestModule)]
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
+    """Look for no examples in a test file that has none: each worker of xdist collects all of them."""
+    collectors = yield
+    has_examples = b">>> " in file_path.read_bytes()
+    return [x for x in collectors if has_examples or not isinstance(x, DoctestModule)]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
