@@ -5,7 +5,8 @@ This is what analysis works on. It is made from files by the store, or written d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any, Literal, TypeVar
 
@@ -156,3 +157,18 @@ class CaseRecords:
             if steps.rank == rank and steps.phase == phase
             for duration in steps.durations_s
         ]
+
+
+def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
+    """Yield the launches; of one that holds a process or a window of one before it, a note of that alone."""
+    seen: dict[tuple[str, float, float], str] = {}
+    for launch in launches:
+        name = f"{launch.case.case_id}/{launch.case.replicate}"
+        traces = {(start.host, start.pid, start.monotonic_s): name for start in launch.of(Start)}
+        traces |= {(w.host, w.begin_monotonic_s, w.end_monotonic_s): name for w in launch.windows}
+        others = sorted(seen[trace] for trace in traces if trace in seen)
+        copied = (
+            f"{name} is no launch of its own: its processes or windows are those of {', '.join(others[:1])}"
+        )
+        yield replace(launch, records=(), torn=(copied,)) if others else launch
+        seen = traces | seen
