@@ -247,22 +247,22 @@ def setup(rank: int = 0, **changes: Any) -> Setup:
     return replace(base, **changes)
 
 
-LAUNCHES = count(1)
+LAUNCHES = count(4711)
 
 
 def start(rank: int = 0, *, world_size: int = 1, host: str = "node1") -> Start:
-    """A rank that began at 40 s on its host's clock, a few nanoseconds later than those before it."""
+    """A rank that began at 40 s on its host's clock, a process of its own."""
     return Start(
         rank=rank,
         world_size=world_size,
         local_rank=rank,
         local_world_size=world_size,
         host=host,
-        pid=4711 + rank,
+        pid=next(LAUNCHES),
         start="exec",
         gpuproof_version="0.1.0",
         unix_s=1_795_000_000.0,
-        monotonic_s=40.0 + next(LAUNCHES) * 1e-9,
+        monotonic_s=40.0,
     )
 
 
@@ -277,11 +277,10 @@ def steps(rank: int = 0, *durations_s: float, phase: str = "measure", first_step
 
 
 def of_own_launch(records: Iterable[Any]) -> tuple[Any, ...]:
-    """The records with times that no other launch has: a few nanoseconds later than those before."""
-    own_s = next(LAUNCHES) * 1e-9
-    times = {Start: ("monotonic_s",), Window: ("begin_monotonic_s", "end_monotonic_s")}
+    """The records with windows that no other launch has: they end a few nanoseconds earlier than told."""
+    own_s = next(LAUNCHES) * 1e-11
     return tuple(
-        replace(x, **{name: getattr(x, name) + own_s for name in times.get(type(x), ())}) for x in records
+        replace(x, end_monotonic_s=x.end_monotonic_s - own_s) if isinstance(x, Window) else x for x in records
     )
 
 
