@@ -51,7 +51,7 @@ class CaseRecords:
     case: Case
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
-    """Notes of lines that were torn when a process was killed, or of whose copy it is; nothing else is left out."""
+    """Notes of lines that were torn when a process was killed, or of the launch that it is a copy of."""
     _found: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of each type that was asked for: a launch of thousands of ranks is looked through once for it."""
 
