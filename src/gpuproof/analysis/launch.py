@@ -148,7 +148,7 @@ class Launch:
         setup, flops = self.setup, self.flops_per_step
         if flops is None or (setup.flops_skippable_per_step is None and "tokens" in setup.item):
             return None
-        return flops - (setup.flops_skippable_per_step or 0.0)
+        return max(0.0, flops - (setup.flops_skippable_per_step or 0.0))
 
     @property
     def least_flops_per_s_per_device(self) -> float | None:

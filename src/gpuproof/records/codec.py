@@ -23,16 +23,22 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from gpuproof.errors import RecordError
 
+Natural = Annotated[int, 0]
+Positive = Annotated[int, 1]
+Amount = Annotated[float, 0]
+Amounts = Annotated[tuple[float, ...], 0]
+Duration = Annotated[float, 1e-9]
+"""Numbers with the least that they can be, below which nothing is read."""
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _Writer = Callable[[Any], Any]
 _PLAIN = frozenset({str, int, bool, type(None)})
 MOST = 1e70
-"""A loss in fp32 may come to 1e38; the fourth power of this is a number still."""
+"""A loss in fp32 may come to 1e38; the fourth power of this is a number still. Under its inverse all is 0."""
 
 
 def to_json(value: Any) -> Any:
@@ -108,7 +114,7 @@ def _finite(value: float) -> float:
 @functools.cache
 def _fields(cls: Any) -> tuple[tuple[str, _Reader], ...]:
     """List a dataclass's fields with what reads their values."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
 
 
@@ -138,6 +144,14 @@ def _reader(expected: Any) -> _Reader:
     if origin in (dict, Mapping):
         return functools.partial(_mapping, _reader(arguments[1]))
     return _plain_reader(expected)
+
+
+def _at_least(least: float, read: _Reader, value: Any) -> Any:
+    number = read(value)
+    lowest = min(number, default=least) if isinstance(number, tuple) else number
+    if lowest < least:
+        raise _MisfitError(f"{lowest:g} is less than {least:g}, the least that it can be")
+    return number
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:
@@ -174,6 +188,9 @@ def _tuple_reader(arguments: tuple[Any, ...]) -> _Reader:
 def _plain_reader(expected: Any) -> _Reader:
     if dataclasses.is_dataclass(expected):
         return functools.partial(_build, expected)
+    if typing.get_origin(expected) is Annotated:
+        kind, least = typing.get_args(expected)
+        return functools.partial(_at_least, least, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 
@@ -225,7 +242,7 @@ def _float(value: Any) -> float:
         raise _unlike("a number", value)
     if not abs(value) <= MOST:
         raise _unlike(f"a number up to {MOST:g}", value)
-    return float(value)
+    return float(value) if abs(value) * MOST >= 1 else 0.0
 
 
 def _int(value: Any) -> int:

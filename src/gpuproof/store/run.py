@@ -241,7 +241,7 @@ def read_case(folder: Path) -> CaseRecords:
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
     )
-    if (impossible := found.contradiction or found.impossible_steps) is not None:
+    if (impossible := found.contradiction or next(found.impossible(), None)) is not None:
         raise RecordError(
             impossible,
             place=str(folder),

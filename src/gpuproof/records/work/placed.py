@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuproof.records.codec import Positive
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
@@ -11,7 +13,7 @@ class Placed:
 
     hosts: tuple[str, ...]
     """In the order of node ranks; this machine by its own name, others by the inventory's."""
-    ranks_per_host: int
+    ranks_per_host: Positive
     address: str | None = None
     """Where the ranks met, and at which port; None where one rank is alone."""
     port: int | None = None
