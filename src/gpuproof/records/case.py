@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.records.codec import Positive
+from gpuproof.records.codec import Host, Positive
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
@@ -141,7 +141,7 @@ class ParallelSpec:
 class Placement:
     """Where a case is to run; `placed.json` beside its spec says where it did."""
 
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
     """Hosts by name, in the order of node ranks; empty where any `num_hosts` will do."""
     num_hosts: Positive = 1
     """Hosts over which this is one job, with `ranks_per_host` ranks on each."""

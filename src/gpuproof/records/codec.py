@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,8 @@ Positive = Annotated[int, 1]
 Amount = Annotated[float, 0]
 Amounts = Annotated[tuple[float, ...], 0]
 Duration = Annotated[float, 1e-9]
-"""Numbers with the least that they can be, below which nothing is read."""
+Host = Annotated[str, "[^/>]+"]
+"""Numbers with the least that they can be, and texts with their form: nothing else is read."""
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _Writer = Callable[[Any], Any]
@@ -146,12 +148,16 @@ def _reader(expected: Any) -> _Reader:
     return _plain_reader(expected)
 
 
-def _at_least(least: float, read: _Reader, value: Any) -> Any:
-    number = read(value)
-    lowest = min(number, default=least) if isinstance(number, tuple) else number
-    if lowest < least:
-        raise _MisfitError(f"{lowest:g} is less than {least:g}, the least that it can be")
-    return number
+def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
+    found = read(value)
+    if isinstance(bound, str):
+        if re.fullmatch(bound, found) is None:
+            raise _MisfitError(f"{found!r} is not of the form {bound}")
+        return found
+    least = min(found, default=bound) if isinstance(found, tuple) else found
+    if least < bound:
+        raise _MisfitError(f"{least:g} is less than {bound:g}, the least that it can be")
+    return found
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:
@@ -189,8 +195,8 @@ def _plain_reader(expected: Any) -> _Reader:
     if dataclasses.is_dataclass(expected):
         return functools.partial(_build, expected)
     if typing.get_origin(expected) is Annotated:
-        kind, least = typing.get_args(expected)
-        return functools.partial(_at_least, least, _reader(kind))
+        kind, bound = typing.get_args(expected)
+        return functools.partial(_bounded, bound, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 

@@ -118,7 +118,7 @@ class CaseRecords:
         return None
 
     def impossible(self) -> Iterator[str]:
-        """Yield what cannot be: ranks too many, another precision than the case's, steps unlike their window."""
+        """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
         size = max((start.world_size for start in self.of(Start)), default=None)
         ranks = {getattr(record, "rank", None) for record in self.records} - {None}
         for rank in sorted(ranks) if size is not None else ():

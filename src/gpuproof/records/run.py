@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from gpuproof.records.codec import Amount, Amounts, Duration, Natural, Positive
+from gpuproof.records.codec import Amount, Amounts, Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
@@ -70,7 +70,7 @@ class Start:
     world_size: Positive
     local_rank: Natural
     local_world_size: Positive
-    host: str
+    host: Host
     pid: int
     start: Literal["exec", "fork"]
     gpuproof_version: str
@@ -83,7 +83,7 @@ class Start:
 class Environment:
     """What the host has: operating system, processor, memory, devices, driver, framework, NCCL variables."""
 
-    host: str
+    host: Host
     facts: dict[str, Any]
 
 
@@ -238,7 +238,7 @@ class Window:
     """One measured window of one rank."""
 
     rank: Natural
-    host: str
+    host: Host
     num_steps: Natural
     requested_steps: int | None
     requested_s: float | None
@@ -357,7 +357,7 @@ class Failure:
     """Why a rank, or the launch as a whole (rank None), did not finish."""
 
     rank: int | None
-    host: str
+    host: Host
     phase: str
     cause: FailureCause
     message: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpuproof.records.codec import Duration, Natural, Positive
+from gpuproof.records.codec import Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import DeviceNeighbours, HostLoad
 from gpuproof.records.work.serving import Scenario
@@ -52,7 +52,7 @@ class Requests:
 class ServingWindow:
     """One window of requests, from its begin to the last answer."""
 
-    host: str
+    host: Host
     scenario: Scenario
     offered_per_s: float | None
     """Requests a second of the schedule; None for a closed loop and for all at once."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.records.codec import Positive
+from gpuproof.records.codec import Host, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """Where a launch really ran."""
 
-    hosts: tuple[str, ...]
+    hosts: tuple[Host, ...]
     """In the order of node ranks; this machine by its own name, others by the inventory's."""
     ranks_per_host: Positive
     address: str | None = None
