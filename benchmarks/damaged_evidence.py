@@ -28,14 +28,11 @@ from gpuproof.suites.validate import SUITE
 HARMLESS = {
     "one record of a rank taken: OwnCompute": "what a rank computes by itself explains, and decides nothing",
     "one record of a rank taken: Connections": "the host counted what it sends in other launches, too",
-    "one record of a rank taken: Steps": "a rate is that of its window; drift is the slowest rank's",
     "one record doubled: Start": "the same thing said twice is no other thing",
     "one record doubled: Environment": "the same thing said twice is no other thing",
     "one record doubled: Connections": "twice as many segments and twice as many losses are the same share",
-    "one record doubled: Steps": "its window says how many steps there were; a rank that is not the slowest",
     "one record doubled: OwnCompute": "what a rank computes by itself explains, and decides nothing",
     "one record doubled: RankResult": "the same end said twice is no other end",
-    "one launch doubled": "two equal values of one launch: no better figure, and no other one",
     "facts of a host taken from one launch": "the host reported them in every other launch as well",
     "no GPU listed in an earlier launch": "the driver lists them all later, with counters that only grow",
     "a driver that did not answer in an earlier launch": "it answered later, with counters that only grow",
@@ -69,6 +66,8 @@ def changes(evidence: Evidence) -> Iterator[Change]:
         yield "a launch taken", name, _with(evidence, number, None)
         doubled = (*evidence.launches[:number], launch, *evidence.launches[number:])
         yield "one launch doubled", name, replace(evidence, launches=doubled)
+        copied = replace(launch, case=replace(launch.case, replicate=launch.case.replicate + 1))
+        yield "a launch copied as another", name, replace(evidence, launches=(*evidence.launches, copied))
         for place, record in enumerate(launch.records):
             kind = type(record).__name__
             where = f"{name}, record {place} ({kind})"

@@ -45,6 +45,8 @@ ODD: tuple[Any, ...] = (
     *("x", "", "../../etc", "\x1b]0;x\x07", "\ud800"),
     *([], {}, True, [1, 2], {"a": 1}, [[]] * 3),
 )
+ODD_NUMBERS = (0, -1, 1, 2**40, 1e69, 1e300, 1e-69, 1e-300, -1e-9, float("nan"))
+ODD_TEXTS = ("", "x", "a/b", ">", 1)
 CHANGES = (5, 5, 10, 15, 65)
 """How often a line is made deep, or of other bytes, cut, taken out, or has one value changed."""
 INVENTORIES = (
@@ -166,6 +168,53 @@ def _report(root: Path) -> None:
         render(concluded.result, concluded.page, form)
 
 
+def value_ends(kind: str, number: int | None = None) -> Counter[str]:
+    """Conclude a recorded run with each field of its records and cases odd, or with so many of them drawn."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(shutil.copytree(RUNS / kind / "run", Path(folder, "run")))
+        tried = list(_odd_values(root))
+        if number is not None:
+            tried = random.Random(kind).sample(tried, number)
+        return Counter(_end_with(root, *each) for each in tried)
+
+
+def _odd_values(root: Path) -> Iterator[tuple[Path, int, tuple[Any, ...], Any]]:
+    """Yield file, line, way and odd value for the first place of each field, whichever launch it is of."""
+    seen: set[tuple[Any, ...]] = set()
+    for path in sorted(root.glob("cases/*/*/*.json*")):
+        for place, line in enumerate(_lines_of(path)):
+            for way in places(line):
+                value = _at(line, way)
+                field = (path.suffix, line.get("kind"), *(key for key in way if isinstance(key, str)))
+                if isinstance(value, dict | list | bool) or field in seen:
+                    continue
+                seen.add(field)
+                odd = ODD_NUMBERS if isinstance(value, int | float) else ODD_TEXTS
+                yield from ((path, place, way, other) for other in odd)
+
+
+def _lines_of(path: Path) -> list[Any]:
+    texts = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
+    return [json.loads(text) for text in texts]
+
+
+def _at(value: Any, way: tuple[Any, ...]) -> Any:
+    for key in way:
+        value = value[key]
+    return value
+
+
+def _end_with(root: Path, path: Path, place: int, way: tuple[Any, ...], odd: Any) -> str:
+    """Return how it ends with one value odd, and put the file back."""
+    whole, lines = path.read_text(), _lines_of(path)
+    _at(lines[place], way[:-1])[way[-1]] = odd
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    end = end_of(lambda: _report(root))
+    path.write_text(whole)
+    told = ".".join(map(str, (lines[place].get("kind", path.name), *way)))
+    return end if end in ("read", "refused") else f"{end} ({told} = {odd!r})"
+
+
 def recording_ends(number: int, *, seed: str = "") -> Iterator[str]:
     """Show changed recordings, compare each with the whole one, and write it in every format."""
     draw = random.Random(f"recordings{seed}")
@@ -226,6 +275,7 @@ def main(num_runs: int = 2000, num_recordings: int = 1400, num_inventories: int 
     each = -(-num_runs // len(kinds))
     tried = {
         "run directories": Counter(end for kind in kinds for end in run_ends(kind, each)),
+        "fields of records": sum((value_ends(kind) for kind in kinds), Counter()),
         "recordings": Counter(recording_ends(num_recordings)),
         "inventories": Counter(inventory_ends(num_inventories)),
     }

@@ -10,7 +10,7 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, Environment
 from gpuproof.records.work.collective import CollectiveTrial, Operation
-from records_by_hand import H200, result, setup, start, window
+from records_by_hand import H200, of_own_launch, result, setup, start, window
 
 MIB = 2**20
 ITERATION_S = 0.002
@@ -41,12 +41,14 @@ def collective_records(
     told = trials or [trial(rank, name) for name in case.work.collective.operations for rank in ranks]
     return CaseRecords(
         case=case,
-        records=(
-            *(start(rank, world_size=len(ranks)) for rank in ranks),
-            Environment(host="node1", facts={"devices": [{}] * len(ranks)}),
-            *(setup(rank, device=device, item="operations", precision="float32") for rank in ranks),
-            *told,
-            *(window(rank, num_steps=60, items=60) for rank in ranks),
-            *(result(rank) for rank in ranks),
+        records=of_own_launch(
+            (
+                *(start(rank, world_size=len(ranks)) for rank in ranks),
+                Environment(host="node1", facts={"devices": [{}] * len(ranks)}),
+                *(setup(rank, device=device, item="operations", precision="float32") for rank in ranks),
+                *told,
+                *(window(rank, num_steps=60, items=60) for rank in ranks),
+                *(result(rank) for rank in ranks),
+            )
         ),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import recordings as r
 from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Environment, FailureCause
+from gpuproof.records.run import Environment, FailureCause, Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import place_case
@@ -86,8 +86,12 @@ def done(
         case=case_of_test(test, monitored=monitored),
     )
     records = story.records()
-    forked = replace(start(), start="fork", host=HOST)
-    return replace(records, records=tuple(forked if x == start() else x for x in records.records))
+    return replace(
+        records,
+        records=tuple(
+            replace(x, start="fork", host=HOST) if isinstance(x, Start) else x for x in records.records
+        ),
+    )
 
 
 def failed(test: LoadTest, cause: FailureCause = "exception", message: str = "") -> CaseRecords:

@@ -10,7 +10,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
 from gpuproof.records.work.probe_figure import ProbeFigure
-from records_by_hand import H200, result, setup, start, window
+from records_by_hand import H200, of_own_launch, result, setup, start, window
 
 COPY_BYTES = 2**20
 COPY_S = 0.001
@@ -46,11 +46,13 @@ def probe_records(case: Case, figures: Sequence[ProbeFigure] = (), *, num_steps:
     ranks = range(max(figure.rank for figure in told) + 1)
     return CaseRecords(
         case=case,
-        records=(
-            *(start(rank, world_size=len(ranks)) for rank in ranks),
-            *(setup(rank, device=device(rank), item="repeats", precision="link") for rank in ranks),
-            *told,
-            *(window(rank, num_steps=num_steps, items=num_steps) for rank in ranks),
-            *(result(rank) for rank in ranks),
+        records=of_own_launch(
+            (
+                *(start(rank, world_size=len(ranks)) for rank in ranks),
+                *(setup(rank, device=device(rank), item="repeats", precision="link") for rank in ranks),
+                *told,
+                *(window(rank, num_steps=num_steps, items=num_steps) for rank in ranks),
+                *(result(rank) for rank in ranks),
+            )
         ),
     )

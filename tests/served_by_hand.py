@@ -10,7 +10,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
-from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW
+from records_by_hand import ALONE, COMPUTE, DATA, LAUNCHES, MODEL, PARALLEL, QUIET, WINDOW
 
 SPEC = ServingSpec(
     target="model",
@@ -83,7 +83,7 @@ def records(
         failures={"HTTP 500": latencies_s.count(None)} if None in latencies_s else {},
     )
     result = RankResult(rank=0, monotonic_s=9.0, last_loss=None)
-    return CaseRecords(case=case, records=(START, requests, window, result))
+    return CaseRecords(case=case, records=(replace(START, pid=next(LAUNCHES)), requests, window, result))
 
 
 OFFLINE = replace(SPEC, scenario="offline", rate_per_s=None, latency_bound_s=None)

@@ -90,6 +90,20 @@ def test_events_that_this_user_may_not_hear_are_a_reason(
         _open(bare).poll_events()
 
 
+def test_one_card_that_cannot_be_heard_is_told_beside_others_that_are(
+    amdsmi: amdsmi_library.FakeAmdSmi, tmp_path: Path
+) -> None:
+    sysfs_trees.w7900(tmp_path, number=1)
+    sysfs_trees.mi300(tmp_path, number=9)
+    amdsmi.update(g1_events="!10")
+    adapter = _open(tmp_path)
+    amdsmi.push_event(0, 3, "")  # GPU_PRE_RESET
+    assert [(event.vendor_index, event.event) for event in adapter.poll_events()] == [
+        (W7900, "gpu_pre_reset")
+    ]
+    assert adapter.unheard == {MI300: "this user may not read it"}
+
+
 def test_events_that_cannot_be_read_now_are_an_error_and_come_later(
     amdsmi: amdsmi_library.FakeAmdSmi, bare: Path
 ) -> None:

@@ -491,8 +491,37 @@ def test_a_driver_without_events_refuses_with_the_reason(nvml: nvml_library.Fake
         nvidia.open_adapter().poll_events()
     devices = open_devices({})
     assert devices.poll_events() == ()
-    assert devices.events_unavailable == {"nvidia": "not supported by this device or its present mode"}
+    refused = "not supported by this device or its present mode"
+    assert devices.events_unavailable == {0: refused, 1: refused}
     devices.close()
+
+
+@pytest.mark.parametrize(
+    ("offered", "reason"),
+    [
+        ("!3", "not supported by this device or its present mode"),
+        (0x2, "the driver announces no XID of this GPU"),
+        (0x1F, None),
+    ],
+)
+def test_one_gpu_that_cannot_be_heard_is_told_beside_others_that_are(
+    offered: object, reason: str | None, nvml: nvml_library.FakeNvml
+) -> None:
+    nvml.update(g1_event_types=offered)
+    devices = open_devices({})
+    nvml.push_event(0, 0x8, 43)
+    heard = [(event.physical_index, event.code) for event in devices.poll_events()]
+    devices.close()
+    assert heard == [(0, 43)]
+    assert devices.events_unavailable == ({} if reason is None else {1: reason})
+
+
+def test_of_a_gpu_that_cannot_be_heard_no_mig_instance_can(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g1_mig=1, g1_mig_max=7, g1_mig_count=2, g1_event_types="!3")
+    devices = open_devices({})
+    devices.poll_events()
+    devices.close()
+    assert sorted(devices.events_unavailable) == [1, 2, 3]
 
 
 def test_a_driver_that_lists_no_gpu_is_absent_with_that_reason(nvml: nvml_library.FakeNvml) -> None:

@@ -25,6 +25,11 @@ def test_a_changed_run_is_concluded_or_refused_in_a_paragraph(kind: str) -> None
     assert set(hostile.run_ends(kind, 10)) <= ENDS
 
 
+@pytest.mark.parametrize("kind", sorted(path.name for path in RUNS.iterdir()))
+def test_an_odd_value_in_any_field_of_a_record_is_concluded_or_refused(kind: str) -> None:
+    assert set(hostile.value_ends(kind, 10)) <= ENDS
+
+
 def test_a_changed_recording_is_shown_or_refused_in_a_paragraph() -> None:
     ends = Counter(hostile.recording_ends(100))
     assert set(ends) == ENDS

@@ -49,7 +49,7 @@ def test_the_command_line_goes_over_the_file_and_the_file_over_the_defaults() ->
     [
         (["--training.learning_rate=1e-4"], lambda c: c.training.learning_rate == 0.0001),
         (["--training.learning_rate", "1e-4"], lambda c: c.training.learning_rate == 0.0001),
-        (["--distributed.devices=[0,1]"], lambda c: c.distributed.devices == (0, 1)),
+        (["--distributed.devices=[0,1]", "--distributed.nproc=2"], lambda c: c.distributed.devices == (0, 1)),
         (["--training.grad_clip_norm=null"], lambda c: c.training.grad_clip_norm is None),
         (
             ["--data={name: digits, batch_size: 3}"],
@@ -324,7 +324,7 @@ def test_the_yaml_with_origins_loads_as_the_same_config() -> None:
 
 
 def test_what_a_run_keeps_is_plain_json_with_every_origin() -> None:
-    Path("run.yaml").write_text("distributed:\n  devices: [1, 0]\n", encoding="utf-8")
+    Path("run.yaml").write_text("distributed:\n  devices: [1, 0]\n  nproc: 2\n", encoding="utf-8")
     loaded = load_config("run.yaml", ["--model.options.hidden=[8]"])
     assert loaded.config.model_dump(mode="json")["distributed"]["devices"] == [1, 0]
     assert loaded.origins["distributed.devices"] == "run.yaml:2"

@@ -183,7 +183,7 @@ CASES = [
     ),
     (
         "distributed: {devices: [0, 1, 0]}",
-        "distributed: {devices: [0, 1, 2]}",
+        "distributed: {nproc: 3, devices: [0, 1, 2]}",
         "x.yaml:1: distributed.devices: a device is named twice in [0, 1, 0]. Name each device once.",
     ),
     (
@@ -378,6 +378,22 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
         ),
         ("search: {kind: batch_size}", Facts(hosts=UNSAID), "x.yaml:1: search.kind: each host would search"),
         (
+            "distributed: {devices: [0, 5]}",
+            HERE,
+            "x.yaml:1: distributed.devices: 2 devices are named, and 1 of them would be used: a rank uses "
+            "one. Start 2 ranks (--nproc 2), or name as many devices as ranks.",
+        ),
+        (
+            "distributed: {nproc: 2}\nmatrix:\n  distributed.devices: [[0, 1], [0, 1, 2]]\n",
+            HERE,
+            "x.yaml:3: matrix.distributed.devices: 3 devices are named, and 2 of them would be used",
+        ),
+        (
+            "distributed: {devices: [0, 5]}",
+            Facts(is_attached=True, environment={"LOCAL_WORLD_SIZE": "1"}),
+            "x.yaml:1: distributed.devices: 2 devices are named, and 1 of them would be used",
+        ),
+        (
             "matrix:\n  distributed.nproc: [1, 2]\n",
             Facts(hosts=UNEVEN),
             "x.yaml:2: matrix.distributed.nproc: the",
@@ -388,6 +404,27 @@ def test_what_the_place_cannot_give_is_told_by_line(
     text: str, facts: Facts, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refused(text, facts, tmp_path, monkeypatch).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("distributed: {nproc: 2, devices: [0, 5]}", HERE),
+        ("distributed: {devices: [0, 5]}\nmatrix:\n  distributed.nproc: [1, 2]\n", HERE),
+        ("matrix:\n  distributed.devices: [[0], [5]]\n", HERE),
+        ("suite: scale\ndistributed: {devices: [0, 5]}", HERE),
+        ("distributed: {devices: [0, 5]}", Facts(hosts=UNEVEN)),
+        ("distributed: {devices: [0, 5]}", Facts(is_attached=True)),
+        ("distributed: {devices: [0, 5]}", Facts(is_attached=True, environment={"LOCAL_WORLD_SIZE": "2"})),
+    ],
+)
+def test_devices_are_named_for_as_many_ranks_or_to_be_chosen_among(
+    text: str, facts: Facts, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    config = load_config(str(path), facts=facts).config
+    assert config.distributed.devices in ((0, 5), None)
 
 
 def test_a_launcher_that_counts_no_ranks_is_left_to_its_own_check(tmp_path: Path) -> None:

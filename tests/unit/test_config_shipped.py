@@ -141,6 +141,7 @@ SERVED = ["--kind=serving", "--serving.bounds.ttft_s=1"]
 SERVING_KEYS = [dotted(path) for path in all_keys() if path[0] == "serving"]
 COMMAND = ["--kind=command", "--command.argv=[python, t.py, '{size}']", "--matrix.size=[1,2]"]
 NEEDS = {
+    "distributed.devices": ["--distributed.nproc=2"],
     "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
     "distributed.shard_size": ["--distributed.strategy=hsdp", "--distributed.nproc=4"],
     "distributed.tensor_parallel_size": [

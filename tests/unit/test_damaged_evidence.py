@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome
-from gpuproof.records.run import Environment, Start
+from gpuproof.records.run import Environment, Start, Steps
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import CHECKS, write_fleet
@@ -105,6 +105,36 @@ def test_a_rank_that_tells_otherwise_of_a_collective_leaves_it_open(
     place = next(n for n, record in enumerate(records) if isinstance(record, CollectiveTrial))
     other = (*records[:place], replace(records[place], **damage), *records[place + 1 :])
     assert word(with_records(healthy, number, other)) == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("case_id", ["training", "gemm-bf16-device1@node2", "collective-within@node2"])
+@pytest.mark.parametrize("is_same_process", [True, False])
+def test_a_launch_that_is_a_copy_of_another_is_none(
+    is_same_process: bool, case_id: str, healthy: Evidence
+) -> None:
+    """In the place of another one or beside it; under other processes, its windows tell."""
+    launch = next(launch for launch in healthy.launches if launch.case.case_id == case_id)
+    later = {} if is_same_process else {"pid": 1, "monotonic_s": 1.0}
+    records = tuple(replace(x, **later) if isinstance(x, Start) else x for x in launch.records)
+    copied = replace(launch, case=replace(launch.case, replicate=1), records=records)
+    with_copy = replace(healthy, launches=(*healthy.launches, copied))
+    assert word(with_copy) == "INCONCLUSIVE"
+    (note,) = with_copy.launches[-1].torn
+    assert f"{case_id}/1 is no launch of its own: its processes or windows are those of {case_id}/0" == note
+    reasons = [item.outcome.reason for item in SUITE.conclude(with_copy).result.outcomes]
+    assert any(note in str(reason) for reason in reasons)
+
+
+@pytest.mark.parametrize("case_id", ["training", "gemm-bf16-all@node1", "gemm-bf16-device0@node1"])
+def test_a_rank_without_its_step_times_leaves_its_launch_open(case_id: str, healthy: Evidence) -> None:
+    number, launch = next((n, x) for n, x in enumerate(healthy.launches) if x.case.case_id == case_id)
+    for place, record in enumerate(launch.records):
+        if isinstance(record, Steps):
+            rest = (*launch.records[:place], *launch.records[place + 1 :])
+            lost = with_records(healthy, number, rest)
+            assert word(lost) == "INCONCLUSIVE"
+            reason = f"0 step times of rank {record.rank} were kept of {len(record.durations_s)} steps"
+            assert reason in str(SUITE.conclude(lost).result.outcomes)
 
 
 def cells(evidence: Evidence) -> list[dict[str, Any]]:

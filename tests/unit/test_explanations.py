@@ -12,7 +12,7 @@ from concluding import detail_of, doubt_of, lines_of, measure_of, table_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import MonitorSpec
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Device, HostLoad
+from gpuproof.records.run import Device, HostLoad, Window
 from gpuproof.suites.recipe.conclude import RecipeDetail
 from gpuproof.suites.sections import Common
 from records_by_hand import ALONE, CPU, QUIET, Story, case, one_rank, setup, steady_times, window, write_run
@@ -28,10 +28,11 @@ def gpu(rank: int) -> Device:
     )
 
 
-def four_ranks() -> CaseRecords:
+def four_ranks(*, longer_s: float = 0.0) -> CaseRecords:
     """Independent ranks, 1,000 samples each; rank 3 needs 12.2 s for what the others do in 10 s."""
+    end_s = r.MONOTONIC_S + 10 + longer_s
     windows = [
-        window(rank, host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=r.MONOTONIC_S + 10)
+        window(rank, host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=end_s)
         for rank in range(4)
     ]
     windows = [
@@ -40,7 +41,10 @@ def four_ranks() -> CaseRecords:
     windows[3] = replace(windows[3], steps_s=12.2)
     launched = replace(case(nproc=4, kind="inference"), monitor=MonitorSpec(interval_s=0.1))
     setups = [setup(rank, device=gpu(rank)) for rank in range(4)]
-    return Story(windows=windows, setups=setups, times_s=[0.122] * 100, case=launched).records()
+    story = Story(windows=windows, setups=setups, times_s=[0.122] * 100, case=launched).records()
+    both_ends = {Window: {"end_monotonic_s": end_s}}
+    records = (replace(x, **both_ends.get(type(x), {})) for x in story.records)
+    return replace(story, records=tuple(records))
 
 
 def recording_of_a_hot_gpu() -> list[object]:
@@ -107,7 +111,7 @@ def test_energy_is_that_of_the_devices_of_the_launch(tmp_path: Path) -> None:
 
 def two_launches(folder: Path, *, power_w: float, second_is_read: bool) -> Concluded:
     """Two launches of four ranks; in the second the devices take `power_w`."""
-    launches = [four_ranks(), four_ranks()]
+    launches = [four_ranks(), four_ranks(longer_s=1e-9)]
     launches[1] = replace(launches[1], case=replace(launches[1].case, replicate=1))
     run = write_run(folder, launches, run={"repeats": 2})
     for launch, watts in zip(launches[: 1 + second_is_read], (300.0, power_w), strict=False):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from gpuproof.records.codec import MOST, from_json
 from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
 from gpuproof.records.readings import Sample
 from gpuproof.records.run import Environment, Failure, Steps
+from gpuproof.records.work.data import DataUsed
+from records_by_hand import environment, setup
 
 seconds = st.floats(min_value=0.0, max_value=MOST)
 
@@ -58,7 +61,8 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path) 
         ({"first_step": True}, "first_step: expected a whole number, found bool"),
         ({"durations_s": [0.1, "x"]}, "durations_s: expected numbers"),
         ({"durations_s": [0.1, 1e300]}, "durations_s: expected numbers up to 1e"),
-        ({"durations_s": [0.1, -1.0]}, "a step cannot have taken -1.0 s"),
+        ({"durations_s": [0.1, -1.0]}, "durations_s: -1 is less than 0, the least that it can be"),
+        ({"rank": -1}, "rank: -1 is less than 0"),
         ({"data_wait_s": -1e300}, "data_wait_s: expected a number up to 1e"),
         ({"first_step": 10**400}, "first_step: expected a whole number up to 1e"),
         ({"phase": "lunch"}, "'lunch' is not one of"),
@@ -69,6 +73,38 @@ def test_ill_typed_records_are_refused_by_name(change: dict[str, object], messag
     line = json.loads(encode(Steps(rank=0, phase="measure", first_step=0, durations_s=(0.1,))))
     with pytest.raises(RecordError, match=message):
         decode(json.dumps({**line, **change}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rank": -1}, "setup: rank: -1 is less than 0"),
+        ({"items_per_sample": 0}, "items_per_sample: 0 is less than 1"),
+        ({"items_per_step": -1}, "items_per_step: -1 is less than 0"),
+        ({"flops_per_step": -1.0}, "flops_per_step: -1 is less than 0"),
+        ({"data_used": {"num_samples": -1}}, "data_used: num_samples: -1 is less than 0"),
+    ],
+)
+def test_what_a_number_can_be_is_declared_at_its_field(change: dict[str, Any], message: str) -> None:
+    used = DataUsed(
+        loading="device", split=None, source=None, num_samples=1, sha256=None, sha256_of=None, batches_ahead=0
+    )
+    line = json.loads(encode(setup(data_used=used)))
+    data_used = {"data_used": {**line["data_used"], **change.get("data_used", {})}}
+    with pytest.raises(RecordError, match=message):
+        decode(json.dumps({**line, **change, **data_used}), place="setup")
+
+
+def test_a_host_has_a_name_that_is_part_of_a_subject() -> None:
+    line = json.loads(encode(environment()))
+    for host in ("", "a/b", "a>b"):
+        with pytest.raises(RecordError, match=f"host: '{host}' is not of the form"):
+            decode(json.dumps({**line, "host": host}))
+
+
+def test_a_number_next_to_nothing_is_none() -> None:
+    line = json.loads(encode(setup()))
+    assert decode(json.dumps({**line, "flops_per_step": 1e-300})).flops_per_step == 0.0
 
 
 def test_unknown_keys_and_kinds_of_a_newer_minor_version_are_passed_over() -> None:

@@ -199,7 +199,7 @@ def test_figures_that_contradict_each_other_are_no_success_to_rely_on(tmp_path: 
 def test_several_launches_of_a_test_are_put_together(tmp_path: Path) -> None:
     test = named("inference_simple_cnn_bs16")
     again = done(test)
-    launches = [again, replace(again, case=replace(again.case, replicate=1))]
+    launches = [again, replace(done(test), case=replace(again.case, replicate=1))]
     written, _ = concluded(tmp_path, launches, run={"repeats": 2})
     found = result(written, test.name)
     assert (found["iterations"], found["gpu_utilization_stats"]["sample_count"]) == (80, 20)

@@ -19,7 +19,7 @@ from gpuproof.records.run import Device
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.doubts.lost import lost_readings
 from recordings import MONOTONIC_S, header, identity, sample, write
-from records_by_hand import CPU, H200, case, result, setup, start, window
+from records_by_hand import CPU, H200, case, of_own_launch, result, setup, start, window
 
 ANY_GPU = replace(H200, uuid=None)
 """Of which nobody knows which one it is."""
@@ -31,7 +31,7 @@ def launch(replicate: int = 0, *, device: Device = ANY_GPU, length_s: float = 20
     measured = window(host="node7", begin_monotonic_s=begin_s, end_monotonic_s=begin_s + length_s)
     records = [replace(start(), host="node7"), setup(device=device), measured, result()]
     monitored = replace(case(replicate=replicate), monitor=MonitorSpec(interval_s=1.0))
-    return CaseRecords(case=monitored, records=tuple(records))
+    return CaseRecords(case=monitored, records=of_own_launch(records))
 
 
 def recording(

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from gpuproof.cli.gates.counts import MissingGpusError, device_words
 from gpuproof.cli.gates.wrappers import gate_script, wrapper_files
 from gpuproof.cli.host_options import HERE_ALONE
+from gpuproof.cli.main import cli
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from running import clean_environment, gpuproof
 
@@ -41,6 +43,16 @@ def nothing_granted(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_all_that_is_there_is_taken(number: int, options: dict[str, Any], expected: dict[str, Any]) -> None:
     assert words(number, **options) == expected
+
+
+def test_all_devices_that_are_named_are_taken(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.yaml"
+    hosts.write_text("hosts:\n  - {host: a}\n", encoding="utf-8")
+    asked = ["validate", "--deployment-file", str(hosts), "--dry-run", "--devices=0,5", "--mode=nccl"]
+    both = CliRunner().invoke(cli, asked)
+    assert (both.exit_code, "--nproc-per-node=2" in both.output) == (0, True), both.output
+    one = CliRunner().invoke(cli, [*asked, "--nproc=1"])
+    assert "2 devices are named, and 1 of them would be used" in str(one.exception)
 
 
 @pytest.mark.parametrize(

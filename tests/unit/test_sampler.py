@@ -50,7 +50,7 @@ class World:
     late: list[tuple[float, tuple[DeviceIdentity, ...]]] = field(default_factory=list)
     """When a driver answers, and whose it is."""
     absent: dict[str, str] = field(default_factory=lambda: {"amd": "no driver"})
-    events_unavailable: dict[str, str] = field(default_factory=dict)
+    events_unavailable: dict[PhysicalIndex, str] = field(default_factory=dict)
     identities: tuple[DeviceIdentity, ...] = (
         DeviceIdentity(
             physical_index=0,
@@ -149,6 +149,13 @@ def test_readings_stay_on_absolute_deadlines_however_long_each_takes() -> None:
     assert (end.samples, end.missed_ticks, end.reason) == (1001, 0, "duration")
     assert end.max_jitter_s == pytest.approx(0.0, abs=1e-9)
     assert end.own_cpu_s == 0.25
+
+
+def test_a_device_that_cannot_be_heard_is_recorded_with_the_reason() -> None:
+    world = World(events_unavailable={PhysicalIndex(0): "not offered", PhysicalIndex(1): "of another"})
+    world.run(interval_s=0.25, slow_interval_s=1.0, duration_s=1.0)
+    (unavailable,) = world.of(UnavailableMetrics)
+    assert (unavailable.physical_index, unavailable.reasons["driver_events"]) == (0, "not offered")
 
 
 def test_the_slow_lane_comes_at_its_own_interval_and_carries_the_host() -> None:

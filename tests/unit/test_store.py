@@ -6,8 +6,10 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,11 @@ from gpuproof.outside import parse_json
 from gpuproof.readings.parsing import fast_json
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
+from gpuproof.records.run import Start
 from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
-from records_by_hand import case, failure, one_rank, result, setup, start, window, write_run
+from records_by_hand import case, failure, one_rank, own_compute, result, setup, start, window, write_run
 
 
 def test_a_run_is_created_once(tmp_path: Path) -> None:
@@ -164,8 +167,31 @@ def test_steps_that_are_not_those_of_their_window_are_refused(
         if line["kind"] == "steps" and line["phase"] == "measure":
             line["durations_s"] = [change(seconds) for seconds in line["durations_s"]]
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(RecordError, match=r"took .* s for its steps, and its window says|cannot have taken"):
+    with pytest.raises(RecordError, match=r"took .* s for its steps, and its window says|is less than 0"):
         run.cases()
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        (own_compute(1, 0.01), "there is a record of rank 1, and ranks are 0 to 0"),
+        (setup(precision="x"), "rank 0 tells of the precision 'x', and its case of fp32"),
+        (window(num_steps=10**10), "rank 0 took 1 s for 10000000000 steps"),
+    ],
+)
+def test_what_cannot_be_of_a_launch_is_refused_by_name(extra: Any, reason: str, tmp_path: Path) -> None:
+    told = one_rank().records()
+    records = [extra if type(x) is type(extra) else x for x in told.records]
+    records += [] if extra in records else [extra]
+    run = write_run(tmp_path, [replace(told, records=tuple(records))])
+    with pytest.raises(RecordError, match=reason):
+        run.cases()
+
+
+def test_a_count_of_ranks_that_no_memory_holds_is_no_end(tmp_path: Path) -> None:
+    told = one_rank().records()
+    many = tuple(replace(x, world_size=2**40) if isinstance(x, Start) else x for x in told.records)
+    assert replace(told, records=many).status == "unfinished"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
-from gpuproof.records.run import FailureCause
+from gpuproof.records.run import FailureCause, Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.points.results import PointsDetail
 from records_by_hand import case, failure, one_rank, start, steady_times, with_work, write_run
@@ -31,8 +31,8 @@ def at(point: str, records: CaseRecords, *, forked: bool = False, batch: int | N
         if batch is None
         else replace(records.case.model_work.data, batch_size=batch)
     )
-    first = replace(start(), start="fork" if forked else "exec")
-    told = tuple(first if record == start() else record for record in records.records)
+    begun: Any = {"start": "fork" if forked else "exec"}
+    told = tuple(replace(x, **begun) if isinstance(x, Start) else x for x in records.records)
     return replace(records, case=with_work(replace(records.case, case_id=point), data=data), records=told)
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.hardware import Peak, find_peak
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, worst
+from gpuproof.records.run import Steps
 from gpuproof.verdict import doubts as doubts_package
 from gpuproof.verdict.doubts import rules
 from gpuproof.verdict.doubts.base import Measured
@@ -36,6 +38,12 @@ def codes(story: Story) -> list[tuple[str, str]]:
 def only(story: Story) -> Doubt:
     (found,) = doubts(story.launch())
     return found
+
+
+def lost_of(records: CaseRecords) -> list[str]:
+    launch = summarize_launch(records)
+    assert launch is not None
+    return [found.reason for found in doubts(launch) if found.code == "steps-lost"]
 
 
 def test_nothing_is_said_of_a_launch_that_is_sound() -> None:
@@ -84,6 +92,13 @@ def test_steps_must_fit_their_window(step_s: float, expected: list[Any]) -> None
 
 def test_step_times_must_be_of_all_steps() -> None:
     assert codes(Story(times_s=steady_times(98))) == [("INVALID", "steps-lost")]
+    ranks = Story(windows=[window(0), window(1)]).records()
+    first, second = (x for x in ranks.of(Steps) if x.phase == "measure")
+    without = replace(ranks, records=tuple(x for x in ranks.records if x is not second))
+    assert lost_of(without) == ["0 step times of rank 1 were kept of 100 steps"]
+    half = replace(first, durations_s=first.durations_s[:50])
+    partly = replace(ranks, records=tuple(half if x is first else x for x in ranks.records))
+    assert lost_of(partly) == ["50 step times of rank 0 were kept of 100 steps"]
     # Not kept at all, as the recipe may ask: then nobody can tell whether steps kept one level.
     assert codes(Story(times_s=())) == [("SUSPECT", "steadiness-unknown")]
 

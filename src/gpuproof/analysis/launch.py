@@ -6,6 +6,7 @@ rank, since it is the one that all others wait for.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from gpuproof.analysis.rates import throughput
@@ -22,7 +23,7 @@ from gpuproof.records.breakdown import (
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Setup, Start, Window
+from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Setup, Start, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.records.work.pruning import Pruned
@@ -37,6 +38,8 @@ class Launch:
     setups: tuple[Setup, ...]
     step_times_s: tuple[float, ...]
     """Of the slowest rank; empty where they were not kept."""
+    num_kept: tuple[int, ...] = ()
+    """Step times that were kept of each rank, in the order of ranks."""
     memory: tuple[Memory, ...] = ()
     """Of each rank; empty in runs of versions that did not look."""
     ceilings: tuple[Ceilings, ...] = ()
@@ -145,7 +148,7 @@ class Launch:
         setup, flops = self.setup, self.flops_per_step
         if flops is None or (setup.flops_skippable_per_step is None and "tokens" in setup.item):
             return None
-        return flops - (setup.flops_skippable_per_step or 0.0)
+        return max(0.0, flops - (setup.flops_skippable_per_step or 0.0))
 
     @property
     def least_flops_per_s_per_device(self) -> float | None:
@@ -174,11 +177,15 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
     if records.status != "done" or not windows or any(not window.num_steps for window in windows):
         return None
     slowest = max(windows, key=lambda window: window.wall_s)
+    kept: Counter[int] = Counter()
+    for steps in records.of(Steps):
+        kept[steps.rank] += len(steps.durations_s) * (steps.phase == "measure")
     return Launch(
         case=records.case,
         windows=windows,
         setups=tuple(sorted(records.setups, key=lambda setup: setup.rank)),
         step_times_s=tuple(records.step_times_s(slowest.rank)),
+        num_kept=tuple(kept[window.rank] for window in windows),
         memory=tuple(sorted(records.of(Memory), key=lambda found: found.rank)),
         ceilings=records.of(Ceilings),
         evaluations=records.of(Evaluation),

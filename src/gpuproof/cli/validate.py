@@ -296,6 +296,7 @@ def _words(
     values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
     if options["devices"] is not None:
         values["distributed.devices"] = f"[{options['devices']}]"
+        values.setdefault("distributed.nproc", len(options["devices"].split(",")))
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     values |= device_words(options, hosts, count, recipe=recipe)
     values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])

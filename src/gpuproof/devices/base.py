@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gpuproof.errors import EnvironmentUnfitError
@@ -105,6 +106,8 @@ class DeviceAdapter(ABC):
     """Whose devices these are."""
     unknown: ClassVar[str]
     """Why a metric is missing that this vendor's driver has nowhere."""
+    unheard: Mapping[VendorIndex, str] = MappingProxyType({})
+    """Devices whose announcements `poll_events` cannot hear, each with the reason, while it hears others'."""
 
     @abstractmethod
     def identities(self) -> tuple[VendorDevice, ...]:

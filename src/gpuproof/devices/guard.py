@@ -7,6 +7,7 @@ reasons instead of values, and everything else goes on. `open_devices` in `disco
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,8 @@ class GuardedDevices:
         self._events: list[DriverEvent] = []
         self.absent = absent
         """Vendor → why it has no device here, or since when its driver does not answer."""
-        self.events_unavailable: dict[str, str] = {}
-        """Vendor → why its announcements cannot be read now."""
+        self.events_unavailable: dict[PhysicalIndex, str] = {}
+        """Device → why its announcements cannot be heard now."""
 
     @property
     def identities(self) -> tuple[DeviceIdentity, ...]:
@@ -145,18 +146,21 @@ class GuardedDevices:
 
     def poll_events(self) -> tuple[DriverEvent, ...]:
         """Return what drivers announced, and which devices were lost or came back, since the last call."""
+        self.events_unavailable = {}
         for adapter in self._adapters:
+            own = {d.vendor_index: d for d in self._devices if d.adapter is adapter}
             try:
                 announced = self._guard.call(f"events of {adapter.vendor}", adapter.poll_events)
-                self.events_unavailable.pop(adapter.vendor, None)
+                unheard = adapter.unheard
             except DeviceError as error:
-                self.events_unavailable[adapter.vendor] = error.cause
-                continue
+                announced, unheard = (), dict.fromkeys(own, error.cause)
+            self.events_unavailable |= {
+                own[index].physical_index: cause for index, cause in unheard.items() if index in own
+            }
             self._events += [
-                self._event(device, event.event, event.message, code=event.code)
+                self._event(own[event.vendor_index], event.event, event.message, code=event.code)
                 for event in announced
-                for device in self._devices
-                if device.adapter is adapter and device.vendor_index == event.vendor_index
+                if event.vendor_index in own
             ]
         events, self._events = tuple(self._events), []
         return events
@@ -168,10 +172,8 @@ class GuardedDevices:
         self._guard.close()
 
     def _close(self, adapter: DeviceAdapter) -> None:
-        try:
+        with contextlib.suppress(DeviceError):
             self._guard.call(f"close {adapter.vendor}", adapter.close)
-        except DeviceError as error:
-            self.events_unavailable[adapter.vendor] = error.cause
 
     def _readouts(
         self, ask: Callable[[OpenDevice], Callable[[], Readout]], expected: tuple[str, ...]

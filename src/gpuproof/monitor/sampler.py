@@ -122,8 +122,8 @@ class Devices(Protocol):
         """Vendor → why it has no device."""
 
     @property
-    def events_unavailable(self) -> Mapping[str, str]:
-        """Vendor → why its events are not heard."""
+    def events_unavailable(self) -> Mapping[PhysicalIndex, str]:
+        """Device → why its announcements are not heard, so that silence is not taken for health."""
 
     @property
     def identities(self) -> tuple[DeviceIdentity, ...]:
@@ -284,26 +284,17 @@ class Sampler:
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
         """Write a device's map of what it does not give, whenever that map changes."""
-        silent = self._without_events()
+        unheard = self._devices.events_unavailable
         for index, readout in readouts.items():
             before = self._reasons.get(index, {})
             given = readout.reading.values
             now = {name: why for name, why in before.items() if name not in given} | dict(readout.unavailable)
-            now |= silent.get(index, {})
+            now |= {DRIVER_EVENTS: unheard[index]} if index in unheard else {}
             if now != before:
                 self._reasons[index] = now
                 self._recorder.append(
                     UnavailableMetrics(monotonic_s=now_s, physical_index=index, reasons=now)
                 )
-
-    def _without_events(self) -> Mapping[int, dict[str, str]]:
-        """Say whose announcements cannot be heard, so that silence is not taken for health."""
-        causes = self._devices.events_unavailable
-        return {
-            d.physical_index: {DRIVER_EVENTS: causes[d.vendor]}
-            for d in self._devices.identities
-            if d.vendor in causes
-        }
 
     def _note_events(self) -> None:
         """Write what drivers announced; asked at every tick it would cost about a third of a fast reading."""

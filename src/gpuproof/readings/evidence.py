@@ -17,7 +17,7 @@ from gpuproof.errors import RecordError
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.window_readings import WindowReadings, read_window
 from gpuproof.records.case import Case
-from gpuproof.records.collected import CaseRecords
+from gpuproof.records.collected import CaseRecords, without_copies
 from gpuproof.records.readings import named_among
 
 KEPT_VALUES: Final = 2**21
@@ -57,6 +57,10 @@ class Evidence:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The launches of each case: a run of thousands is looked through once."""
+
+    def __post_init__(self) -> None:
+        """Take a launch that is a copy of another for none."""
+        object.__setattr__(self, "launches", tuple(without_copies(self.launches)))
 
     def readings(
         self,

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuproof.records.codec import Natural, Positive
 from gpuproof.records.journal import record_kind
 
 COMMUNICATION = re.compile(
@@ -55,7 +56,7 @@ class CollectiveOverlap:
     """
 
     rank: int
-    num_steps: int
+    num_steps: Positive
     collective_s: float
     exposed_s: float
     """Of these, beside which nothing was computed."""
@@ -151,6 +152,6 @@ class Fp8Casts:
     """What rounding to fp8 costs the rank's step where no compiler joins it, timed alone after the window."""
 
     rank: int
-    passes_per_step: int
+    passes_per_step: Natural
     """Through linear layers in fp8, forward and backward."""
     s_per_step: float

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuproof.records.codec import Host, Positive
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
@@ -140,11 +141,11 @@ class ParallelSpec:
 class Placement:
     """Where a case is to run; `placed.json` beside its spec says where it did."""
 
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
     """Hosts by name, in the order of node ranks; empty where any `num_hosts` will do."""
-    num_hosts: int = 1
+    num_hosts: Positive = 1
     """Hosts over which this is one job, with `ranks_per_host` ranks on each."""
-    ranks_per_host: int = 1
+    ranks_per_host: Positive = 1
     device: str = "auto"
     """A type of device, or auto: the first of CUDA, XPU and MPS that is there, else the processor."""
     devices: tuple[int, ...] | None = None
@@ -179,8 +180,8 @@ class InferenceSpec:
     mode: InferenceMode = "throughput"
     """Steps are queued and never waited for, or each is waited for and timed alone."""
     phase: InferencePhase = "forward"
-    prompt_tokens: int = 512
-    new_tokens: int = 128
+    prompt_tokens: Positive = 512
+    new_tokens: Positive = 128
     """Tokens decoded after the prompt, before the cache goes back to it."""
 
 

@@ -20,19 +20,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from gpuproof.errors import RecordError
 
+Natural = Annotated[int, 0]
+Positive = Annotated[int, 1]
+Amount = Annotated[float, 0]
+Amounts = Annotated[tuple[float, ...], 0]
+Duration = Annotated[float, 1e-9]
+Host = Annotated[str, "[^/>]+"]
+"""Numbers with the least that they can be, and texts with their form: nothing else is read."""
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _Writer = Callable[[Any], Any]
 _PLAIN = frozenset({str, int, bool, type(None)})
 MOST = 1e70
-"""A loss in fp32 may come to 1e38; the fourth power of this is a number still."""
+"""A loss in fp32 may come to 1e38; the fourth power of this is a number still. Under its inverse all is 0."""
 
 
 def to_json(value: Any) -> Any:
@@ -108,7 +116,7 @@ def _finite(value: float) -> float:
 @functools.cache
 def _fields(cls: Any) -> tuple[tuple[str, _Reader], ...]:
     """List a dataclass's fields with what reads their values."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
 
 
@@ -138,6 +146,18 @@ def _reader(expected: Any) -> _Reader:
     if origin in (dict, Mapping):
         return functools.partial(_mapping, _reader(arguments[1]))
     return _plain_reader(expected)
+
+
+def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
+    found = read(value)
+    if isinstance(bound, str):
+        if re.fullmatch(bound, found) is None:
+            raise _MisfitError(f"{found!r} is not of the form {bound}")
+        return found
+    least = min(found, default=bound) if isinstance(found, tuple) else found
+    if least < bound:
+        raise _MisfitError(f"{least:g} is less than {bound:g}, the least that it can be")
+    return found
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:
@@ -174,6 +194,9 @@ def _tuple_reader(arguments: tuple[Any, ...]) -> _Reader:
 def _plain_reader(expected: Any) -> _Reader:
     if dataclasses.is_dataclass(expected):
         return functools.partial(_build, expected)
+    if typing.get_origin(expected) is Annotated:
+        kind, bound = typing.get_args(expected)
+        return functools.partial(_bounded, bound, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 
@@ -225,7 +248,7 @@ def _float(value: Any) -> float:
         raise _unlike("a number", value)
     if not abs(value) <= MOST:
         raise _unlike(f"a number up to {MOST:g}", value)
-    return float(value)
+    return float(value) if abs(value) * MOST >= 1 else 0.0
 
 
 def _int(value: Any) -> int:

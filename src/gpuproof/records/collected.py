@@ -5,7 +5,8 @@ This is what analysis works on. It is made from files by the store, or written d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +15,7 @@ from gpuproof.records import memory as _memory  # noqa: F401
 from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, ModelWork
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, Start, Steps, Window
 from gpuproof.records.work import connections as _connections  # noqa: F401
 from gpuproof.records.work import probe_figure as _probe_figure  # noqa: F401
@@ -50,7 +51,7 @@ class CaseRecords:
     case: Case
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
-    """Notes of lines that were torn when a process was killed; nothing else of them is left out."""
+    """Notes of lines that were torn when a process was killed, or of the launch that it is a copy of."""
     _found: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of each type that was asked for: a launch of thousands of ranks is looked through once for it."""
 
@@ -90,7 +91,8 @@ class CaseRecords:
     @property
     def has_ended(self) -> bool:
         """Whether every rank wrote its result."""
-        return {result.rank for result in self.of(RankResult)} == set(range(self.world_size))
+        ended = {result.rank for result in self.of(RankResult)}
+        return len(ended) == self.world_size and ended == set(range(len(ended)))
 
     @property
     def contradiction(self) -> str | None:
@@ -115,16 +117,25 @@ class CaseRecords:
                 return f"the launch is done and has {of_ranks}, not one of each of {self.world_size}"
         return None
 
-    @property
-    def impossible_steps(self) -> str | None:
-        """Name a rank whose steps do not come to its window; None where all do."""
+    def impossible(self) -> Iterator[str]:
+        """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
+        size = max((start.world_size for start in self.of(Start)), default=None)
+        ranks = {getattr(record, "rank", None) for record in self.records} - {None}
+        for rank in sorted(ranks) if size is not None else ():
+            if not 0 <= rank < size:
+                yield f"there is a record of rank {rank}, and ranks are 0 to {size - 1}"
+        asked = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
+        for setup in self.setups:
+            if asked is not None and setup.precision != asked:
+                yield f"rank {setup.rank} tells of the precision {setup.precision!r}, and its case of {asked}"
         for window in self.windows:
+            if window.wall_s < 1e-9 * window.num_steps:
+                yield f"rank {window.rank} took {window.wall_s:g} s for {window.num_steps} steps"
             times_s = self.step_times_s(window.rank)
             least_s = 0 if len(times_s) == window.num_steps else window.steps_s
             if not isclose(max(sum(times_s), least_s), window.steps_s, rel_tol=1e-3):
                 told = f"its window says {window.steps_s:g} s"
-                return f"rank {window.rank} took {sum(times_s):g} s for its steps, and {told}"
-        return None
+                yield f"rank {window.rank} took {sum(times_s):g} s for its steps, and {told}"
 
     @property
     def primary_failure(self) -> Failure | None:
@@ -156,3 +167,18 @@ class CaseRecords:
             if steps.rank == rank and steps.phase == phase
             for duration in steps.durations_s
         ]
+
+
+def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
+    """Yield the launches; of one that holds a process or a window of one before it, a note of that alone."""
+    seen: dict[tuple[str, float, float], str] = {}
+    for launch in launches:
+        name = f"{launch.case.case_id}/{launch.case.replicate}"
+        traces = {(start.host, start.pid, start.monotonic_s): name for start in launch.of(Start)}
+        traces |= {(w.host, w.begin_monotonic_s, w.end_monotonic_s): name for w in launch.windows}
+        others = sorted(seen[trace] for trace in traces if trace in seen)
+        copied = (
+            f"{name} is no launch of its own: its processes or windows are those of {', '.join(others[:1])}"
+        )
+        yield replace(launch, records=(), torn=(copied,)) if others else launch
+        seen = traces | seen

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from gpuproof.records.codec import Amount, Amounts, Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
@@ -65,11 +66,11 @@ fault of ours. The phase of such a failure."""
 class Start:
     """A rank has begun: who and where it is."""
 
-    rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    host: str
+    rank: Natural
+    world_size: Positive
+    local_rank: Natural
+    local_world_size: Positive
+    host: Host
     pid: int
     start: Literal["exec", "fork"]
     gpuproof_version: str
@@ -82,7 +83,7 @@ class Start:
 class Environment:
     """What the host has: operating system, processor, memory, devices, driver, framework, NCCL variables."""
 
-    host: str
+    host: Host
     facts: dict[str, Any]
 
 
@@ -113,18 +114,18 @@ class NotApplied:
 class Setup:
     """What was really built: model size, work per step, effective options."""
 
-    rank: int
+    rank: Natural
     device: Device
     backend: str | None
     threads: int
-    num_parameters: int
-    items_per_step: int
+    num_parameters: Natural
+    items_per_step: Natural
     """Samples (or tokens, as `item` says) of this rank in one optimizer step, all micro-batches together.
 
     Ranks of a tensor-parallel group work on the same samples: the group's first rank counts them, the others
     count 0, so that the sum over ranks is what was done."""
     item: str
-    flops_per_step: float | None
+    flops_per_step: Amount | None
     """Model FLOPs of this rank in one step; None where nobody knows them, with the reason in `notes`.
 
     Ranks of a tensor-parallel group share their samples' work evenly."""
@@ -136,39 +137,31 @@ class Setup:
     not_applied: tuple[NotApplied, ...]
     notes: tuple[str, ...]
     monotonic_s: float
-    items_per_sample: int = 1
+    items_per_sample: Positive = 1
     """Items that one sample counts for: its tokens where `item` is tokens. Batches and epochs are samples."""
     num_active_parameters: int | None = None
     """Parameters that one token goes through; None where it goes through all of them."""
     parallelism: Parallelism | None = None
     """How several ranks shared the work; None for one rank, and for inference on copies of the model."""
-    flops_per_step_counted: float | None = None
+    flops_per_step_counted: Amount | None = None
     """As torch's own counter sees them: a check on the closed form, or in its place."""
     flops_not_counted: str | None = None
     """Why they were not counted."""
-    flops_skippable_per_step: float | None = None
+    flops_skippable_per_step: Amount | None = None
     """Of the FLOPs of a step, those that a kernel may leave out: attention's, where a causal mask hides them.
     None where nobody counted."""
-    bytes_per_step: float | None = None
+    bytes_per_step: Amount | None = None
     """Bytes that one step of this rank moves to and from the device's memory, from a closed form; None where
     there is none, which is the rule: what caches keep is not known."""
     input_shape: tuple[int, ...] | None = None
     """One sample as the model takes it; sizes that nobody set are the model's own."""
-    kv_cache_bytes: int | None = None
+    kv_cache_bytes: Natural | None = None
     """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
     data_used: DataUsed | None = None
     options: StepOptions | None = None
     """None in runs of versions that did not write it."""
     replicas: Replicas | None = None
     """Where one process trains on several devices: `device` is the first of them, and FLOPs are of each."""
-
-    def __post_init__(self) -> None:
-        """Refuse, by a ValueError, work that nothing can have been."""
-        amounts = (self.items_per_step, self.flops_per_step, self.bytes_per_step, self.num_parameters)
-        if self.items_per_sample < 1 or min(amount or 0 for amount in amounts) < 0:
-            raise ValueError(
-                "a step has items, FLOPs, bytes and parameters from 0 on, a sample 1 item or more"
-            )
 
 
 @record_kind("phase")
@@ -189,17 +182,12 @@ class Phase:
 class Steps:
     """About a second of step times, in order. `first_step` counts from 0 within the phase."""
 
-    rank: int
+    rank: Natural
     phase: PhaseName
-    first_step: int
-    durations_s: tuple[float, ...]
-    data_wait_s: float | None = None
+    first_step: Natural
+    durations_s: Amounts
+    data_wait_s: Amount | None = None
     """Of these steps, the time waited for batches; None where no loader runs."""
-
-    def __post_init__(self) -> None:
-        """Refuse, by a ValueError, a time below 0."""
-        if min(self.durations_s, default=0.0) < 0:
-            raise ValueError(f"a step cannot have taken {min(self.durations_s)} s")
 
 
 @record_kind("progress")
@@ -228,7 +216,7 @@ class HostLoad:
     """Time that the hypervisor gave to other machines."""
     missing: str | None
     """Why a field is None."""
-    span_s: float | None = None
+    span_s: Duration | None = None
     """Time between the two readings, a little more than the window; None in older records."""
 
 
@@ -249,15 +237,15 @@ class DeviceNeighbours:
 class Window:
     """One measured window of one rank."""
 
-    rank: int
-    host: str
-    num_steps: int
+    rank: Natural
+    host: Host
+    num_steps: Natural
     requested_steps: int | None
     requested_s: float | None
-    items: int
-    wall_s: float
+    items: Natural
+    wall_s: Duration
     """From the synchronised start to the synchronised end, on the host's monotonic clock."""
-    steps_s: float
+    steps_s: Amount
     """Sum of the step times, by the clock named in `clock`."""
     clock: Literal["device_event", "host", "host_synchronised"]
     stop_reason: str
@@ -268,7 +256,7 @@ class Window:
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_with_warmup_bytes: int | None
-    data_wait_s: float | None = None
+    data_wait_s: Amount | None = None
     """Time within the steps in which the device waited for a batch to come out of the loader, on the clock
     of the steps; None where all samples were on the device before, so that there is nothing to wait for."""
     relative_half_width: float | None = None
@@ -277,7 +265,7 @@ class Window:
     caught_up_steps: int | None = None
     """Steps that the device had begun with when the host was done launching them: of a device that is behind
     its host next to none, the first one apart. None where the clock does not see it."""
-    tokens_before: int | None = None
+    tokens_before: Natural | None = None
     """Where steps decode: tokens that the first step found behind the prompt. Each step attends to one more,
     until the cache goes back to the prompt."""
     rarest_seen_stall: int | None = None
@@ -286,13 +274,6 @@ class Window:
     not_finite_after: tuple[int, int] | None = None
     """Steps after which outputs (in training the loss) were last seen to be finite, and first not to be; None
     where all that were looked at were, or nobody looked."""
-
-    def __post_init__(self) -> None:
-        """Refuse, by a ValueError, what no window can have measured."""
-        span_s = 1.0 if self.load.span_s is None else self.load.span_s
-        is_real = self.wall_s >= 1e-9 * self.num_steps and span_s > 0
-        if not is_real or min(self.rank, self.num_steps, self.items, self.steps_s) < 0:
-            raise ValueError("a window counts ranks, steps, items and seconds from 0 on")
 
 
 @record_kind("evaluation")
@@ -319,9 +300,9 @@ class CeilingTrial:
     size: tuple[int, ...]
     """m, n, k of a product; the bytes of one buffer of a pass over memory."""
     dtype: str
-    work: float
+    work: Amount
     """FLOPs of one repeat of a product, bytes moved by one of a pass."""
-    durations_s: tuple[float, ...]
+    durations_s: Amounts
     """Of each repeat, in order, by the clock that times steps."""
 
 
@@ -343,8 +324,8 @@ class DeviceBusy:
     """For how long the rank's device worked in a step, after a window in which it may have waited."""
 
     rank: int
-    steps_per_block: int
-    busy_s_per_step: tuple[float, ...]
+    steps_per_block: Positive
+    busy_s_per_step: Amounts
     """Of each block of steps, the mean."""
     missing: str | None
     """Why nobody could tell."""
@@ -355,8 +336,8 @@ class DeviceBusy:
 class ProfileTrace:
     """A profiler pass of its own, after the window and outside every figure."""
 
-    rank: int
-    steps: int
+    rank: Natural
+    steps: Positive
     file: str
 
 
@@ -376,7 +357,7 @@ class Failure:
     """Why a rank, or the launch as a whole (rank None), did not finish."""
 
     rank: int | None
-    host: str
+    host: Host
     phase: str
     cause: FailureCause
     message: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpuproof.records.codec import Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import DeviceNeighbours, HostLoad
 from gpuproof.records.work.serving import Scenario
@@ -34,12 +35,16 @@ class Requests:
         """Refuse columns that are not of the same requests.
 
         Raises:
-            ValueError: they differ in length.
+            ValueError: they differ in length, or one was done before it was begun.
         """
         columns = (self.scheduled_s, self.issued_s, self.begun_s, self.done_s)
         optional = [column for column in (self.first_token_s, self.tokens) if column]
         if len({len(column) for column in (*columns, *optional)}) > 1:
             raise ValueError("its columns are of different numbers of requests")
+        if any(
+            done is not None and done < begun for begun, done in zip(self.begun_s, self.done_s, strict=True)
+        ):
+            raise ValueError("a request was done before it was begun")
 
 
 @record_kind("serving_window")
@@ -47,25 +52,25 @@ class Requests:
 class ServingWindow:
     """One window of requests, from its begin to the last answer."""
 
-    host: str
+    host: Host
     scenario: Scenario
     offered_per_s: float | None
     """Requests a second of the schedule; None for a closed loop and for all at once."""
-    num_requests: int
-    num_failed: int
-    samples_per_request: int
+    num_requests: Natural
+    num_failed: Natural
+    samples_per_request: Positive
     begin_monotonic_s: float
     end_monotonic_s: float
-    wall_s: float
+    wall_s: Duration
     batches: tuple[tuple[int, int], ...]
     """How many batches of how many requests: (requests, batches), by size."""
     load: HostLoad
     neighbours: DeviceNeighbours
     failures: dict[str, int] = field(default_factory=dict)
     """What requests failed of, and how many of each."""
-    num_with_surplus: int = 0
+    num_with_surplus: Natural = 0
     """Requests for which an endpoint counts, or sent, more tokens than were asked for."""
-    num_resent: int = 0
+    num_resent: Natural = 0
     """Requests sent a second time, as the endpoint had closed the connection that was kept for them."""
     refused_fields: tuple[str, ...] = ()
     """What an endpoint took no request with, so that it was left out."""

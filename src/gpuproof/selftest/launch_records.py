@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -92,6 +93,8 @@ def records_of(fleet: Fleet, case: Case) -> Iterator[Any]:
             unix_s=BEGAN_UNIX_S,
         )
         return
+    own_s = crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12  # no two launches begin at once
+    fleet = replace(fleet, begins_monotonic_s=fleet.begins_monotonic_s + own_s)
     rng = np.random.default_rng([fleet.seed, *_day(fleet), *case.case_id.encode()])
     ranks = list(_ranks(fleet, case))
     for each in ranks[:1] if planted.is_split else ranks:

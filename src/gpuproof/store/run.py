@@ -25,7 +25,7 @@ from gpuproof.files import open_lock, place_inside, replacing
 from gpuproof.readings.parsing import fast_json, indented
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.collected import CaseRecords
+from gpuproof.records.collected import CaseRecords, without_copies
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.work.placed import Placed
@@ -191,7 +191,8 @@ class RunDirectory:
         """Read every launch of the run, the latest attempt of each, by case and replicate."""
         folders = [spec.parent for spec in (self.root / layout.CASES).glob(f"*/*/{layout.SPEC}")]
         launched = [read_case(folder) for folder in folders if layout.ASIDE not in folder.name]
-        return sorted(launched, key=lambda records: (records.case.case_id, records.case.replicate))
+        launched.sort(key=lambda records: (records.case.case_id, records.case.replicate))
+        return list(without_copies(launched))
 
     def write_json(self, name: str, content: Any) -> Path:
         """Write one of the run's files as JSON."""
@@ -240,7 +241,7 @@ def read_case(folder: Path) -> CaseRecords:
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
     )
-    if (impossible := found.contradiction or found.impossible_steps) is not None:
+    if (impossible := found.contradiction or next(found.impossible(), None)) is not None:
         raise RecordError(
             impossible,
             place=str(folder),

@@ -136,7 +136,7 @@ def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
 def _said_by_all(values: Collection[str | None]) -> str | None:
     if not any(values):
         return None
-    return SEVERAL.join(sorted(value or UNKNOWN for value in values))
+    return SEVERAL.join(sorted(str(value or UNKNOWN) for value in values))
 
 
 def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:

@@ -120,6 +120,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.declared_ranks_are_launched,
     launch.groups_fit_the_ranks,
     launch.a_launcher_gives_one_launch,
+    launch.each_device_has_a_rank,
     launch.one_job_has_its_hosts,
     launch.one_job_has_equal_hosts,
     launch.hosts_are_not_swept,

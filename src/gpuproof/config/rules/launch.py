@@ -100,6 +100,27 @@ def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
         )
 
 
+CHOOSING = ("matrix", "scale")
+"""Suites that take of the devices that are named what each case of theirs needs."""
+
+
+def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse devices that are named and that no rank of this launch would use."""
+    asked, swept = config.distributed, config.matrix
+    ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(asked.nproc)
+    is_elsewhere = any(host.gpus is not None for host in facts.hosts or ()) or "distributed.nproc" in swept
+    if config.suite in CHOOSING or is_elsewhere or not ranks.isdecimal():
+        return
+    named = [x for x in swept.get("distributed.devices", [asked.devices]) if isinstance(x, (list, tuple))]
+    most = max(map(len, named), default=0)
+    if most > int(ranks):
+        yield Refusal(
+            keys=("distributed.devices", "matrix.distributed.devices", "distributed.nproc"),
+            cause=f"{most} devices are named, and {ranks} of them would be used: a rank uses one",
+            next_step=f"Start {most} ranks (--nproc {most}), or name as many devices as ranks",
+        )
+
+
 def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse one job over more hosts than are named."""
     nodes = config.distributed.nodes

@@ -60,6 +60,8 @@ class AmdAdapter(DeviceAdapter):
         if self._library is not None:
             listed = {c.pci_bus_id: index for index, c in self._cards.items() if c.library is not None}
             self._events = SmiEvents(self._library, listed)
+            unlisted = dict.fromkeys(self._cards.keys() - listed.values(), "AMD's library does not list it")
+            self.unheard = {**unlisted, **self._events.unheard}
 
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the cards by DRM card number."""

@@ -30,6 +30,8 @@ class SmiEvents:
     def __init__(self, library: SmiLibrary, cards: Mapping[str, VendorIndex]) -> None:
         self._library = library
         self._missing = "no card here announces events"
+        self.unheard: dict[VendorIndex, str] = {}
+        """Cards whose events are not queued, each with the reason."""
         self._readers: dict[int, tuple[VendorIndex, Any]] = {}
         for address, vendor_index in cards.items():
             self._register(library.handles[address], vendor_index)
@@ -71,7 +73,7 @@ class SmiEvents:
             kinds = [getattr(smi.AmdSmiEvtNotificationType, name) for name in EVENTS]
             reader = self._library.ask(lambda: smi.AmdSmiEventReader(handle, kinds))
         except DeviceError as error:
-            self._missing = error.cause
+            self._missing = self.unheard[vendor_index] = error.cause
             return
         self._readers[handle.value] = (vendor_index, reader)
 

@@ -164,6 +164,7 @@ class NvidiaAdapter(DeviceAdapter):
         """Make what a driver's reload ends: what each device is known not to give, GPM samples, events."""
         self._readers = {device.vendor_index: self._reader(device) for device in self._devices}
         self._events = EventQueue(self._nvml, self._devices)
+        self.unheard = self._events.unheard
 
     def _reader(self, device: NvmlDevice) -> SourceReader:
         gpm = GpmSampler()

@@ -11,6 +11,7 @@ from typing import Any
 from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import NvmlDevice, handle_address
+from gpuproof.records.readings import VendorIndex
 
 _XID, _DOUBLE_BIT_ECC = 0x8, 0x2
 _MAX_EVENTS_A_POLL = 64
@@ -23,6 +24,8 @@ class EventQueue:
         self._nvml = nvml
         self._devices = devices
         self._missing = "no GPU here announces events"
+        self.unheard: dict[VendorIndex, str] = {}
+        """GPUs, and MIG instances of them, whose XIDs are not queued, each with the reason."""
         self._set = self._register()
 
     def poll(self) -> tuple[VendorEvent, ...]:
@@ -72,7 +75,11 @@ class EventQueue:
             self._missing = nvml_border.cause(error)
             return None
         whole = [d for d in self._devices if d.mig_parent is None and d.handle is not None]
-        return events if [d for d in whole if self._registered(d, events)] else None
+        registered = [d for d in whole if self._registered(d, events)]
+        for device in self._devices:
+            if device.mig_parent is not None and device.mig_parent in self.unheard:
+                self.unheard[device.vendor_index] = self.unheard[device.mig_parent]
+        return events if registered else None
 
     def _registered(self, device: NvmlDevice, events: Any) -> bool:
         try:
@@ -80,6 +87,8 @@ class EventQueue:
             wanted = offered & (_XID | _DOUBLE_BIT_ECC)
             self._nvml.nvmlDeviceRegisterEvents(device.handle, wanted, events)
         except self._nvml.NVMLError as error:
-            self._missing = nvml_border.cause(error)
+            self._missing = self.unheard[device.vendor_index] = nvml_border.cause(error)
             return False
+        if not wanted & _XID:
+            self.unheard[device.vendor_index] = "the driver announces no XID of this GPU"
         return bool(wanted)

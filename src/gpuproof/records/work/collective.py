@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuproof.records.codec import Amounts, Natural
 from gpuproof.records.journal import record_kind
 
 Operation = Literal[
@@ -69,15 +70,15 @@ class CollectiveTrial:
 
     rank: int
     operation: Operation
-    asked_bytes: int
-    size_bytes: int
+    asked_bytes: Natural
+    size_bytes: Natural
     """As nccl-tests counts it, after rounding down to whole elements of every rank; 0 where none is left."""
-    num_elements: int
+    num_elements: Natural
     """That `size_bytes` is made of."""
-    durations_s: tuple[float, ...]
+    durations_s: Amounts
     """Of each iteration, in order, by the clock of the window."""
-    num_checked: int
+    num_checked: Natural
     """Elements of this rank's output that were compared with what they must be, over all checks."""
-    num_wrong: int
+    num_wrong: Natural
     not_checked: str | None = None
     """Why no result was compared."""

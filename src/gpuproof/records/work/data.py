@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuproof.records.codec import Natural, Positive
+
 DataLoading = Literal["device", "loader"]
 DataSplit = Literal["train", "test"]
 TokenType = Literal["uint16", "uint32"]
@@ -28,9 +30,9 @@ class DataSpec:
     """
 
     name: str
-    batch_size: int
+    batch_size: Positive
     """Samples per rank in one micro-batch."""
-    samples_per_epoch: int
+    samples_per_epoch: Positive
     image_size: int | None
     file: str | None
     loader: dict[str, Any] = field(default_factory=dict)
@@ -56,10 +58,10 @@ class DataUsed:
     """None where the set has no parts."""
     source: str | None
     """The folder or file that they are from; None where they are drawn or come with a package."""
-    num_samples: int | None
+    num_samples: Natural | None
     """In the whole set, all ranks together; None of an endless stream."""
     sha256: str | None
     sha256_of: str | None
     """What the checksum is of; None where there is no file."""
-    batches_ahead: int
+    batches_ahead: Natural
     """Batches of this rank that the loader may have ready when the window begins."""

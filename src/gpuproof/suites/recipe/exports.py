@@ -78,7 +78,7 @@ def _epoch(launch: Launch) -> int | None:
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
     """Cut the window into epochs, from 1. Time between steps is shared out evenly, so that they fill it."""
-    steps_per_epoch = -(-samples_per_epoch // launch.samples_per_step_total)
+    steps_per_epoch = -(-samples_per_epoch // max(1, launch.samples_per_step_total))
     times = launch.step_times_s
     if not times:
         yield _epoch_row(launch, epoch=1, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)

@@ -76,7 +76,7 @@ def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
     failure = next((f for x in found.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
         return _failed(found, failure)
-    if len(done) < found.case.repeats:
+    if len(done) < max(found.case.repeats, len(found.launches)):
         notes = (note for x in found.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
         why = left_out or LeftOut(

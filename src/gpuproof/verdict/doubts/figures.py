@@ -43,7 +43,8 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
     steps = {window.num_steps for window in launch.windows}
     if len(steps) > 1:
         yield invalid("ranks-disagree", f"ranks ran different numbers of steps: {sorted(steps)}")
-    for window, setup in zip(launch.windows, launch.setups, strict=True):
+    is_logged = launch.case.model_work.window.log_step_times
+    for window, setup, kept in zip(launch.windows, launch.setups, launch.num_kept, strict=True):
         expected = window.num_steps * setup.items_per_step
         if window.items != expected:
             yield invalid(
@@ -56,10 +57,12 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
                 f"the steps of rank {window.rank} sum to {seconds(window.steps_s)} "
                 f"in a window of {seconds(window.wall_s)}",
             )
-    kept = len(launch.step_times_s)
-    if kept and kept != launch.slowest.num_steps:
-        yield invalid("steps-lost", f"{kept} step times were kept of {launch.slowest.num_steps} steps")
-    elif kept and abs(sum(launch.step_times_s) / launch.slowest.steps_s - 1) > AGREEMENT:
+        if kept != window.num_steps and (kept or is_logged):
+            lost = f"{kept} step times of rank {window.rank} were kept of {window.num_steps} steps"
+            yield invalid("steps-lost", lost)
+    off_s = abs(sum(launch.step_times_s) - launch.slowest.steps_s)
+    is_whole = len(launch.step_times_s) == launch.slowest.num_steps
+    if is_whole and off_s > AGREEMENT * launch.slowest.steps_s:
         yield invalid(
             "step-times-disagree",
             f"the step times sum to {seconds(sum(launch.step_times_s))}, "
