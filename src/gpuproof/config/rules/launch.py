@@ -111,8 +111,9 @@ def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
     is_elsewhere = any(host.gpus is not None for host in facts.hosts or ()) or "distributed.nproc" in swept
     if config.suite in CHOOSING or is_elsewhere or not ranks.isdecimal():
         return
-    named = [x for x in swept.get("distributed.devices", [asked.devices]) if isinstance(x, (list, tuple))]
-    most = max(map(len, named), default=0)
+    named = swept.get("distributed.devices", [asked.devices])
+    named = named if isinstance(named, list) else []
+    most = max((len(x) for x in named if isinstance(x, list | tuple)), default=0)
     if most > int(ranks):
         yield Refusal(
             keys=("distributed.devices", "matrix.distributed.devices", "distributed.nproc"),
