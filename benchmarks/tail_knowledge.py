@@ -40,6 +40,7 @@ ERROR_RATE = 0.005
 TAILS = ("t4", "slow tail", "longer tail")
 CASES = (
     (5, 24.5),
+    (7, 24.5),
     (8, 10.0),
     (8, 24.5),
     (8, 69.0),
@@ -71,7 +72,7 @@ class Suspects:
 
     def share_named(self, error_rate: float) -> float:
         """Return how often our limit names them."""
-        factor = tail_factor(self.num_others, 0.0)
+        factor, factor_of_one = (tail_factor(self.num_others, weight) for weight in (0.0, 1.0))
         limits = [
             HealthyFigure(
                 centre=0.0,
@@ -80,7 +81,7 @@ class Suspects:
                 degrees=self.num_others - 1,
                 tail_factor=by,
             ).reach(error_rate / (self.num_others + 1))
-            for by in (factor, factor + 1)
+            for by in (factor, factor_of_one)
         ]
         reach = limits[0] + (limits[1] - limits[0]) * self.weight
         return float(np.mean(self.distance > reach))

@@ -43,8 +43,12 @@ NORMAL_KURTOSIS = 0.1226
 """L-kurtosis of a normal distribution."""
 PER_SKEWNESS, PER_KURTOSIS = 4.0, 6.0
 """Of `tail_weight`."""
-KNOWN_SHAPE, UNKNOWN_SHAPE, MOST_UNKNOWN = 0.4, 22.0, 3.05
-"""Of `tail_factor`: of very many figures, by how much over their number more, and most."""
+KNOWN_SHAPE, UNKNOWN_SHAPE = 0.4, 23.0
+"""Of `tail_factor`: of very many figures, and by how much over their number more."""
+FEWEST, PER_FIGURE = 2.57, 0.14
+"""The same of a few figures, of which Student's t is wide by itself."""
+TELLING_FIGURES = 15
+"""So many tell of their tails; what fewer seem to tell is mostly chance, and counts by the square of their share."""
 DAY_EFFECT = 0.01
 """Standard deviation between sessions, relative, where a baseline does not show it: finished runs of two days
 differed by so much on quiet machines."""
@@ -183,10 +187,10 @@ def tail_factor(num_known: int, weight: float) -> float:
     """Return how much wider a limit is where so many figures of healthy subjects are known, of this weight.
 
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
-    [1.9, 3.05, 1.87, 0.75, 0.49]
+    [3.13, 3.55, 1.93, 0.77, 0.49]
     """
-    few = num_known / 2 - 0.1  # Student's t of so few degrees is wide by itself
-    return weight + min(few, MOST_UNKNOWN, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
+    told = weight * min(1.0, num_known / TELLING_FIGURES) ** 2
+    return told + min(FEWEST + PER_FIGURE * num_known, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
 
 
 def repeatability_of(
