@@ -48,7 +48,7 @@ KNOWN_SHAPE, UNKNOWN_SHAPE = 0.4, 23.0
 FEWEST, PER_FIGURE = 2.57, 0.14
 """The same of a few figures, of which Student's t is wide by itself."""
 TELLING_FIGURES = 15
-"""So many tell of their tails; what fewer seem to tell is mostly chance, and counts by the square of their share."""
+"""So many tell of their tails; what fewer tell is mostly chance, and counts by the square of their share."""
 DAY_EFFECT = 0.01
 """Standard deviation between sessions, relative, where a baseline does not show it: finished runs of two days
 differed by so much on quiet machines."""
