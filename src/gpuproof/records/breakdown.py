@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.records.codec import Natural, Positive
+from gpuproof.records.codec import Natural
 from gpuproof.records.journal import record_kind
 
 COMMUNICATION = re.compile(
@@ -56,7 +56,7 @@ class CollectiveOverlap:
     """
 
     rank: int
-    num_steps: Positive
+    num_steps: Natural
     collective_s: float
     exposed_s: float
     """Of these, beside which nothing was computed."""

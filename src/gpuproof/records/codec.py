@@ -152,7 +152,7 @@ def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
     found = read(value)
     if isinstance(bound, str):
         if re.fullmatch(bound, found) is None:
-            raise _MisfitError(f"{found!r} is not of the form {bound}")
+            raise _MisfitError(f"{found[:40]!r} is not of the form {bound}")
         return found
     least = min(found, default=bound) if isinstance(found, tuple) else found
     if least < bound:

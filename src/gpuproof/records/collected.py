@@ -176,9 +176,7 @@ def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
         name = f"{launch.case.case_id}/{launch.case.replicate}"
         traces = {(start.host, start.pid, start.monotonic_s): name for start in launch.of(Start)}
         traces |= {(w.host, w.begin_monotonic_s, w.end_monotonic_s): name for w in launch.windows}
-        others = sorted(seen[trace] for trace in traces if trace in seen)
-        copied = (
-            f"{name} is no launch of its own: its processes or windows are those of {', '.join(others[:1])}"
-        )
-        yield replace(launch, records=(), torn=(copied,)) if others else launch
-        seen = traces | seen
+        original = next((seen[trace] for trace in traces if trace in seen), None)
+        note = f"{name} is no launch of its own: its processes or windows are those of {original}"
+        yield launch if original is None else replace(launch, records=(), torn=(note,))
+        seen |= traces if original is None else {}

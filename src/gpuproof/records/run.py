@@ -324,7 +324,7 @@ class DeviceBusy:
     """For how long the rank's device worked in a step, after a window in which it may have waited."""
 
     rank: int
-    steps_per_block: Positive
+    steps_per_block: Natural
     busy_s_per_step: Amounts
     """Of each block of steps, the mean."""
     missing: str | None
@@ -357,7 +357,7 @@ class Failure:
     """Why a rank, or the launch as a whole (rank None), did not finish."""
 
     rank: int | None
-    host: Host
+    host: str
     phase: str
     cause: FailureCause
     message: str
