@@ -124,18 +124,18 @@ class CaseRecords:
         for rank in sorted(ranks) if size is not None else ():
             if not 0 <= rank < size:
                 yield f"there is a record of rank {rank}, and ranks are 0 to {size - 1}"
-        asked = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
+        precision = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
         for setup in self.setups:
-            if asked is not None and setup.precision != asked:
-                yield f"rank {setup.rank} tells of the precision {setup.precision!r}, and its case of {asked}"
+            if precision not in (None, setup.precision):
+                yield f"rank {setup.rank} says precision {setup.precision[:40]!r}, and its case {precision}"
         for window in self.windows:
             if window.wall_s < 1e-9 * window.num_steps:
                 yield f"rank {window.rank} took {window.wall_s:g} s for {window.num_steps} steps"
             times_s = self.step_times_s(window.rank)
             least_s = 0 if len(times_s) == window.num_steps else window.steps_s
             if not isclose(max(sum(times_s), least_s), window.steps_s, rel_tol=1e-3):
-                told = f"its window says {window.steps_s:g} s"
-                yield f"rank {window.rank} took {sum(times_s):g} s for its steps, and {told}"
+                took = f"rank {window.rank} took {sum(times_s):g} s for its steps"
+                yield f"{took}, and its window says {window.steps_s:g} s"
 
     @property
     def primary_failure(self) -> Failure | None:

@@ -91,7 +91,7 @@ def _corrected(found: SyncRound) -> float:
 
 
 def _overlaps(launch: Launch) -> list[CollectiveOverlap]:
-    return [found for found in launch.collective_overlap if found.num_steps and not found.missing]
+    return [o for o in launch.collective_overlap if o.num_steps and not o.missing]
 
 
 def exposed_s(launch: Launch) -> float | None:

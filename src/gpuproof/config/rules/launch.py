@@ -106,13 +106,13 @@ CHOOSING = ("matrix", "scale")
 
 def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse devices that are named and that no rank of this launch would use."""
-    asked, swept = config.distributed, config.matrix
-    ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(asked.nproc)
-    is_elsewhere = any(host.gpus is not None for host in facts.hosts or ()) or "distributed.nproc" in swept
-    if config.suite in CHOOSING or is_elsewhere or not ranks.isdecimal():
+    local, swept = config.distributed, config.matrix
+    ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(local.nproc)
+    is_open = config.suite in CHOOSING or "distributed.nproc" in swept or not ranks.isdecimal()
+    if is_open or any(host.gpus is not None for host in facts.hosts or ()):
         return
-    named = [x for x in swept.get("distributed.devices", [asked.devices]) if isinstance(x, (list, tuple))]
-    most = max(map(len, named), default=0)
+    lists = swept.get("distributed.devices", [local.devices])
+    most = max((len(devices) for devices in lists if isinstance(devices, (list, tuple))), default=0)
     if most > int(ranks):
         yield Refusal(
             keys=("distributed.devices", "matrix.distributed.devices", "distributed.nproc"),
