@@ -47,7 +47,7 @@ class Machine:
 
     def __init__(self, seconds: int, gpus: int) -> None:
         self.absent: Mapping[str, str] = {}
-        self.events_unavailable: Mapping[str, str] = {}
+        self.events_unavailable: Mapping[PhysicalIndex, str] = {}
         self.now_s = 1000.0
         self._end_s = self.now_s + seconds
         self._hot_from_s = self.now_s + seconds * 2 / 3

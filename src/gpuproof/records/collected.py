@@ -119,11 +119,11 @@ class CaseRecords:
 
     def impossible(self) -> Iterator[str]:
         """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
-        size = max((start.world_size for start in self.of(Start)), default=None)
-        ranks = {getattr(record, "rank", None) for record in self.records} - {None}
-        for rank in sorted(ranks) if size is not None else ():
-            if not 0 <= rank < size:
-                yield f"there is a record of rank {rank}, and ranks are 0 to {size - 1}"
+        sizes = [start.world_size for start in self.of(Start)]
+        ranks = {rank for record in self.records if (rank := getattr(record, "rank", None)) is not None}
+        for rank in sorted(ranks) if sizes else ():
+            if not 0 <= rank < max(sizes):
+                yield f"there is a record of rank {rank}, and ranks are 0 to {max(sizes) - 1}"
         precision = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
         for setup in self.setups:
             if precision not in (None, setup.precision):
@@ -174,9 +174,9 @@ def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
     seen: dict[tuple[str, float, float], str] = {}
     for launch in launches:
         name = f"{launch.case.case_id}/{launch.case.replicate}"
-        traces = {(start.host, start.pid, start.monotonic_s): name for start in launch.of(Start)}
-        traces |= {(w.host, w.begin_monotonic_s, w.end_monotonic_s): name for w in launch.windows}
+        traces = [(start.host, float(start.pid), start.monotonic_s) for start in launch.of(Start)]
+        traces += [(w.host, w.begin_monotonic_s, w.end_monotonic_s) for w in launch.windows]
         original = next((seen[trace] for trace in traces if trace in seen), None)
         note = f"{name} is no launch of its own: its processes or windows are those of {original}"
         yield launch if original is None else replace(launch, records=(), torn=(note,))
-        seen |= traces if original is None else {}
+        seen |= dict.fromkeys(traces, name) if original is None else {}

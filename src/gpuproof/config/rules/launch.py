@@ -8,7 +8,7 @@ The sizes of groups must fit the same ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
 from gpuproof.config.sections.distributed import DistributedConfig
@@ -111,7 +111,7 @@ def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
     is_open = config.suite in CHOOSING or "distributed.nproc" in swept or not ranks.isdecimal()
     if is_open or any(host.gpus is not None for host in facts.hosts or ()):
         return
-    lists = swept.get("distributed.devices", [local.devices])
+    lists: Any = swept.get("distributed.devices", [local.devices])
     most = max((len(devices) for devices in lists if isinstance(devices, (list, tuple))), default=0)
     if most > int(ranks):
         yield Refusal(
