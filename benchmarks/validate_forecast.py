@@ -1,7 +1,8 @@
 """How good is the time that `gpuproof validate` says before it begins? Ranges scored by what it then took.
 
 Each validation runs for real, on this machine's GPUs or, without one, on its processor; printed are the range
-and the launches that were forecast, what they were, and which share of the plan it took.
+and the launches that were forecast, what they were, which share of the plan it took, and the load at its end:
+ranges are for a machine that does nothing else.
 Run it: python benchmarks/validate_forecast.py [--quick]
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from os import getloadavg
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -46,7 +48,8 @@ def score(words: tuple[str, ...], folder: Path) -> tuple[bool, str]:
     held = low_s <= took_s <= high_s
     return held, (
         f"{low_s:5.0f} to {high_s:5.0f} s forecast, {took_s:5.0f} s taken ({share:.2f} of the plan); "
-        f"{forecast.num_launches} launches forecast, {len(run.cases())} made; {'held' if held else 'MISSED'}"
+        f"{forecast.num_launches} launches forecast, {len(run.cases())} made; "
+        f"{'held' if held else 'MISSED'}, load {getloadavg()[0]:.1f}"
     )
 
 

@@ -23,6 +23,7 @@ from gpuproof.records.case import (
     InferenceSpec,
     InferenceWork,
     ModelSpec,
+    ModelWork,
     ParallelSpec,
     Placement,
     TrainingSpec,
@@ -326,11 +327,13 @@ class Story:
         """All records of a launch that ended well."""
         ranks = len(self.windows)
         slowest = max(self.windows, key=lambda found: found.wall_s).rank
+        work = self.case.work if self.case else None
+        asked: dict[str, Any] = {"precision": work.compute.precision} if isinstance(work, ModelWork) else {}
         found: list[Any] = []
         for each, built in zip(
             self.windows, self.setups or [setup(w.rank) for w in self.windows], strict=True
         ):
-            found += [start(each.rank, world_size=ranks), built]
+            found += [start(each.rank, world_size=ranks), replace(built, **asked)]
             found += [steps(each.rank, 0.5, phase="warmup")]
             mean_s = each.steps_s / max(1, each.num_steps)
             times_s = self.times_s if each.rank == slowest else (mean_s,) * each.num_steps

@@ -114,7 +114,7 @@ def test_a_launch_that_is_a_copy_of_another_is_none(
 ) -> None:
     """In the place of another one or beside it; under other processes, its windows tell."""
     launch = next(launch for launch in healthy.launches if launch.case.case_id == case_id)
-    later: dict[str, Any] = {} if is_same_process else {"pid": 1, "monotonic_s": 1.0}
+    later: Any = {} if is_same_process else {"pid": 1, "monotonic_s": 1.0}
     records = tuple(replace(x, **later) if isinstance(x, Start) else x for x in launch.records)
     copied = replace(launch, case=replace(launch.case, replicate=1), records=records)
     with_copy = replace(healthy, launches=(*healthy.launches, copied))

@@ -177,15 +177,15 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
     if records.status != "done" or not windows or any(not window.num_steps for window in windows):
         return None
     slowest = max(windows, key=lambda window: window.wall_s)
-    kept: Counter[int] = Counter()
+    num_kept: Counter[int] = Counter()
     for steps in records.of(Steps):
-        kept[steps.rank] += len(steps.durations_s) * (steps.phase == "measure")
+        num_kept[steps.rank] += len(steps.durations_s) * (steps.phase == "measure")
     return Launch(
         case=records.case,
         windows=windows,
         setups=tuple(sorted(records.setups, key=lambda setup: setup.rank)),
         step_times_s=tuple(records.step_times_s(slowest.rank)),
-        num_kept=tuple(kept[window.rank] for window in windows),
+        num_kept=tuple(num_kept[window.rank] for window in windows),
         memory=tuple(sorted(records.of(Memory), key=lambda found: found.rank)),
         ceilings=records.of(Ceilings),
         evaluations=records.of(Evaluation),

@@ -22,17 +22,8 @@ class RankSubjects:
     device: str
 
 
-def host_subject(host: str) -> str:
-    """Return a host as a subject; a slash in its name would be read as a part of it.
-
-    >>> host_subject("node1")
-    'host/node1'
-    """
-    return f"host/{host.replace('/', '_')}"
-
-
 def device_subject(host: str, device: Device, *, local_rank: int) -> str:
-    """Return a device as a subject; `host` is that of `host_subject`."""
+    """Return a device as a subject; `host` is one, too."""
     if device.uuid is not None:
         return f"{host}/gpu/{device.uuid}"
     number = local_rank if device.index is None else device.index
@@ -57,7 +48,7 @@ def subjects_of_ranks(
     for window, setup in zip(windows, setups, strict=True):
         place = window.rank // case.placement.ranks_per_host
         name = named[place] if len(named) == case.placement.num_hosts > place else window.host
-        host = host_subject(name)
+        host = f"host/{name}"
         found.append(
             RankSubjects(host=host, device=device_subject(host, setup.device, local_rank=ranks_on[host]))
         )

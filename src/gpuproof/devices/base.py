@@ -107,7 +107,7 @@ class DeviceAdapter(ABC):
     unknown: ClassVar[str]
     """Why a metric is missing that this vendor's driver has nowhere."""
     unheard: Mapping[VendorIndex, str] = MappingProxyType({})
-    """Devices whose announcements `poll_events` cannot hear, each with the reason, while it hears others'."""
+    """Devices whose announcements `poll_events` cannot hear, each with the reason."""
 
     @abstractmethod
     def identities(self) -> tuple[VendorDevice, ...]:

@@ -148,19 +148,19 @@ class GuardedDevices:
         """Return what drivers announced, and which devices were lost or came back, since the last call."""
         self.events_unavailable = {}
         for adapter in self._adapters:
-            own = {d.vendor_index: d for d in self._devices if d.adapter is adapter}
+            devices = {d.vendor_index: d for d in self._devices if d.adapter is adapter}
             try:
                 announced = self._guard.call(f"events of {adapter.vendor}", adapter.poll_events)
                 unheard = adapter.unheard
             except DeviceError as error:
-                announced, unheard = (), dict.fromkeys(own, error.cause)
+                announced, unheard = (), dict.fromkeys(devices, error.cause)
             self.events_unavailable |= {
-                own[index].physical_index: cause for index, cause in unheard.items() if index in own
+                devices[index].physical_index: cause for index, cause in unheard.items() if index in devices
             }
             self._events += [
-                self._event(own[event.vendor_index], event.event, event.message, code=event.code)
+                self._event(devices[event.vendor_index], event.event, event.message, code=event.code)
                 for event in announced
-                if event.vendor_index in own
+                if event.vendor_index in devices
             ]
         events, self._events = tuple(self._events), []
         return events

@@ -149,15 +149,15 @@ def _reader(expected: Any) -> _Reader:
 
 
 def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
-    found = read(value)
+    field = read(value)
     if isinstance(bound, str):
-        if re.fullmatch(bound, found) is None:
-            raise _MisfitError(f"{found!r} is not of the form {bound}")
-        return found
-    least = min(found, default=bound) if isinstance(found, tuple) else found
+        if re.fullmatch(bound, field) is None:
+            raise _MisfitError(f"{field[:40]!r} is not of the form {bound}")
+        return field
+    least = min(field, default=bound) if isinstance(field, tuple) else field
     if least < bound:
         raise _MisfitError(f"{least:g} is less than {bound:g}, the least that it can be")
-    return found
+    return field
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:

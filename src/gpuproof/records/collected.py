@@ -119,23 +119,23 @@ class CaseRecords:
 
     def impossible(self) -> Iterator[str]:
         """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
-        size = max((start.world_size for start in self.of(Start)), default=0)
+        sizes = [start.world_size for start in self.of(Start)]
         ranks = {rank for record in self.records if (rank := getattr(record, "rank", None)) is not None}
-        for rank in sorted(ranks) if size else ():
-            if not 0 <= rank < size:
-                yield f"there is a record of rank {rank}, and ranks are 0 to {size - 1}"
-        asked = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
+        for rank in sorted(ranks) if sizes else ():
+            if not 0 <= rank < max(sizes):
+                yield f"there is a record of rank {rank}, and ranks are 0 to {max(sizes) - 1}"
+        precision = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
         for setup in self.setups:
-            if asked is not None and setup.precision != asked:
-                yield f"rank {setup.rank} tells of the precision {setup.precision!r}, and its case of {asked}"
+            if precision not in (None, setup.precision):
+                yield f"rank {setup.rank} says precision {setup.precision[:40]!r}, and its case {precision}"
         for window in self.windows:
             if window.wall_s < 1e-9 * window.num_steps:
                 yield f"rank {window.rank} took {window.wall_s:g} s for {window.num_steps} steps"
             times_s = self.step_times_s(window.rank)
             least_s = 0 if len(times_s) == window.num_steps else window.steps_s
             if not isclose(max(sum(times_s), least_s), window.steps_s, rel_tol=1e-3):
-                told = f"its window says {window.steps_s:g} s"
-                yield f"rank {window.rank} took {sum(times_s):g} s for its steps, and {told}"
+                took = f"rank {window.rank} took {sum(times_s):g} s for its steps"
+                yield f"{took}, and its window says {window.steps_s:g} s"
 
     @property
     def primary_failure(self) -> Failure | None:
@@ -174,11 +174,9 @@ def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
     seen: dict[tuple[str, float, float], str] = {}
     for launch in launches:
         name = f"{launch.case.case_id}/{launch.case.replicate}"
-        traces = {(start.host, float(start.pid), start.monotonic_s): name for start in launch.of(Start)}
-        traces |= {(w.host, w.begin_monotonic_s, w.end_monotonic_s): name for w in launch.windows}
-        others = sorted(seen[trace] for trace in traces if trace in seen)
-        copied = (
-            f"{name} is no launch of its own: its processes or windows are those of {', '.join(others[:1])}"
-        )
-        yield replace(launch, records=(), torn=(copied,)) if others else launch
-        seen = traces | seen
+        traces = [(start.host, float(start.pid), start.monotonic_s) for start in launch.of(Start)]
+        traces += [(w.host, w.begin_monotonic_s, w.end_monotonic_s) for w in launch.windows]
+        original = next((seen[trace] for trace in traces if trace in seen), None)
+        note = f"{name} is no launch of its own: its processes or windows are those of {original}"
+        yield launch if original is None else replace(launch, records=(), torn=(note,))
+        seen |= dict.fromkeys(traces, name) if original is None else {}

@@ -41,9 +41,7 @@ class Requests:
         optional = [column for column in (self.first_token_s, self.tokens) if column]
         if len({len(column) for column in (*columns, *optional)}) > 1:
             raise ValueError("its columns are of different numbers of requests")
-        if any(
-            done is not None and done < begun for begun, done in zip(self.begun_s, self.done_s, strict=True)
-        ):
+        if any(end is not None and end < begin for begin, end in zip(self.begun_s, self.done_s, strict=True)):
             raise ValueError("a request was done before it was begun")
 
 

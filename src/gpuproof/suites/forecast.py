@@ -123,8 +123,9 @@ def planned(remaining: Remaining) -> tuple[str, ...]:
     """Say what was set aside for all that is left, as a range; nothing where that is not known."""
     if remaining.basis != "plan" or remaining.seconds is None:
         return ()
-    ends = [units.duration(share * remaining.seconds) for share in (LEAST_OF_PLAN, 1.0)]
-    return (f"time: {' to '.join(ends)} for {_launches(remaining.num_launches)}, and for tests that follow",)
+    ends = " to ".join(units.duration(share * remaining.seconds) for share in (LEAST_OF_PLAN, 1.0))
+    launches = _launches(remaining.num_launches)
+    return (f"time: {ends} on an idle machine for {launches}, and for tests that follow",)
 
 
 def _launches(number: int) -> str:

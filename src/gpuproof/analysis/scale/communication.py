@@ -90,15 +90,19 @@ def _corrected(found: SyncRound) -> float:
     return together - (median(found.alone_with_sync_s) - median(found.alone_without_sync_s))
 
 
+def _overlaps(launch: Launch) -> list[CollectiveOverlap]:
+    return [o for o in launch.collective_overlap if o.num_steps and not o.missing]
+
+
 def exposed_s(launch: Launch) -> float | None:
     """Return how long collectives ran in a step with nothing computed beside them."""
-    ranks = [o.exposed_s / o.num_steps for o in launch.collective_overlap if not o.missing]
+    ranks = [o.exposed_s / o.num_steps for o in _overlaps(launch)]
     return fmean(ranks) if ranks else None
 
 
 def overlapped_s(launch: Launch) -> float | None:
     """Return how long they ran beside computing."""
-    ranks = [(o.collective_s - o.exposed_s) / o.num_steps for o in launch.collective_overlap if not o.missing]
+    ranks = [(o.collective_s - o.exposed_s) / o.num_steps for o in _overlaps(launch)]
     return fmean(ranks) if ranks else None
 
 

@@ -8,7 +8,7 @@ The sizes of groups must fit the same ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
 from gpuproof.config.sections.distributed import DistributedConfig
@@ -106,14 +106,13 @@ CHOOSING = ("matrix", "scale")
 
 def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse devices that are named and that no rank of this launch would use."""
-    asked, swept = config.distributed, config.matrix
-    ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(asked.nproc)
-    is_elsewhere = any(host.gpus is not None for host in facts.hosts or ()) or "distributed.nproc" in swept
-    if config.suite in CHOOSING or is_elsewhere or not ranks.isdecimal():
+    local, swept = config.distributed, config.matrix
+    ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(local.nproc)
+    is_open = config.suite in CHOOSING or "distributed.nproc" in swept or not ranks.isdecimal()
+    if is_open or any(host.gpus is not None for host in facts.hosts or ()):
         return
-    named = swept.get("distributed.devices", [asked.devices])
-    named = named if isinstance(named, list) else []
-    most = max((len(x) for x in named if isinstance(x, list | tuple)), default=0)
+    lists: Any = swept.get("distributed.devices", [local.devices])
+    most = max((len(devices) for devices in lists if isinstance(devices, (list, tuple))), default=0)
     if most > int(ranks):
         yield Refusal(
             keys=("distributed.devices", "matrix.distributed.devices", "distributed.nproc"),

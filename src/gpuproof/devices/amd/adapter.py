@@ -92,7 +92,7 @@ class AmdAdapter(DeviceAdapter):
         """Return the faults, resets and thermal throttling that AMD's library holds for us.
 
         Raises:
-            NotSupportedError: there is no library, or it announces nothing here.
+            NotSupportedError: there is no library.
         """
         if self._events is None:
             why = f" ({self._library_missing})" if self._library_missing else ""

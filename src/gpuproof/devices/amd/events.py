@@ -7,11 +7,12 @@ itself as a process, which `processes` leaves out. Not tried on AMD hardware.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from gpuproof.devices.amd.library import NO_DATA, SmiLibrary, device_error
-from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
+from gpuproof.devices.base import DeviceError, VendorEvent
 from gpuproof.records.readings import VendorIndex
 
 EVENTS = {
@@ -29,7 +30,6 @@ class SmiEvents:
 
     def __init__(self, library: SmiLibrary, cards: Mapping[str, VendorIndex]) -> None:
         self._library = library
-        self._missing = "no card here announces events"
         self.unheard: dict[VendorIndex, str] = {}
         """Cards whose events are not queued, each with the reason."""
         self._readers: dict[int, tuple[VendorIndex, Any]] = {}
@@ -37,14 +37,13 @@ class SmiEvents:
             self._register(library.handles[address], vendor_index)
 
     def poll(self) -> tuple[VendorEvent, ...]:
-        """Take out what is queued.
+        """Take out what is queued; nothing where no card here announces events.
 
         Raises:
-            NotSupportedError: no card here announces events.
             DeviceError: the library gives no events now.
         """
         if not self._readers:
-            raise NotSupportedError(self._missing)
+            return ()
         reader = next(iter(self._readers.values()))[1]  # one reads the queues of all
         smi = self._library.amdsmi
         try:
@@ -58,14 +57,9 @@ class SmiEvents:
     def close(self) -> None:
         """Release the queues; a library that has released them already is no failure."""
         for _, reader in self._readers.values():
-            self._stop(reader)
+            with contextlib.suppress(DeviceError):
+                self._library.ask(reader.stop)
         self._readers.clear()
-
-    def _stop(self, reader: Any) -> None:
-        try:
-            self._library.ask(reader.stop)
-        except DeviceError as error:
-            self._missing = error.cause
 
     def _register(self, handle: Any, vendor_index: VendorIndex) -> None:
         smi = self._library.amdsmi
@@ -73,7 +67,7 @@ class SmiEvents:
             kinds = [getattr(smi.AmdSmiEvtNotificationType, name) for name in EVENTS]
             reader = self._library.ask(lambda: smi.AmdSmiEventReader(handle, kinds))
         except DeviceError as error:
-            self._missing = self.unheard[vendor_index] = error.cause
+            self.unheard[vendor_index] = error.cause
             return
         self._readers[handle.value] = (vendor_index, reader)
 

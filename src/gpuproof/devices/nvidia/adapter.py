@@ -127,11 +127,7 @@ class NvidiaAdapter(DeviceAdapter):
         return self._ask(vendor_index, lambda device: list_processes(self._nvml, device.handle))
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Return the XIDs and uncorrected memory errors that NVML holds for us.
-
-        Raises:
-            NotSupportedError: no GPU here announces events.
-        """
+        """Return the XIDs and uncorrected memory errors that NVML holds for us."""
         return self._events.poll()
 
     def close(self) -> None:

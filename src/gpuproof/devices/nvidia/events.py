@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
+from gpuproof.devices.base import DeviceError, VendorEvent
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import NvmlDevice, handle_address
 from gpuproof.records.readings import VendorIndex
@@ -23,22 +23,18 @@ class EventQueue:
     def __init__(self, nvml: Any, devices: Sequence[NvmlDevice]) -> None:
         self._nvml = nvml
         self._devices = devices
-        self._missing = "no GPU here announces events"
         self.unheard: dict[VendorIndex, str] = {}
         """GPUs, and MIG instances of them, whose XIDs are not queued, each with the reason."""
         self._set = self._register()
 
     def poll(self) -> tuple[VendorEvent, ...]:
-        """Take out what is queued.
+        """Take out what is queued; nothing where no GPU here announces events.
 
         Raises:
-            NotSupportedError: no GPU here announces events.
             DriverMissingError: the driver is gone.
         """
-        if self._set is None:
-            raise NotSupportedError(self._missing)
         events: list[VendorEvent] = []
-        while len(events) < _MAX_EVENTS_A_POLL and (data := self._next()) is not None:
+        while self._set and len(events) < _MAX_EVENTS_A_POLL and (data := self._next()) is not None:
             events.append(self._event(data))
         return tuple(events)
 
@@ -69,12 +65,12 @@ class EventQueue:
         )
 
     def _register(self) -> Any:
+        whole = [d for d in self._devices if d.mig_parent is None and d.handle is not None]
         try:
             events = self._nvml.nvmlEventSetCreate()
         except self._nvml.NVMLError as error:
-            self._missing = nvml_border.cause(error)
+            self.unheard = {device.vendor_index: nvml_border.cause(error) for device in self._devices}
             return None
-        whole = [d for d in self._devices if d.mig_parent is None and d.handle is not None]
         registered = [d for d in whole if self._registered(d, events)]
         for device in self._devices:
             if device.mig_parent is not None and device.mig_parent in self.unheard:
@@ -87,7 +83,7 @@ class EventQueue:
             wanted = offered & (_XID | _DOUBLE_BIT_ECC)
             self._nvml.nvmlDeviceRegisterEvents(device.handle, wanted, events)
         except self._nvml.NVMLError as error:
-            self._missing = self.unheard[device.vendor_index] = nvml_border.cause(error)
+            self.unheard[device.vendor_index] = nvml_border.cause(error)
             return False
         if not wanted & _XID:
             self.unheard[device.vendor_index] = "the driver announces no XID of this GPU"
