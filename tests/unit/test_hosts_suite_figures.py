@@ -50,6 +50,18 @@ def test_types_are_compared_over_the_tests_that_all_of_them_measured() -> None:
     assert found.hosts == ()  # nobody has another of its type
 
 
+def test_a_host_whose_gpu_has_another_name_in_one_test_is_judged_by_the_others() -> None:
+    found = summarize_suite(
+        {
+            "one": [host("a", 100, gpu="x"), host("b", 100), host("c", 100)],
+            "two": [host("a", 100), host("b", 100), host("c", 100)],
+        },
+        num_hosts=3,
+    )
+    assert [(speed.host, speed.num_tests) for speed in found.hosts] == [("b", 2), ("c", 2), ("a", 1)]
+    assert {kind.gpu_type: kind.num_tests for kind in found.overall} == {"x": 1, "H100": 2}
+
+
 def test_types_without_a_common_test_are_not_compared() -> None:
     found = summarize_suite({"one": [host("a", 1, gpu="A100")], "two": [host("h", 2)]}, num_hosts=2)
     assert {kind.relative_to_fastest for kind in found.types} == {None}

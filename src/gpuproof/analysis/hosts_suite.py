@@ -176,7 +176,7 @@ def _overall_of_type(
             reach=_mean_reach([of_host[name] for name in usual]),
         )
         for host, of_host in whole.items()
-        if host in ratios
+        if set(usual) <= ratios.get(host, {}).keys()
     ]
     return TypeOverall(
         gpu_type=gpu_type,
