@@ -176,6 +176,7 @@ def test_steps_that_are_not_those_of_their_window_are_refused(
     [
         (own_compute(1, 0.01), "there is a record of rank 1, and ranks are 0 to 0"),
         (setup(precision="x"), "rank 0 says precision 'x', and its case fp32"),
+        (window(items=0), "its windows count steps, and nothing that was done in them"),
         (window(num_steps=10**10), "rank 0 took 1 s for 10000000000 steps"),
     ],
 )

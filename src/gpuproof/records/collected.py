@@ -128,6 +128,8 @@ class CaseRecords:
         for setup in self.setups:
             if precision not in (None, setup.precision):
                 yield f"rank {setup.rank} says precision {setup.precision[:40]!r}, and its case {precision}"
+        if sum(window.num_steps for window in self.windows) and not any(w.items for w in self.windows):
+            yield "its windows count steps, and nothing that was done in them"
         for window in self.windows:
             if window.wall_s < 1e-9 * window.num_steps:
                 yield f"rank {window.rank} took {window.wall_s:g} s for {window.num_steps} steps"
