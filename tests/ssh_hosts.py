@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.ssh.hosts import SshOptions
 from gpuproof.launchers.ssh.launcher import SshLauncher
 from sshd import Server, SshWorld, inventory_entry
+
+PATIENT_S = 300.0
+"""To connect: a server that is gone refuses at once, and one of a busy machine takes its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class Hosts:
     def options(self, **changes: object) -> SshOptions:
         """Return options that reach all servers."""
         usual = {"key": str(self.world.key), "known_hosts": str(self.world.known_hosts), "attempts": 1}
-        values: dict[str, Any] = {**usual, **changes}
+        values: dict[str, Any] = {**usual, "connect_timeout_s": PATIENT_S, **changes}
         return SshOptions(**values)
 
     @contextmanager
@@ -67,7 +70,13 @@ class Hosts:
         content = {"defaults": {"python": sys.executable, "price_per_hour": 3.6}, "hosts": entries}
         path.write_text(json.dumps(content, indent=1))
         key, known = f"--ssh-key={self.world.key}", f"--known-hosts={self.world.known_hosts}"
-        return [f"--deployment-file={path}", key, known, "--connect-attempts=1"]
+        return [
+            f"--deployment-file={path}",
+            key,
+            known,
+            "--connect-attempts=1",
+            f"--connect-timeout={PATIENT_S:g}",
+        ]
 
 
 def hosts_in(world: SshWorld) -> Hosts:
@@ -84,3 +93,10 @@ def processes_with(text: str) -> list[psutil.Process]:
         if text in words and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
+
+
+def kill_all_with(text: str) -> None:
+    """Kill the living processes that have `text` in their command line."""
+    for process in processes_with(text):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

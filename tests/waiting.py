@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE_S = 600.0
+import psutil
+
+PATIENCE_S = 1800.0
 """For whatever must happen; a busy machine takes its time, and no test asserts how long."""
 PAUSE_S = 0.05
 T = TypeVar("T")
@@ -28,5 +30,5 @@ def eventually(what: str, attempt: Callable[[], T], *, pause: Callable[[], objec
 def _answer(attempt: Callable[[], T]) -> T | None:
     try:
         return attempt()
-    except FileNotFoundError:  # a folder that went between its listing and its reading
+    except (FileNotFoundError, psutil.NoSuchProcess):  # what went between its listing and its reading
         return None

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -200,4 +201,5 @@ def a_run(command_line: CommandLine) -> Iterator[Run]:
     run = Run(command_line=command_line, run_id=f"t{os.getpid()}_{time.monotonic_ns()}")
     yield run
     for process in run.processes():
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

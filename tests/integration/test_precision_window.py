@@ -10,7 +10,7 @@ BY_PRECISION = ("--benchmark.measure_by=precision", "--benchmark.min_steps=30")
 
 
 def test_ranks_stop_together_and_for_one_reason(a_run: Run) -> None:
-    """How long steps take is the machine's affair, and so is the reason; that it is one of all ranks is not."""
+    """How long steps take is the machine's affair, and so is the reason; that all have the same is not."""
     wanted = ("--benchmark.target_precision=0.5", "--benchmark.measure_seconds=8", "--nproc=2")
     ended = a_run.run("faulty", *BY_PRECISION, *wanted, steps=1, step_s=0.02)
     assert ended.returncode == 0, ended.stderr
@@ -22,7 +22,9 @@ def test_ranks_stop_together_and_for_one_reason(a_run: Run) -> None:
     if first.stop_reason == REASONS[REACHED]:
         assert first.relative_half_width is not None
         assert first.relative_half_width <= 0.5
-    assert first.wall_s >= 4.0 or first.num_steps >= EARLY_STEPS  # half the limit, or enough to exclude a drift
+    assert (
+        first.wall_s >= 4.0 or first.num_steps >= EARLY_STEPS
+    )  # half the limit, or enough to exclude a drift
     assert first.rarest_seen_stall == rarest_seen_stall(first.num_steps)
     said = " ".join(ended.stdout.split())
     assert "would not have been seen" in said

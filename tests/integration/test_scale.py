@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from running import clean_environment, gpuproof
+from running import MEASURED, clean_environment, gpuproof
 
 NO_GPU = clean_environment(CUDA_VISIBLE_DEVICES="")
 
@@ -23,7 +23,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
         cwd=tmp_path,
         environment=NO_GPU,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     single, multi = (
         json.loads((tmp_path / "out" / f"benchmark_medium_{side}_gpu.json").read_text())
         for side in ("single", "multi")

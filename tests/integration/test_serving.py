@@ -67,6 +67,7 @@ def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) ->
     few = (
         *("--serving.search_precision=0.5", "--serving.time_at_a_rate_s=0.5", "--serving.curve=false"),
         "--serving.min_requests=600",
+        "--serving.search_time_s=36000",
     )
     result = serve(tmp_path, *bounds, *few)
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
@@ -94,7 +95,7 @@ def test_the_other_scenarios(scenario: str, tmp_path: Path) -> None:
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
     (window,) = only_case(run_directory(tmp_path, "s", "serving")).of(ServingWindow)
     assert window.num_requests >= 50
-    assert window.wall_s >= 0.4
+    assert window.end_monotonic_s - window.begin_monotonic_s >= 0.5
     largest = max(size for size, _ in window.batches)
     assert largest <= (3 if scenario == "closed_loop" else 1)
 

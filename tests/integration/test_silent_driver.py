@@ -38,9 +38,8 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_starts_before_the_driver_answers_and_its_devices_join(tmp_path: Path) -> None:
     """The command itself releases the driver: had it waited for it, no device would ever have come."""
-    work = (
-        "echo began; touch release; while ! grep -q devices_appeared out.jsonl; do sleep 0.1; done; sleep 1"
-    )
+    seen = 'until grep -qs \'"kind":"sample"\' out.jsonl; do sleep 0.1; done'
+    work = f"echo began; {seen}; touch release; until grep -q devices_appeared out.jsonl; do sleep 0.1; done"
     done = run(tmp_path, "monitor", "record", "--out", "out.jsonl", "--", "sh", "-c", work)
     assert (done.returncode, done.stdout) == (0, "began\n")
 
@@ -59,7 +58,8 @@ def test_the_command_starts_before_the_driver_answers_and_its_devices_join(tmp_p
 
 
 def test_a_driver_that_never_answers_leaves_the_hosts_readings_and_its_name(tmp_path: Path) -> None:
-    done = run(tmp_path, "monitor", "exec", "--config-name", "x", "--", "sh", "-c", "sleep 1; exit 3")
+    work = 'until grep -qs \'"kind":"sample"\' results/*.jsonl; do sleep 0.1; done; exit 3'
+    done = run(tmp_path, "monitor", "exec", "--config-name", "x", "--", "sh", "-c", work)
     assert done.returncode == 3
     (path,) = (tmp_path / "results").glob("*.jsonl")
     recording = load_recording(path)

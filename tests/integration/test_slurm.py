@@ -14,7 +14,7 @@ import pytest
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure, Start
 from integration.conftest import CommandLine, Run
-from running import TIMEOUT_S
+from running import MEASURED, TIMEOUT_S
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from waiting import eventually
 
@@ -94,7 +94,7 @@ def test_ranks_of_four_nodes_are_in_the_order_of_the_nodes(cluster: SlurmWorld, 
 def test_points_of_a_sweep_are_one_array_with_gpus_masked(cluster: SlurmWorld, a_run: Run) -> None:
     sweep = asked(a_run, "sweep", "--matrix.data.batch_size=[2, 4, 8]", gpus_per_node=2, exclusive=False)
     result = sweep.run.run("faulty", *sweep.words, steps=3)
-    assert result.returncode == 0, (result.stderr, cluster.logs())
+    assert result.returncode in MEASURED, (result.stderr, cluster.logs())
     cases = sorted((sweep.run.root / "cases").iterdir())
     jobs = [job_of(sweep.run, f"{case.name}/0") for case in cases]
     assert {job.partition("_")[0] for job in jobs} == {jobs[0].partition("_")[0]}

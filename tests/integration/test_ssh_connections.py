@@ -17,7 +17,7 @@ from gpuproof.errors import UsageError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.launcher import SshLauncher
 from launching import finish
-from ssh_hosts import Hosts, hosts_in, processes_with
+from ssh_hosts import Hosts, hosts_in, kill_all_with, processes_with
 from sshd import can_serve, generate_key, ssh_world
 from waiting import eventually
 
@@ -213,7 +213,7 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
     (tmp_path / "out").mkdir()
     with hosts.launcher([host]) as launcher:
         remote = launcher.connect(host.name)
-        script = ["sh", "-c", "echo before; exec sleep 600"]
+        script = ["sh", "-c", "echo before; exec sleep 6173"]
         launched = launcher.start_command(script, host.name, tmp_path / "out")
         eventually("output", (tmp_path / "out" / "launcher-output.txt").exists)
         os.kill(int(remote.node.pid), signal.SIGKILL)
@@ -222,8 +222,7 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
     assert (tmp_path / "out" / "launcher-output.txt").read_text() == "before\n"
     assert "the agent ended" in (tmp_path / "out" / "launcher.jsonl").read_text()
     assert hosts.left_behind(server) == []
-    for process in processes_with("sleep 600"):  # no rank of ours, so that no watchdog was in it
-        process.kill()
+    kill_all_with("sleep 6173")  # no rank of ours, so that no watchdog was in it
 
 
 CLIENT = """

@@ -16,6 +16,7 @@ from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 from integration.conftest import CommandLine, Fingerprint, fingerprint
+from running import MEASURED
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import Server, can_serve, ssh_world
 from waiting import eventually
@@ -117,7 +118,7 @@ def test_a_host_that_dies_keeps_its_tests_and_a_resumed_run_does_the_others(
         with on_one_processor(number):
             server.start()
     ended = command_line.run("load", "--resume", str(run.root), "--output", "results.json", "--json")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.returncode in MEASURED, ended.stdout + ended.stderr
     assert {name: found for name, found in done_tests(run).items() if name in done} == done
     assert len(done_tests(run)) == 36
     assert results(command_line)["summary"]["success_rate"] == 1.0
@@ -131,7 +132,7 @@ def test_a_host_that_dies_keeps_its_tests_and_a_resumed_run_does_the_others(
 def test_a_sweep_on_two_hosts(hosts: Hosts, command_line: CommandLine) -> None:
     words = hosts.write_inventory(command_line.folder / "hosts.json", hosts.world.servers[:2])
     ended = command_line.run(*SWEEP, *words)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.returncode in MEASURED, ended.stdout + ended.stderr
     fleet = json.loads((command_line.path("r") / "fleet.json").read_text())
     assert fleet["performance_summary"]["training_tests"] == 4
     assert [row["num_successful"] for row in fleet["fleet"]["hosts"]] == [2, 2]

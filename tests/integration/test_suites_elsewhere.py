@@ -14,7 +14,7 @@ import pytest
 from fakes.slurm_commands import fake_slurm
 from gpuproof.errors import ExitCode
 from kubernetes_world import kubernetes_world
-from running import gpuproof
+from running import MEASURED, gpuproof
 from slurm_world import needing_slurm, slurm_world
 
 PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
@@ -118,7 +118,7 @@ def test_a_matrix_and_a_study_are_jobs_of_slurm(slurm: Mapping[str, str], tmp_pa
     assert submitted
     assert all("#SBATCH --array=0-1\n" in text for text in submitted), submitted
     study = gpuproof(*SCALE, *on, cwd=tmp_path, environment=slurm)
-    assert study.returncode == 0, study.stdout + study.stderr
+    assert study.returncode in MEASURED, study.stdout + study.stderr
     assert (tmp_path / "results" / "benchmark_medium_multi_gpu.json").exists()
 
 

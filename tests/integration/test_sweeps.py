@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from integration.conftest import CommandLine, Run, fingerprint
+from running import MEASURED
 from waiting import eventually
 
 ONE_THREAD = "--distributed.threads_per_rank=1"
@@ -57,17 +58,17 @@ def test_a_search_for_the_largest_batch_goes_on_from_where_it_was_ended(
     command_line: CommandLine, a_run: Run
 ) -> None:
     search = ["--search.kind=batch_size", "--search.start=4"]
-    words = a_run.words("faulty", ONE_THREAD, *search, steps=40, step_s=0.05, holds=13)
+    words = a_run.words("faulty", ONE_THREAD, *search, steps=100, step_s=0.05, holds=13)
     process = command_line.start(*words)
     journal = a_run.root / "cases/batch_size=8/0/rank-0.jsonl"
-    eventually("the second batch", lambda: journal.exists() and "steps" in journal.read_text())
+    eventually("the second batch", journal.exists)
     process.send_signal(signal.SIGTERM)
     assert command_line.finish(process).returncode == 130
     assert statuses(a_run.root) == {"batch_size=4": "done", "batch_size=8": "unfinished"}
     before = fingerprint(a_run.root / "cases/batch_size=4")
 
     resumed = a_run.resume()
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert fingerprint(a_run.root / "cases/batch_size=4") == before
     assert statuses(a_run.root) == {
         "batch_size=4": "done",
@@ -79,6 +80,6 @@ def test_a_search_for_the_largest_batch_goes_on_from_where_it_was_ended(
     assert (found["largest_batch_that_fits"], found["smallest_batch_out_of_memory"]) == (12, 16)
     assert "batch 12 16 ran out of memory" in " ".join(resumed.stdout.split())
     settled = fingerprint(a_run.root / "cases")
-    assert a_run.resume("--retry-failed").returncode == 0
+    assert a_run.resume("--retry-failed").returncode in MEASURED
     assert fingerprint(a_run.root / "cases") == settled
     assert a_run.all_gone()

@@ -58,6 +58,7 @@ rules:
     each: whole
     measure: {{name: throughput, labels: {{case: training}}}}
     expect: {{at_least: {floor}, unit: samples/s}}
+    tolerance: 0.1
 """
 
 
@@ -83,7 +84,11 @@ def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) 
     result = result_of(tmp_path)
     assert result["verdict"] == "NOT-READY"
     assert statuses(result)["expected hosts"] == "FAIL"
-    assert statuses(result)["it trains"] in ("PASS", "ERROR")  # ERROR where a busy machine keeps no pace
+    assert statuses(result)["it trains"] in (
+        "PASS",
+        "FAIL",
+        "ERROR",
+    )  # the last two where a busy machine keeps no pace
     tests = fromstring((tmp_path / "v.xml").read_text())
     assert int(tests.get("failures", "0")) >= 1
     assert (
@@ -95,7 +100,7 @@ def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) 
     again = gpuproof("validate", "--from", "v.tar.gz", "--json", cwd=tmp_path)
     assert json.loads(again.stdout) == result
     rates = [m["value"] for m in result["measures"] if m["name"] == "throughput" and m["subject"] == "whole"]
-    (tmp_path / "stricter.yaml").write_text(STRICTER.format(floor=10 * max(rates)))
+    (tmp_path / "stricter.yaml").write_text(STRICTER.format(floor=1e6 * max(rates)))
     stricter = gpuproof("validate", "--from", "v.tar.gz", "--rules", "stricter.yaml", "--json", cwd=tmp_path)
     assert stricter.returncode == ExitCode.FAILED
     assert statuses(json.loads(stricter.stdout))["it trains"] == "FAIL"
@@ -155,7 +160,7 @@ OF_PRODUCTS = [row for row in HARDWARE if row.labels.get("stage") == "gemm"]
 SHORT_PRODUCTS = (
     *("--device", "simgpu", "--nproc", "2", "--recipe", "quick", "--run.run_id=v", "--rules", "rules.yaml"),
     *("--monitoring.enabled=false", "--benchmark.own_compute=false", "--distributed.threads_per_rank=1"),
-    *("--validate.gemm_size=128", "--validate.window_s=0.3"),
+    *("--validate.gemm_size=128", "--validate.window_s=3"),
     "--validate.stages=[gemm]",
     f"--validate.aspects={json.dumps(to_json(OF_PRODUCTS))}",
 )
