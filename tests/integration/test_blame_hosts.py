@@ -139,6 +139,7 @@ def test_of_healthy_hosts_none_is_named(fleet: Fleet) -> None:
     assert not who(healthy), healthy
 
 
+@pytest.mark.long
 @pytest.mark.promise("S3.16")
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
     with fleet.links[1].slowed_down("2mbit"):

@@ -20,6 +20,7 @@ SMALL = (
     *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=2"),
     *("--data.batch_size=4", "--data.image_size=32", "--training.compile.enabled=false"),
     *("--model.name=simple_cnn", "--training.precision=bf16", "--run.repeats=1"),
+    "--benchmark.own_compute=false",
 )
 FOREVER = ("monitor live", "monitor serve")
 """These run until they are stopped; their own tests start and stop them."""

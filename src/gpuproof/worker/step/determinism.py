@@ -31,7 +31,8 @@ def choose_algorithms(accelerator: Accelerator, *, deterministic: bool, cudnn_be
     import torch
 
     accelerator.choose_convolutions(deterministic=deterministic, timed=cudnn_benchmark and not deterministic)
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != deterministic_now():  # the switch imports torch's compiler: as long as torch itself
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def deterministic_now() -> bool:
