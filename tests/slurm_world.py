@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from ports import free_ports
 
 CONFIG = """
 ClusterName=test
@@ -170,7 +171,7 @@ def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 10)
     """Give a running cluster; end it and all that runs there."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()
-    first = _free_ports(num_nodes + 1)
+    first = free_ports(num_nodes + 1, "")
     ports = (first, first + 1, first + num_nodes)
     text = CONFIG.format(folder=folder, ports=ports, num_nodes=num_nodes, slurmd_timeout_s=slurmd_timeout_s)
     (folder / "slurm.conf").write_text(text)
@@ -188,17 +189,6 @@ def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 10)
         yield world
     finally:
         world.close()
-
-
-def _free_ports(number: int) -> int:
-    """Return the first of so many ports in a row that nobody listens on now."""
-    for first in range(21000 + os.getpid() % 5000, 32000, number):
-        with suppress(OSError):
-            for port in range(first, first + number):
-                with socket.socket() as listener:
-                    listener.bind(("127.0.0.1", port))
-            return first
-    raise AssertionError("no free ports")
 
 
 def needing_slurm() -> None:

@@ -28,9 +28,10 @@ from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
 from kubernetes_world import kubernetes_world
 from launching import finish, wait_until
+from ports import free_ports
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from ssh_hosts import Hosts, hosts_in, processes_with
-from sshd import can_serve, free_port, ssh_world
+from sshd import can_serve, ssh_world
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 TINY = (
@@ -87,7 +88,7 @@ def local(folder: Path) -> Iterator[Launching]:
 
 @contextmanager
 def attached(folder: Path) -> Iterator[Launching]:
-    port = str(free_port("127.0.0.1"))
+    port = str(free_ports())
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     environment = {**os.environ, **shared, "RANK": "0"}
     with closing(AttachedLauncher(environment=environment)) as launcher:
