@@ -51,7 +51,10 @@ MpiDefault=none
 SlurmctldTimeout=30
 SlurmdTimeout={slurmd_timeout_s}
 InactiveLimit=0
-KillWait=5
+KillWait=60
+MessageTimeout=100
+BatchStartTimeout=300
+TCPTimeout=60
 GresTypes=gpu
 NodeName=n[1-{num_nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] CPUs=8 \
 CoresPerSocket=8 RealMemory=4000 Gres=gpu:8 State=UNKNOWN
@@ -167,7 +170,7 @@ def _in_namespace_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 10) -> Iterator[SlurmWorld]:
+def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 300) -> Iterator[SlurmWorld]:
     """Give a running cluster; end it and all that runs there."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()

@@ -19,6 +19,8 @@ from gpuproof.launchers.ssh.hosts import SshOptions
 from gpuproof.launchers.ssh.launcher import SshLauncher
 from sshd import Server, SshWorld, inventory_entry
 
+CONNECT_S = 300.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
@@ -48,8 +50,8 @@ class Hosts:
 
     def options(self, **changes: object) -> SshOptions:
         """Return options that reach all servers."""
-        usual = {"key": str(self.world.key), "known_hosts": str(self.world.known_hosts), "attempts": 1}
-        values: dict[str, Any] = {**usual, **changes}
+        reached = {"key": str(self.world.key), "known_hosts": str(self.world.known_hosts)}
+        values: dict[str, Any] = {**reached, "attempts": 1, "connect_timeout_s": CONNECT_S, **changes}
         return SshOptions(**values)
 
     @contextmanager
@@ -67,7 +69,13 @@ class Hosts:
         content = {"defaults": {"python": sys.executable, "price_per_hour": 3.6}, "hosts": entries}
         path.write_text(json.dumps(content, indent=1))
         key, known = f"--ssh-key={self.world.key}", f"--known-hosts={self.world.known_hosts}"
-        return [f"--deployment-file={path}", key, known, "--connect-attempts=1"]
+        return [
+            f"--deployment-file={path}",
+            key,
+            known,
+            "--connect-attempts=1",
+            f"--connect-timeout={CONNECT_S}",
+        ]
 
 
 def hosts_in(world: SshWorld) -> Hosts:
