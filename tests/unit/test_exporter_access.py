@@ -174,10 +174,10 @@ def test_what_cannot_guard_is_refused(pair: tuple[Path, Path], password: Path, t
 def test_the_textfile_is_whole_and_says_when_readings_stopped(tmp_path: Path) -> None:
     exporter = serve_textfile(records(), tmp_path)
 
-    def written() -> str | None:
+    def written() -> str:
         exporter.write()
         text = exporter.path.read_text(encoding="utf-8")
-        return text if 'gpuproof_gpu_power_watts{host="node7",index="0"' in text else None
+        return text if 'gpuproof_gpu_power_watts{host="node7",index="0"' in text else ""
 
     text = eventually("readings in the file", written)
     (taken,) = [line for line in text.splitlines() if line.startswith("gpuproof_last_sample_timestamp")]
