@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import struct
 import subprocess
 import threading
@@ -30,6 +29,7 @@ from ruamel.yaml import YAML
 
 from kubernetes_controllers import Object, address_of, ends_the_others, maker_of, pods_of
 from kubernetes_pod import Pod
+from ports import free_ports
 
 STARTED = ("jobs", "jobsets", "pytorchjobs", "trainjobs")
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
@@ -38,10 +38,7 @@ GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    return free_ports()
 
 
 def allowed() -> set[tuple[str, str]]:

@@ -13,7 +13,7 @@ def wait_until(launcher: Launcher, what: str, condition: Callable[[], object]) -
     eventually(what, condition, pause=lambda: launcher.wait(0.1))
 
 
-def finish(launcher: Launcher, launched: Launched, *, grace_s: float = 1.0) -> int:
+def finish(launcher: Launcher, launched: Launched, *, grace_s: float = 60.0) -> int:
     """Wait for the end of a launch's ranks and end it; return their status.
 
     Raises:

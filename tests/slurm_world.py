@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from ports import free_ports
 
 CONFIG = """
 ClusterName=test
@@ -50,7 +51,10 @@ MpiDefault=none
 SlurmctldTimeout=30
 SlurmdTimeout={slurmd_timeout_s}
 InactiveLimit=0
-KillWait=5
+KillWait=60
+MessageTimeout=100
+BatchStartTimeout=300
+TCPTimeout=60
 GresTypes=gpu
 NodeName=n[1-{num_nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] CPUs=8 \
 CoresPerSocket=8 RealMemory=4000 Gres=gpu:8 State=UNKNOWN
@@ -166,11 +170,11 @@ def _in_namespace_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 10) -> Iterator[SlurmWorld]:
+def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 300) -> Iterator[SlurmWorld]:
     """Give a running cluster; end it and all that runs there."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()
-    first = _free_ports(num_nodes + 1)
+    first = free_ports(num_nodes + 1, "")
     ports = (first, first + 1, first + num_nodes)
     text = CONFIG.format(folder=folder, ports=ports, num_nodes=num_nodes, slurmd_timeout_s=slurmd_timeout_s)
     (folder / "slurm.conf").write_text(text)
@@ -188,17 +192,6 @@ def slurm_world(folder: Path, *, num_nodes: int = 4, slurmd_timeout_s: int = 10)
         yield world
     finally:
         world.close()
-
-
-def _free_ports(number: int) -> int:
-    """Return the first of so many ports in a row that nobody listens on now."""
-    for first in range(21000 + os.getpid() % 5000, 32000, number):
-        with suppress(OSError):
-            for port in range(first, first + number):
-                with socket.socket() as listener:
-                    listener.bind(("127.0.0.1", port))
-            return first
-    raise AssertionError("no free ports")
 
 
 def needing_slurm() -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from ports import free_ports
+
 CONFIG = """
 ListenAddress {address}
 Port {port}
@@ -113,7 +115,9 @@ class SshWorld:
         folder = self.folder / f"sshd-{address}"
         folder.mkdir()
         generate_key(folder / "host_key")
-        server = Server(address=address, port=port or free_port(address), folder=folder, prefix=prefix)
+        server = Server(
+            address=address, port=port or free_ports(address=address), folder=folder, prefix=prefix
+        )
         text = CONFIG.format(
             address=address, port=server.port, folder=folder, authorized=self.folder / "authorized_keys"
         )
@@ -157,14 +161,6 @@ def generate_key(path: Path, *, passphrase: str = "") -> None:
     """Make an ed25519 key pair."""
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "gpuproof test", "-f", str(path)]
     subprocess.run(command, check=True)
-
-
-def free_port(address: str) -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def inventory_entry(server: Server, **keys: object) -> Mapping[str, object]:

@@ -28,9 +28,11 @@ from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
 from kubernetes_world import kubernetes_world
 from launching import finish, wait_until
+from ports import free_ports
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from ssh_hosts import Hosts, hosts_in, processes_with
-from sshd import can_serve, free_port, ssh_world
+from sshd import can_serve, ssh_world
+from waiting import PATIENCE_S, eventually
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 TINY = (
@@ -65,7 +67,7 @@ class Launching:
         places = [place.name for place in self.launcher.places()[at:]][:1]  # none of a queue
         launched = self.launcher.start(case, places, folder)
         if self.others:
-            join = [sys.executable, "-m", "gpuproof.worker", "join", "--patience-s=200"]
+            join = [sys.executable, "-m", "gpuproof.worker", "join", f"--patience-s={PATIENCE_S}"]
             self.started.append(subprocess.Popen(join, env={**os.environ, **self.others}))
         return launched, folder
 
@@ -87,7 +89,7 @@ def local(folder: Path) -> Iterator[Launching]:
 
 @contextmanager
 def attached(folder: Path) -> Iterator[Launching]:
-    port = str(free_port("127.0.0.1"))
+    port = str(free_ports())
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     environment = {**os.environ, **shared, "RANK": "0"}
     with closing(AttachedLauncher(environment=environment)) as launcher:
@@ -106,7 +108,7 @@ def ssh(folder: Path) -> Iterator[Launching]:
         hosts: Hosts = hosts_in(world)
         with hosts.launcher([hosts.host(server) for server in world.servers]) as launcher:
             yield Launching(launcher=launcher, folder=folder)
-        assert [hosts.left_behind(server) for server in world.servers] == [[], []]
+        eventually("clean hosts", lambda: [hosts.left_behind(server) for server in world.servers] == [[], []])
 
 
 @contextmanager
@@ -116,7 +118,7 @@ def kubernetes(folder: Path) -> Iterator[Launching]:
         options = KubernetesOptions()
         with open_launcher("kubernetes", kubernetes=options, environment=environment) as launcher:
             yield Launching(launcher=launcher, folder=folder, pods=world.folder)
-        assert world.left() == []
+        eventually("an empty cluster", lambda: world.left() == [])
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +133,7 @@ def slurm_queue(folder: Path, world: SlurmWorld) -> Iterator[Launching]:
     environment = {**os.environ, **world.environment}
     with open_launcher("slurm", slurm=SlurmSite(), environment=environment) as launcher:
         yield Launching(launcher=launcher, folder=folder)
-    assert world.jobs() == []
+    eventually("an empty queue", lambda: world.jobs() == [])
 
 
 @contextmanager
@@ -204,7 +206,7 @@ def test_the_end_of_a_case_gives_time_for_last_words(launching: Launching) -> No
     launcher = launching.launcher
     wait_until(launcher, "steps", lambda: launching.records(folder, Steps))
     assert launched.status is None
-    launched.end(10.0)
+    launched.end(300.0)
     wait_until(launcher, "the end", lambda: launched.is_over)
     assert launched.status != 0
     (words,) = [told for told in read_case(folder).of(Failure) if told.rank == 0]
@@ -245,7 +247,7 @@ def test_several_ranks_on_a_host_meet(launching_all_ranks: Launching) -> None:
 def test_a_launch_that_is_ended_before_it_began_is_over(tmp_path: Path) -> None:
     with ExitStack() as stack:
         launching = stack.enter_context(ssh(tmp_path))
-        launched, _ = launching.start()
+        launched, _ = launching.start(ENDLESS)
         launched.end(1.0)
         wait_until(launching.launcher, "the end", lambda: launched.is_over)
         assert launched.status != 0

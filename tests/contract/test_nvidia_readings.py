@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex, VendorIndex
 from gpuproof.records.run import DeviceNeighbours
+from standing_clock import stop_clock
+from waiting import PATIENCE_S, eventually
 
 GPU_0, GPU_1 = VendorIndex(0), VendorIndex(1)
 UUID_0 = "GPU-00000000-aaaa-bbbb-cccc-000000000000"
@@ -358,18 +360,16 @@ def test_a_driver_that_is_gone_gives_reasons_until_it_is_back(nvml: nvml_library
     assert events == ["unreadable", "recovered"]
 
 
-def _wait_until_answering(devices: GuardedDevices, index: PhysicalIndex) -> dict[str, float]:
-    """Read until the hanging call has returned; bounded, so that a fault fails the test and not the run."""
-    for _ in range(500):
-        readout = devices.read("fast")[index]
-        if readout.reading.values:
-            return readout.reading.values
-        time.sleep(0.01)
-    raise AssertionError(f"never answered again: {readout.unavailable['power_w']}")
+def _wait_until_answering(devices: GuardedDevices, index: PhysicalIndex) -> Mapping[str, float]:
+    """Read until the hanging call has returned."""
+    return eventually("an answer of the device", lambda: devices.read("fast")[index].reading.values)
 
 
-def test_a_hanging_driver_call_stops_its_device_only_until_it_returns(nvml: nvml_library.FakeNvml) -> None:
-    devices = open_devices({}, deadline_s=0.2)
+def test_a_hanging_driver_call_stops_its_device_only_until_it_returns(
+    nvml: nvml_library.FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_clock(monkeypatch, nvml.hangs)
+    devices = open_devices({}, deadline_s=0.2, open_deadline_s=PATIENCE_S)
     nvml.update(g0_power="~")
 
     first, again = devices.read("fast"), devices.read("fast")

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
+from waiting import PATIENCE_S
+
 Fault = Literal[
     "none",
     "status_500",
@@ -45,9 +47,12 @@ class CompletionsServer:
     """Sent as it stands, after the first token of every second request."""
     requests: list[dict[str, object]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    together: int = 1
+    """Nothing is answered before so many requests have been under way at once."""
     num_connections: int = 0
     most_at_once: int = 0
     _at_once: int = 0
+    _are_together: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
     @property
@@ -82,7 +87,10 @@ class CompletionsServer:
         self.headers.append(headers)
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
+        if self._at_once >= self.together:
+            self._are_together.set()
         try:
+            await self._are_together.wait()
             unknown = [name for name in self.unknown_fields if name in body]
             if unknown:
                 said = f"unexpected fields: {unknown}".encode()
@@ -180,7 +188,7 @@ def running(server: CompletionsServer) -> Iterator[CompletionsServer]:
     server_tasks: list[asyncio.Task[None]] = []
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE_S)
     try:
         yield server
     finally:

@@ -5,6 +5,7 @@
  * =!CODE for an NVML error, =~ for a call that does not return while the text stands. A key that was not set
  * is NOT_SUPPORTED, "DEVICE.*" comes before all others, and without s.gpus no driver is loaded. FAKE_NVML_VALUES in the
  * environment is the first text. Whole GPUs are devices 0 to 7; MIG instance P of GPU G is 10 + 8 G + P.
+ * fake_nvml_hangs() counts the calls that have begun not to return.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@ static int started, loaded;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { int device; uint64_t type, data; } events[64];
 static int num_events;
+static volatile int num_hangs;
 
 API void fake_nvml_set(const char *text) {
   pthread_mutex_lock(&lock);
@@ -32,6 +34,7 @@ API void fake_nvml_set(const char *text) {
   pthread_mutex_unlock(&lock);
 }
 API void fake_nvml_reload(void) { loaded = 0; num_events = 0; }
+API int fake_nvml_hangs(void) { return num_hangs; }
 API void fake_nvml_push_event(int device, uint64_t type, uint64_t data) {
   events[num_events].device = device;
   events[num_events].type = type;
@@ -54,13 +57,19 @@ static int find(int device, const char *key, char *answer, size_t size) {
   return at != NULL;
 }
 
+static void hang(int *is_hanging) {
+  if (!*is_hanging) __sync_fetch_and_add(&num_hangs, 1);
+  *is_hanging = 1;
+  usleep(1000);
+}
 static int number(int device, const char *key, double *out) {
   char answer[64];
   if (device != SYSTEM && !loaded) return UNINITIALIZED;
-  while (find(device, "*", answer, sizeof answer) && answer[0] == '~') usleep(1000);
+  int is_hanging = 0;
+  while (find(device, "*", answer, sizeof answer) && answer[0] == '~') hang(&is_hanging);
   if (!find(device, "*", answer, sizeof answer) && !find(device, key, answer, sizeof answer)) return NOT_SUPPORTED;
   while (answer[0] == '~') {
-    usleep(1000);
+    hang(&is_hanging);
     if (!find(device, key, answer, sizeof answer)) return NOT_SUPPORTED;
   }
   if (answer[0] == '!') return atoi(answer + 1);

@@ -62,6 +62,10 @@ class FakeNvml:
         """Queue an event."""
         self._library.fake_nvml_push_event(device, event_type, data)
 
+    def hangs(self) -> int:
+        """Count the calls that have begun not to return."""
+        return int(self._library.fake_nvml_hangs())
+
     def _send(self) -> None:
         self._library.fake_nvml_set(text(self._values).encode())
 

@@ -31,14 +31,20 @@ class FakeSlurm:
 
     def says(self, name: str, text: str) -> None:
         """Have a command print this from now on; no text has it print nothing."""
-        aside = self.folder / f"{name}.part"
-        aside.write_text(text)
-        aside.rename(self.folder / f"{name}.out")
+        self._put(f"{name}.out", text)
 
     def fails(self, name: str, text: str | None) -> None:
         """Have a command fail with these words, or None: no more."""
-        path = self.folder / f"{name}.err"
-        path.unlink(missing_ok=True) if text is None else path.write_text(text)
+        if text is None:
+            (self.folder / f"{name}.err").unlink(missing_ok=True)
+        else:
+            self._put(f"{name}.err", text)
+
+    def _put(self, name: str, text: str) -> None:
+        """Write a file whole: commands may be reading it."""
+        aside = self.folder / f"{name}.part"
+        aside.write_text(text)
+        aside.rename(self.folder / name)
 
     def calls(self, name: str = "") -> list[str]:
         """Return the calls of a command, or all."""

@@ -6,7 +6,6 @@ import hashlib
 import http.server
 import io
 import pickle
-import socket
 import subprocess
 import tarfile
 import threading
@@ -21,6 +20,7 @@ from PIL import Image
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Evaluation, Failure, Phase, RankResult, Setup, Steps, Window
 from integration.conftest import Run
+from ports import free_ports
 from running import MEASURED, clean_environment, gpuproof_command, run_directory
 from waiting import PATIENCE_S, eventually
 
@@ -246,9 +246,7 @@ def test_what_cannot_be_fetched_is_one_paragraph_and_nothing_is_measured(
 
 def test_a_host_that_does_not_see_rank_0s_disk_uses_its_own_copy(tmp_path: Path) -> None:
     folders = [tmp_path / "rank 0", tmp_path / "rank 1"]
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = str(listener.getsockname()[1])
+    port = str(free_ports())
     words = ["run", "quick", "--model.name=decoder", "--data.name=tokens", "--data.path=ids.bin"]
     words += [f"--model.options.{name}={value}" for name, value in TINY_DECODER.items()]
     words += ["--data.image_size=null", "--model.num_classes=null", "--benchmark.measure_by=steps"]

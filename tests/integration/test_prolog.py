@@ -48,7 +48,9 @@ def test_a_wrong_device_of_the_node_fails_the_gate_and_leaves_nothing(tmp_path: 
 
 def test_devices_that_somebody_uses_are_left_alone(tmp_path: Path) -> None:
     found = gpuproof(
-        "validate", "--prolog", cwd=tmp_path, environment=clean_environment(GPUPROOF_FAKE_DEVICES="2")
+        *("validate", "--prolog", "--time-budget", "30m"),
+        cwd=tmp_path,
+        environment=clean_environment(GPUPROOF_FAKE_DEVICES="2"),
     )
     assert found.returncode == ExitCode.UNFIT_ENVIRONMENT, found.stderr
     assert found.stdout.startswith("gpuproof: could not judge: [user_problem] 1 processes use Fake device")

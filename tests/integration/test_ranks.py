@@ -19,14 +19,13 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Start, Window
+from ports import free_ports
 from running import TIMEOUT_S, TINY, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 from waiting import eventually
 
 
 def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    return str(free_ports())
 
 
 def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRecords:

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,10 +16,12 @@ from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.sysfs import SysfsFiles
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex
+from standing_clock import stop_clock
+from waiting import PATIENCE_S, eventually
 
 
 def test_answers_and_errors_come_back_to_the_caller() -> None:
-    guard = CallGuard(5.0)
+    guard = CallGuard(600.0)
 
     def fail() -> None:
         raise DeviceLostError("gone")
@@ -29,11 +32,20 @@ def test_answers_and_errors_come_back_to_the_caller() -> None:
     guard.close()
 
 
-def test_only_the_hanging_key_is_refused_and_only_until_its_call_returns() -> None:
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set by a call that begins to hang: until then no call is late."""
+    event = threading.Event()
+    stop_clock(monkeypatch, lambda: int(event.is_set()))
+    return event
+
+
+def test_only_the_hanging_key_is_refused_and_only_until_its_call_returns(begun: threading.Event) -> None:
     guard = CallGuard(0.05)
     release, returned = threading.Event(), threading.Event()
 
     def hang() -> None:
+        begun.set()
         release.wait()
         returned.set()
 
@@ -41,27 +53,33 @@ def test_only_the_hanging_key_is_refused_and_only_until_its_call_returns() -> No
         guard.call("a", hang)
     with pytest.raises(DeviceHungError):
         guard.call("a", lambda: "never run")
-    guard.deadline_s = 5.0
     assert guard.call("b", lambda: "other") == "other"
     release.set()
-    assert returned.wait(5.0)
-    answers = [_try(guard) for _ in range(200)]
+    assert returned.wait(PATIENCE_S)
+    # The answer of the call that hung is queued a moment after it returned.
+    assert eventually("an answer to the same key", lambda: _try(guard)) == "again"
     guard.close()
-
-    assert answers[-1] == "again"
 
 
 def _try(guard: CallGuard) -> str | None:
-    """Ask again; the answer of the call that hung is queued a moment after it returned."""
     try:
         return guard.call("a", lambda: "again")
     except DeviceHungError:
-        threading.Event().wait(0.01)
         return None
 
 
-def test_a_hanging_fake_device_has_reasons_and_the_others_have_numbers() -> None:
-    devices = open_devices({"GPUPROOF_FAKE_DEVICES": "3:hang"}, deadline_s=0.05)
+def test_a_hanging_fake_device_has_reasons_and_the_others_have_numbers(
+    begun: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hanging(threading.Event):
+        """What the hanging device waits for: its adapter's end."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            begun.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr("gpuproof.devices.fake.threading", SimpleNamespace(Event=Hanging))
+    devices = open_devices({"GPUPROOF_FAKE_DEVICES": "3:hang"}, deadline_s=0.05, open_deadline_s=PATIENCE_S)
 
     first, second = devices.read("fast"), devices.read("slow")
     counters = devices.counters()
@@ -84,7 +102,9 @@ def test_a_hanging_fake_device_has_reasons_and_the_others_have_numbers() -> None
 
 def test_a_lost_device_is_announced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuproof.devices.fake.LOST_AFTER_S", 0.0)
-    devices = open_devices({"GPUPROOF_FAKE_DEVICES": "2:lost"})
+    devices = open_devices(
+        {"GPUPROOF_FAKE_DEVICES": "2:lost"}, deadline_s=PATIENCE_S, open_deadline_s=PATIENCE_S
+    )
 
     devices.read("fast")
     devices.read("fast")

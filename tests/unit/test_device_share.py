@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -65,8 +66,18 @@ class Devices:
 
 @pytest.fixture
 def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """Return what takes a device of those that are given, each time as another process."""
-    monkeypatch.setattr(device_share, "POLL_S", 0.001)
+    """Return what takes a device of those that are given, each time as another process.
+
+    Time passes where somebody sleeps, so that all that is asked for is waited for so many times.
+    """
+    now_s = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    monkeypatch.setattr(device_share, "monotonic", lambda: now_s)
+    monkeypatch.setattr(device_share, "time", SimpleNamespace(sleep=sleep))
     pids = itertools.count(2**30)
     taken: list[HeldDevice] = []
 
@@ -76,7 +87,7 @@ def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
         monkeypatch.setattr(os, "getpid", lambda: pid)
         taker = DeviceTaker(
             placement=Placement(devices=chosen),
-            share=DeviceShare(**{"wait_s": 0.02, **asked}),
+            share=DeviceShare(**{"wait_s": 2.5 * device_share.POLL_S, **asked}),
             rank=0,
             folder=tmp_path / "devices",
             needs_own_memory=own,
@@ -113,7 +124,7 @@ def test_a_device_is_waited_for_until_its_memory_is_free(take: Any) -> None:
     busy = Devices([15 * GIB])
     with pytest.raises(EnvironmentUnfitError, match=r"no device with 2.0 GiB free .*: GPU 0 has 1.0 GiB"):
         take(busy, min_free_bytes=2 * GIB)
-    assert busy.num_read > 1
+    assert busy.num_read == 4
 
     class Freed(Devices):
         def read(self, lane: str) -> dict[PhysicalIndex, Readout]:

@@ -22,10 +22,11 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe.prometheus.access import read_access
 from gpuproof.observe.prometheus.exporter import RunningExporter, serve, serve_textfile
 from gpuproof.observe.prometheus.scrape_server import MOST_CONNECTIONS
+from waiting import eventually
 
 
 def records() -> Generator[Any, None, None]:
-    yield rec.header([rec.identity(0)])
+    yield rec.header([rec.identity(0)], fast_interval_s=600.0)  # so that nothing is stale before it is read
     yield rec.sample(0, {0: {"power_w": 300.0}})
     while True:
         yield None
@@ -67,7 +68,7 @@ def asked(running: RunningExporter, certificate: Path, credentials: str | None) 
         request.add_header("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
     context = ssl.create_default_context(cafile=str(certificate))
     try:
-        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=300, context=context) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -104,7 +105,7 @@ def plainly() -> Iterator[RunningExporter]:
 def status_for(running: RunningExporter, host: str) -> int:
     request = urllib.request.Request(running.url, headers={"Host": host})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -172,13 +173,13 @@ def test_what_cannot_guard_is_refused(pair: tuple[Path, Path], password: Path, t
 
 def test_the_textfile_is_whole_and_says_when_readings_stopped(tmp_path: Path) -> None:
     exporter = serve_textfile(records(), tmp_path)
-    for _ in range(200):
+
+    def written() -> str:
         exporter.write()
         text = exporter.path.read_text(encoding="utf-8")
-        if "gpuproof_gpu_power_watts" in text:
-            break
-        time.sleep(0.05)
-    assert 'gpuproof_gpu_power_watts{host="node7",index="0"' in text
+        return text if 'gpuproof_gpu_power_watts{host="node7",index="0"' in text else ""
+
+    text = eventually("readings in the file", written)
     (taken,) = [line for line in text.splitlines() if line.startswith("gpuproof_last_sample_timestamp")]
     assert float(taken.split()[1]) == rec.UNIX_S
     exporter.stop()

@@ -19,6 +19,7 @@ from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.progress import ask_ras, look_at_progress, read_calls
 from records_by_hand import case, start
+from waiting import PATIENCE_S
 
 
 def call(number: int, state: str = "scheduled") -> CollectiveCall:
@@ -133,6 +134,13 @@ def test_a_dump_of_nccl_is_read_leniently_and_for_the_default_group() -> None:
     assert read_calls(b"") == read_calls(b"[1]") == read_calls(b"{}") == ()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let answers take as long as a busy machine needs."""
+    monkeypatch.setattr("gpuproof.worker.rank.progress.ANSWER_S", PATIENCE_S)
+
+
+@pytest.mark.usefixtures("patient")
 def test_the_service_of_nccl_is_asked_where_it_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -150,6 +158,7 @@ def test_the_service_of_nccl_is_asked_where_it_listens() -> None:
     assert ask_ras(address) is None
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_clock_of_a_processor_counts_what_has_begun_and_what_is_done() -> None:
     clock = HostClock()
     clock.begin()

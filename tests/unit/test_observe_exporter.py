@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import socket
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -28,7 +28,9 @@ from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
+from ports import free_ports
 from prometheus_tools import tool
+from waiting import eventually
 
 DASHBOARD = Path(gpuproof.__file__).parent / "templates" / "grafana_dashboard.json"
 
@@ -56,7 +58,7 @@ def everything_known() -> list[Any]:
     static = dict.fromkeys(names(kind="static"), 40.0)
     user = {"pid": 1, "mem_used_bytes": 2**30, "kind": "compute", "pod": "train-0", "namespace": "team"}
     return [
-        rec.header([rec.identity(0, static=static), rec.identity(1, static={})]),
+        rec.header([rec.identity(0, static=static), rec.identity(1, static={})], fast_interval_s=600.0),
         full_sample(),
         DeviceProcesses(monotonic_s=rec.MONOTONIC_S, devices={"0": {"processes": [user]}}),
         DriverEvent(monotonic_s=rec.MONOTONIC_S, physical_index=0, event="xid", code=79, message="XID 79"),
@@ -66,7 +68,7 @@ def everything_known() -> list[Any]:
 def feeding(records: list[Any], stop: threading.Event) -> Generator[Any, None, None]:
     """Give the records once, then a fresh sample each tenth of a second until told to stop."""
     yield from records
-    for n in range(1, 10_000):
+    for n in itertools.count(1):
         yield None
         if stop.wait(0.1):
             return
@@ -77,23 +79,15 @@ def feeding(records: list[Any], stop: threading.Event) -> Generator[Any, None, N
 def serving() -> Iterator[RunningExporter]:
     stop = threading.Event()
     running = serve(feeding(everything_known(), stop), address="127.0.0.1", port=0)
-    until(lambda: "gpuproof_sampler_up 1.0" in scrape(running))
+    eventually("readings", lambda: "gpuproof_sampler_up 1.0" in scrape(running))
     yield running
     stop.set()
     running.reader.join()
     running.close()
 
 
-def until(holds: Any, *, attempts: int = 300) -> None:
-    for _ in range(attempts):
-        if holds():
-            return
-        time.sleep(0.1)
-    raise AssertionError("the expected state did not come")
-
-
 def scrape(running: RunningExporter) -> str:
-    with urllib.request.urlopen(running.url, timeout=10) as answer:
+    with urllib.request.urlopen(running.url, timeout=300) as answer:
         text: str = answer.read().decode()
     return text
 
@@ -127,7 +121,7 @@ def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: Runnin
 @pytest.mark.parametrize("path", ["/", "/nope", "/metrics/nope"])
 def test_another_path_is_answered_with_where_readings_are(serving: RunningExporter, path: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(serving.url.removesuffix("/metrics") + path, timeout=10)
+        urllib.request.urlopen(serving.url.removesuffix("/metrics") + path, timeout=300)
     with refused.value as answer:
         assert (answer.code, answer.read()) == (HTTPStatus.NOT_FOUND, b"readings are at /metrics\n")
 
@@ -214,7 +208,7 @@ def test_the_same_port_answers_openmetrics_to_who_asks_for_it(serving: RunningEx
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
     asked = urllib.request.Request(serving.url, headers={"Accept": "application/openmetrics-text"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    with urllib.request.urlopen(asked, timeout=300) as answer:
         kind, text = answer.headers["Content-Type"], answer.read().decode()
     assert kind.startswith("application/openmetrics-text")
     families = {family.name: family for family in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
@@ -229,13 +223,6 @@ def test_promtool_finds_no_fault(serving: RunningExporter) -> None:
     assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_a_real_prometheus_scrapes_and_answers_the_dashboards_queries(
     serving: RunningExporter, tmp_path: Path
 ) -> None:
@@ -243,11 +230,11 @@ def test_a_real_prometheus_scrapes_and_answers_the_dashboards_queries(
     where = urllib.parse.urlparse(serving.url).netloc
     config = tmp_path / "prometheus.yml"
     config.write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        "global: {scrape_interval: 5s, scrape_timeout: 5s}\n"
         f"scrape_configs: [{{job_name: gpuproof, static_configs: [{{targets: ['{where}']}}]}}]\n",
         encoding="utf-8",
     )
-    base = f"http://127.0.0.1:{free_port()}"
+    base = f"http://127.0.0.1:{free_ports()}"
     log = (tmp_path / "log").open("wb")
     server = subprocess.Popen(
         [
@@ -260,8 +247,8 @@ def test_a_real_prometheus_scrapes_and_answers_the_dashboards_queries(
         stderr=log,
     )
     try:
-        until(lambda: query(base, "gpuproof_gpu_power_watts"))
-        watts = {row["metric"]["index"]: row["value"][1] for row in query(base, "gpuproof_gpu_power_watts")}
+        rows = eventually("a scrape", lambda: query(base, "gpuproof_gpu_power_watts"))
+        watts = {row["metric"]["index"]: row["value"][1] for row in rows}
         assert watts == {"0": "50", "1": "75"}
         dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
         for panel in dashboard["panels"]:
@@ -277,7 +264,7 @@ def query(base: str, expression: str) -> list[Any]:
     """Ask a Prometheus server, empty while it starts; a query that it cannot parse raises."""
     address = f"{base}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
+        with urllib.request.urlopen(address, timeout=300) as answer:
             body = json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code != HTTPStatus.SERVICE_UNAVAILABLE:

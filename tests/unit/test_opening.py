@@ -21,20 +21,18 @@ from gpuproof.doctor.host import judge_machine
 from gpuproof.observe.live_state import LiveState
 from gpuproof.records.readings import DevicesAppeared, PhysicalIndex
 from gpuproof.worker.host.environment import PROCESSOR_PATIENCE_S, describe_host
+from waiting import PATIENCE_S, eventually
 
 
 def hanging(tmp_path: Path, devices: int = 2) -> tuple[GuardedDevices, Path]:
     release = tmp_path / "release"
     env = {"GPUPROOF_FAKE_DEVICES": f"{devices}:hang_open", "GPUPROOF_FAKE_RELEASE": str(release)}
-    return open_devices(env, open_deadline_s=0.05), release
+    return open_devices(env, deadline_s=PATIENCE_S, open_deadline_s=0.05), release
 
 
 def wait_for_arrivals(devices: GuardedDevices) -> list[int]:
-    for _ in range(500):
-        if arrived := devices.arrivals():
-            return [identity.physical_index for identity in arrived]
-        threading.Event().wait(0.01)
-    raise AssertionError("the driver was released, and nobody came")
+    arrived = eventually("devices of the driver that was released", devices.arrivals)
+    return [identity.physical_index for identity in arrived]
 
 
 def test_devices_of_a_driver_that_hangs_keep_their_places_and_say_since_when(tmp_path: Path) -> None:
@@ -95,13 +93,10 @@ def test_a_driver_that_is_loaded_later_is_found(monkeypatch: pytest.MonkeyPatch)
         return fake.open_adapter("1")
 
     drivers = Drivers({"nvidia": opener}, on_bus=lambda _: [])
-    drivers.wait(5.0)
+    drivers.wait(PATIENCE_S)
     assert drivers.absent == {"nvidia": "no driver"}
     is_loaded.set()
-    for _ in range(500):
-        if drivers.late():
-            break
-        threading.Event().wait(0.01)
+    eventually("devices of the driver that was loaded", drivers.late)
     assert drivers.absent == {}
     assert [device.name for _, device in drivers.listed["nvidia"]] == ["Fake device"]
 
@@ -116,7 +111,7 @@ def test_of_devices_that_all_hang_all_are_given_up_within_two_deadlines() -> Non
 
     answers = guard.call_all({str(index): partial(hang) for index in range(8)})
     assert all("not answering since" in str(answer) for answer in answers.values())
-    assert all(begun.acquire(timeout=5.0) for _ in range(8))
+    assert all(begun.acquire(timeout=PATIENCE_S) for _ in range(8))
     release.set()
     guard.close()
 

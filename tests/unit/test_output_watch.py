@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
 import torch
 from torch import nn
 
+from gpuproof.worker.engine import host_clock, loop
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.engine.loop import run_window
 from gpuproof.worker.step.inference import OutputWatch
@@ -52,8 +54,11 @@ class Step:
     ],
 )
 def test_the_first_look_at_what_is_no_number_is_told(
-    bad: Sequence[int], told: tuple[int, int] | None
+    bad: Sequence[int], told: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ticks = itertools.count()
+    for module in (loop, host_clock):  # steps of one pace: chunks are of what they would be by the plan
+        monkeypatch.setattr(module, "perf_counter", lambda: 1e-4 * next(ticks))
     step, times = Step(bad), list[float]()
     watch = OutputWatch(step, times.extend)
     run_window(step, HostClock(), ThreeAtOnce(), watch)

@@ -70,7 +70,7 @@ def test_a_lost_launch_is_a_record_and_one_that_ended_is_not(tmp_path: Path) -> 
 
 
 def start_boot(archive: bytes, sent: bytes, directory: Path) -> subprocess.CompletedProcess[bytes]:
-    command = boot_command(sys.executable, archive, directory=str(directory), lease_s=5)
+    command = boot_command(sys.executable, archive, directory=str(directory), lease_s=600)
     assert "\n" not in command
     return subprocess.run(["sh", "-c", command], input=sent, capture_output=True)
 

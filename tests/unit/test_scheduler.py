@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -426,10 +426,21 @@ def test_what_a_launch_waits_for_is_said_once(tmp_path: Path) -> None:
     assert sorted(told.said) == [f"c{i}, launch 1: waits for the queue: Priority" for i in range(2)]
 
 
-def test_when_the_time_of_the_run_is_over_what_runs_is_cut_and_nothing_begins(tmp_path: Path) -> None:
-    run, launcher = a_run(tmp_path), FakeLauncher(a="hang")
+def test_when_the_time_of_the_run_is_over_what_runs_is_cut_and_nothing_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+
+    class Passing(FakeLauncher):
+        def wait(self, timeout_s: float) -> None:
+            nonlocal now_s
+            now_s += 1.0
+            super().wait(timeout_s)
+
+    monkeypatch.setattr("gpuproof.scheduler.time", SimpleNamespace(monotonic=lambda: now_s))
+    run, launcher = a_run(tmp_path), Passing(a="hang")
     cases = without_data(asked("a"), asked("b"))
-    launch(run, ListedSuite(cases), launcher, until_s=time.monotonic() + 0.05)
+    launch(run, ListedSuite(cases), launcher, until_s=0.5)
     assert launcher.told[0] == "a@a"
     assert statuses(run) == {"a": "unfinished"}
     assert messages(run) == {"a": CUT}

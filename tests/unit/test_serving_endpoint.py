@@ -13,6 +13,7 @@ from gpuproof.records.work.serving import EndpointSpec
 from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
+from waiting import PATIENCE_S
 
 
 def load(
@@ -22,7 +23,7 @@ def load(
     rate_per_s: float | None = 200.0,
     concurrency: int | None = None,
     max_connections: int = 8,
-    timeout_s: float = 20.0,
+    timeout_s: float = PATIENCE_S,
     key_variable: str | None = None,
 ) -> list[RequestTimes]:
     spec = EndpointSpec(
@@ -41,7 +42,7 @@ def load(
         concurrency=concurrency,
         min_requests=num_requests,
         min_s=0.0,
-        max_s=30.0,
+        max_s=3600.0,
     )
     endpoint = EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
     return asyncio.run(endpoint.run(plan, lambda _: None))
@@ -71,7 +72,7 @@ def test_prompts_differ_and_ask_for_a_number_of_tokens() -> None:
 
 
 def test_connections_are_kept_and_limited() -> None:
-    with running(CompletionsServer(first_token_s=0.01)) as server:
+    with running(CompletionsServer(first_token_s=0.01, together=3)) as server:
         rows = load(server, num_requests=12, rate_per_s=None, max_connections=3)
     assert server.num_connections == 3
     assert server.most_at_once == 3
@@ -80,7 +81,7 @@ def test_connections_are_kept_and_limited() -> None:
 
 
 def test_a_closed_loop_keeps_its_number_under_way() -> None:
-    with running(CompletionsServer(first_token_s=0.005)) as server:
+    with running(CompletionsServer(first_token_s=0.005, together=2)) as server:
         rows = load(server, num_requests=10, rate_per_s=None, concurrency=2)
     assert server.most_at_once == 2
     assert len(rows) >= 10
@@ -107,7 +108,7 @@ def test_tokens_are_those_that_the_server_counts() -> None:
 )
 def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: str) -> None:
     with running(CompletionsServer(fault=fault)) as server:
-        rows = load(server, num_requests=2, timeout_s=0.3 if fault == "silent" else 20.0)
+        rows = load(server, num_requests=2, timeout_s=0.3 if fault == "silent" else PATIENCE_S)
     for row in rows:
         assert row.done_s is None
         assert words in str(row.failure)
@@ -219,7 +220,9 @@ def test_a_server_that_refuses_everything_is_asked_no_further() -> None:
 
 
 def endpoint_of(server: CompletionsServer) -> EndpointLoad:
-    spec = EndpointSpec(url=server.url, model="tiny", api_key_variable=None, timeout_s=5, max_connections=1)
+    spec = EndpointSpec(
+        url=server.url, model="tiny", api_key_variable=None, timeout_s=PATIENCE_S, max_connections=1
+    )
     return EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
 
 

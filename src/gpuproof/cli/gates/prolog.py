@@ -34,7 +34,7 @@ MARGIN_S = 5.0
 """Before the end: for last words of launches that are cut off, and for the verdict."""
 LEAST_S = 2 * MARGIN_S
 PROBE_S = 10.0
-"""That asking the drivers may take."""
+"""That asking the drivers may take, or a third of all the time where that is more."""
 NEVER_ENDS = "could not judge: the time limit passed and something hangs, perhaps a driver"
 Planned = tuple[str, list[str]]
 """A recipe, and the words that set its keys."""
@@ -118,7 +118,7 @@ def judge_node(gate: Gate) -> ExitCode:
 
 
 def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
-    recipe, words = gate.plan(_free_devices(gate.python))
+    recipe, words = gate.plan(_free_devices(gate.python, limit_s=max(PROBE_S, gate.budget_s / 3)))
     from gpuproof.campaign import create_run, run_campaign
     from gpuproof.cli.host_options import HERE_ALONE
     from gpuproof.cli.measuring import plan_run
@@ -139,7 +139,7 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     return gate.after(run, gate_code(concluded.result)), gate_line(concluded.result)
 
 
-def _free_devices(python: str | None) -> int:
+def _free_devices(python: str | None, *, limit_s: float) -> int:
     """Count the devices that this process may use, by asking their drivers alone.
 
     Raises:
@@ -148,7 +148,7 @@ def _free_devices(python: str | None) -> int:
     """
     from gpuproof.launchers.probe import probe
 
-    users = probe(python, words=["--users"], timeout_s=PROBE_S)["users"]
+    users = probe(python, words=["--users"], timeout_s=limit_s)["users"]
     seen = [each for each in users if each["framework_index"] is not None and not each["is_silent"]]
     silent = [str(each["physical_index"]) for each in users if each["is_silent"]]
     if silent and not seen:
