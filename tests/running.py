@@ -8,11 +8,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.store.run import RunDirectory
 
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT_S = 600
+MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
+"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 
 TINY = (
     "--model.name=medium",

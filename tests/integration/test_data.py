@@ -21,11 +21,9 @@ from PIL import Image
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Evaluation, Failure, Phase, RankResult, Setup, Steps, Window
 from integration.conftest import Run
-from running import clean_environment, gpuproof_command, run_directory
+from running import MEASURED, clean_environment, gpuproof_command, run_directory
 from waiting import PATIENCE_S, eventually
 
-MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
-"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 LENET = ("--data.name=digits", "--data.image_size=16", "--distributed.threads_per_rank=1")
 NO_IMAGES = ("--data.image_size=null", "--model.num_classes=null")
 LOADER = ("--data.loading=loader", "--data.num_workers=2", "--data.prefetch_factor=2")

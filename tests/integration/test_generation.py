@@ -22,10 +22,8 @@ from gpuproof.workloads.info.base import WorkloadInfo
 from gpuproof.workloads.info.catalogue.decoder import decode_flops
 from gpuproof.workloads.torch.decoder import Decoder
 from gpuproof.workloads.torch.generation import Generation
-from running import gpuproof, only_case, run_directory
+from running import MEASURED, gpuproof, only_case, run_directory
 
-MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
-"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 CONFIG = str(Path(__file__).parents[2] / "configs" / "decoder_decode.yaml")
 
 SIZES = {"d_model": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "d_ff": 48, "vocab_size": 50}

@@ -20,10 +20,8 @@ from gpuproof.workloads.info.lookup import find_workload
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
 from gpuproof.workloads.torch.torchvision_models import input_shape as torchvision_shape
 from gpuproof.workloads.torch.trial_run import blank_batch
-from running import TINY, clean_environment, gpuproof, only_case, run_directory
+from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
-MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
-"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 
 LLAMA = {
     **{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1},

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from gpuproof.cli.main import cli
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.errors import UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.run import Failure, RankResult, Setup
-from running import TINY, clean_environment, gpuproof, only_case, run_directory
+from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
-MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
-"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 
 SOURCE = """
 from torch import nn

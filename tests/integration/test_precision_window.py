@@ -22,7 +22,9 @@ def test_ranks_stop_together_and_for_one_reason(a_run: Run) -> None:
     if first.stop_reason == REASONS[REACHED]:
         assert first.relative_half_width is not None
         assert first.relative_half_width <= 0.5
-    assert first.wall_s >= 4.0 or first.num_steps >= EARLY_STEPS  # half the limit, or enough to exclude a drift
+    assert (
+        first.wall_s >= 4.0 or first.num_steps >= EARLY_STEPS
+    )  # half the limit, or enough to exclude a drift
     assert first.rarest_seen_stall == rarest_seen_stall(first.num_steps)
     said = " ".join(ended.stdout.split())
     assert "would not have been seen" in said

@@ -12,10 +12,8 @@ from gpuproof.processes.processors import usable_cpus
 from gpuproof.records.breakdown import Fp8Casts
 from gpuproof.records.run import Environment, Failure, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions
-from running import TINY, clean_environment, gpuproof, only_case, run_directory
+from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
-MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
-"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 SHORT = ("--benchmark.measure_steps=2", "--monitoring.enabled=false", "--run.run_id=s")
 
 SOURCE = """

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from gpuproof.cli.main import cli
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.errors import UsageError
 from gpuproof.records.case import ModelWork, TrainingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Evaluation, RankResult, Setup, Window
-from running import TINY, gpuproof, only_case, run_directory
+from running import MEASURED, TINY, gpuproof, only_case, run_directory
 
-MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
-"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 
 STEPS = (
     *("--benchmark.warmup_steps=0", "--benchmark.measure_steps=1", "--data.batch_size=2"),
