@@ -22,7 +22,6 @@ from gpuproof.workloads.torch.torchvision_models import input_shape as torchvisi
 from gpuproof.workloads.torch.trial_run import blank_batch
 from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
-
 LLAMA = {
     **{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1},
     **{"intermediate_size": 64, "vocab_size": 50, "seq_len": 12},

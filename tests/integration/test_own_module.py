@@ -14,7 +14,6 @@ from gpuproof.records.case import ModelWork
 from gpuproof.records.run import Failure, RankResult, Setup
 from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
-
 SOURCE = """
 from torch import nn
 

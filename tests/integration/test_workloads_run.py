@@ -16,7 +16,6 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Evaluation, RankResult, Setup, Window
 from running import MEASURED, TINY, gpuproof, only_case, run_directory
 
-
 STEPS = (
     *("--benchmark.warmup_steps=0", "--benchmark.measure_steps=1", "--data.batch_size=2"),
     "--monitoring.enabled=false",
