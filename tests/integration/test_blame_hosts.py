@@ -158,7 +158,7 @@ def test_a_link_that_loses_packets_is_named_with_its_direction(fleet: Fleet) -> 
     """
     from_node0 = ("-s", fleet.links[0].address, "-p", "tcp", "!", "--sport", "22")
     lost = ("-m", "statistic", "--mode", "nth", "--every", "5", "--packet", "0", "-j", "DROP")
-    longer = json.dumps({**COLLECTIVE, "iterations": 150})
+    longer = json.dumps({**COLLECTIVE, "iterations": 3_000})
     with fleet.links[2].filtered(*from_node0, *lost):
         found = fleet.validate("lossy", f"--validate.collective={longer}", "--validate.blame=never")
     assert found["verdict"] == "NOT-READY"

@@ -43,7 +43,9 @@ def open_firewalls(hosts: list[Host]) -> Iterator[None]:
         host.firewall("-F")
 
 
-def start_doctor(host: Host, *, wait_s: float = MEETING_S, master: str = "198.18.7.1") -> subprocess.Popen[str]:
+def start_doctor(
+    host: Host, *, wait_s: float = MEETING_S, master: str = "198.18.7.1"
+) -> subprocess.Popen[str]:
     meeting = ("--master", master, "--port", str(PORT), "--nodes=2", f"--node-rank={host.rank}")
     command = gpuproof_command("doctor", "--json", "--multi-node", *meeting, f"--wait={wait_s:g}")
     return host.start(command)
