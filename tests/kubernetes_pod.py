@@ -11,6 +11,9 @@ from pathlib import Path
 
 from kubernetes_controllers import Object
 
+END_S = 300.0
+"""A kubelet has less patience; here containers end by themselves, if later on a busy machine."""
+
 
 @dataclass(kw_only=True)
 class Pod:
@@ -85,7 +88,7 @@ class Pod:
             process.terminate()
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(15)
+                process.wait(END_S)
             process.kill()
             process.wait()
 

@@ -1,6 +1,7 @@
 """Stands for torch's elastic agent and its ranks in a pod: says what it was given, and does what ACT says.
 
-ACT is `done`, or `fail:N`: node N ends with status 3 while the others run on until they are told to end.
+ACT is `done`, or `fail:N`: node N ends with status 3 once all have come, by their files in the folder MEET;
+the others run on until they are told to end.
 """
 
 import json
@@ -16,12 +17,20 @@ def main() -> int:
     words = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:] if "=" in word)
     (spec,) = (Path(word) for word in sys.argv if word.endswith("spec.json"))
     rank = words["node-rank"]
+    act, _, node = os.environ["ACT"].partition(":")
+    if act != "done" and node != rank:  # before anybody can see that it has come
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(_last_words(spec.parent / f"last-words-{rank}")))
     told = {"words": words, "environment": dict(os.environ)}
     (spec.parent / f"told-{rank}.json").write_text(json.dumps(told))
-    act, _, node = os.environ["ACT"].partition(":")
-    if act == "done" or node == rank:
-        return 0 if act == "done" else 3
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_last_words(spec.parent / f"last-words-{rank}")))
+    if act == "done":
+        return 0
+    meet = Path(os.environ["MEET"])
+    meet.mkdir(exist_ok=True)
+    (meet / rank).touch()
+    if node == rank:
+        while len(list(meet.iterdir())) < int(words["nnodes"]):
+            time.sleep(0.05)
+        return 3
     while True:
         time.sleep(60)
 

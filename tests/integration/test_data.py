@@ -10,10 +10,12 @@ import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -43,9 +45,10 @@ def children(run: Run) -> list[int]:
     processes = {process.pid: process for process in run.processes()}
     found = []
     for pid, process in processes.items():
-        parent = processes.get(process.ppid())
-        if parent is not None and parent.info["cmdline"] == process.info["cmdline"]:
-            found.append(pid)
+        with suppress(psutil.Error):  # it may have ended since
+            parent = processes.get(process.ppid())
+            if parent is not None and parent.info["cmdline"] == process.info["cmdline"]:
+                found.append(pid)
     return found
 
 

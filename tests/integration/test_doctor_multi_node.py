@@ -15,6 +15,8 @@ from hosts import Host, finish, hosts_on_a_switch
 from running import gpuproof_command
 
 PORT = 29544
+MEETING_S = 300.0
+"""For two hosts that both come: the meeting is over once they have."""
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -41,7 +43,9 @@ def open_firewalls(hosts: list[Host]) -> Iterator[None]:
         host.firewall("-F")
 
 
-def start_doctor(host: Host, *, wait_s: float = 20, master: str = "198.18.7.1") -> subprocess.Popen[str]:
+def start_doctor(
+    host: Host, *, wait_s: float = MEETING_S, master: str = "198.18.7.1"
+) -> subprocess.Popen[str]:
     meeting = ("--master", master, "--port", str(PORT), "--nodes=2", f"--node-rank={host.rank}")
     command = gpuproof_command("doctor", "--json", "--multi-node", *meeting, f"--wait={wait_s:g}")
     return host.start(command)
@@ -53,7 +57,7 @@ def read(result: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item["outcome"] for item in json.loads(result.stdout)["multi_node"]}
 
 
-def both(hosts: list[Host], *, wait_s: float = 20) -> list[dict[str, dict[str, Any]]]:
+def both(hosts: list[Host], *, wait_s: float = MEETING_S) -> list[dict[str, dict[str, Any]]]:
     return [read(finish(process)) for process in [start_doctor(host, wait_s=wait_s) for host in hosts]]
 
 
@@ -135,7 +139,8 @@ def test_an_interface_that_is_down(hosts: list[Host]) -> None:
 
 def test_a_port_that_is_taken(hosts: list[Host]) -> None:
     listen = f"import socket; listener = socket.create_server(('', {PORT})); print('here', flush=True)"
-    listening = hosts[0].start(["python3", "-c", f"{listen}; import time; time.sleep(600)"])
+    answer = "while True: listener.accept()[0].sendall(b'220 ready\\n')"
+    listening = hosts[0].start(["python3", "-c", f"{listen}\n{answer}"])
     assert listening.stdout is not None
     assert listening.stdout.readline() == "here\n"
     found = read(finish(start_doctor(hosts[0])))

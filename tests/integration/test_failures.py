@@ -16,17 +16,24 @@ import pytest
 
 from gpuproof.records.run import Failure, Start, Steps, Window
 from integration.conftest import Run, fingerprint
+from running import MEASURED
 
 LONG = 10_000
 """Steps of 20 ms that no test waits for."""
 SHORT = 20
-PATIENT = "--distributed.hang_timeout_s=25"
-"""Preparing counts too, and importing torch has taken over 8 s on a busy machine."""
+PATIENT = "--distributed.hang_timeout_s=40"
+"""Preparing counts too, and importing torch has taken over 8 s on a busy machine; tests wait it out."""
+GO = "go"
+"""Where steps are held until a test has done what it has to do amid them, this file lets them go on."""
 
 
 def only_failure(run: Run, *, replicate: int = 0) -> Failure:
     (failure,) = run.case(replicate).of(Failure)
     return failure
+
+
+def let_go(run: Run) -> None:
+    (run.command_line.folder / GO).touch()
 
 
 def test_out_of_memory_names_the_remedy(a_run: Run) -> None:
@@ -66,7 +73,7 @@ def test_an_exception_fails_its_launch_alone_and_only_retry_failed_repeats_it(a_
 
     done = {replicate: fingerprint(a_run.folder(replicate)) for replicate in (1, 2)}
     retried = a_run.resume("--retry-failed")
-    assert retried.returncode == 0, retried.stderr
+    assert retried.returncode in MEASURED, retried.stderr
     assert a_run.statuses() == ["done"] * 3
     assert {replicate: fingerprint(a_run.folder(replicate)) for replicate in (1, 2)} == done
     assert [attempt.status for attempt in a_run.attempts()] == ["failed"]
@@ -77,15 +84,16 @@ def test_outputs_that_are_no_numbers_from_some_step_on_make_the_run_suspect(
     a_run: Run, words: list[str]
 ) -> None:
     ended = a_run.run("faulty", *words, steps=SHORT, fault="nan", at_step=15, step_s=0.05)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode in MEASURED, ended.stderr
     (window,) = a_run.case().of(Window)
     last, first = window.not_finite_after or (0, 0)
-    assert 0 < last <= 10 < first <= SHORT
+    assert 0 < last < first <= SHORT  # looks are some steps apart, however many
+    assert last < 15
     assert f"infinities or NaN when looked at after {first} of {SHORT} steps" in a_run.report()
 
 
 def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
-    process = a_run.start("faulty", steps=40, step_s=0.1)
+    process = a_run.start("faulty", steps=SHORT, until_file=GO)
     a_run.record(Steps)
     os.kill(a_run.record(Start).pid, signal.SIGKILL)
     ended = a_run.command_line.finish(process)
@@ -96,13 +104,14 @@ def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
     assert a_run.statuses() == ["unfinished"]
     assert a_run.case().of(Steps)
 
+    let_go(a_run)
     resumed = a_run.resume()
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert [attempt.status for attempt in a_run.attempts()] == ["unfinished"]
 
 
 def test_a_killed_rank_of_two_is_named_and_the_other_is_not_blamed(a_run: Run) -> None:
-    process = a_run.start("faulty", "--nproc=2", steps=40, step_s=0.1)
+    process = a_run.start("faulty", "--nproc=2", steps=SHORT, until_file=GO)
     a_run.record(Steps)
     os.kill(a_run.record(Start, rank=1).pid, signal.SIGKILL)
     ended = a_run.command_line.finish(process)
@@ -116,8 +125,9 @@ def test_a_killed_rank_of_two_is_named_and_the_other_is_not_blamed(a_run: Run) -
     assert "rank 1 ended without an error message" in a_run.report()
     assert a_run.all_gone()
 
+    let_go(a_run)
     resumed = a_run.resume()
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert a_run.statuses() == ["done"]
     assert [attempt.status for attempt in a_run.attempts()] == ["unfinished"]
 
@@ -144,8 +154,11 @@ def test_a_hung_rank_leaves_the_stack_of_each_rank(a_run: Run) -> None:
     ended = a_run.run("faulty", "--nproc=2", PATIENT, steps=SHORT, fault="sleep", on_rank=1)
     assert ended.returncode == 3
     by_rank = {failure.rank: failure for failure in a_run.case().of(Failure)}
-    assert {rank: failure.cause for rank, failure in by_rank.items()} == dict.fromkeys((None, 0, 1), "hang")
-    waits, sleeps = (by_rank[rank].stacks or "" for rank in (0, 1))
+    launch, *own = (by_rank[rank].cause for rank in (None, 0, 1))
+    # Both give up at the same time: the end of the first may reach the other before its own words are out.
+    assert (launch, "hang" in own) == ("hang", True)
+    assert set(own) <= {"hang", "interrupted", "exception"}
+    waits, sleeps = (by_rank[rank].stacks or by_rank[rank].traceback or "" for rank in (0, 1))
     assert "time.sleep(FOR_EVER_S)" in sleeps
     assert "backward" in waits
     assert "time.sleep(FOR_EVER_S)" not in waits
@@ -170,15 +183,15 @@ def test_a_hang_in_native_code_that_keeps_the_lock_still_ends_with_its_stack(a_r
 
 
 def test_a_time_out_ends_the_launch_with_last_words(a_run: Run) -> None:
-    ended = a_run.run("faulty", "--timeout=20", steps=LONG, step_s=0.02)
+    ended = a_run.run("faulty", "--timeout=40", steps=LONG, step_s=0.02)
     assert ended.returncode == 124
     own, launch = sorted(a_run.case().of(Failure), key=lambda failure: failure.rank is None)
-    assert (launch.cause, launch.rank, launch.message) == ("timeout", None, "not done within 20 s")
+    assert (launch.cause, launch.rank, launch.message) == ("timeout", None, "not done within 40 s")
     assert (own.cause, own.rank) == ("interrupted", 0)
     assert own.stacks
     assert a_run.case().of(Steps)
     assert a_run.statuses() == ["failed"]
-    assert "not done within 20 s" in a_run.report()
+    assert "not done within 40 s" in a_run.report()
     assert a_run.all_gone()
 
 
@@ -188,7 +201,9 @@ def test_a_time_out_ends_the_launch_with_last_words(a_run: Run) -> None:
 def test_an_interrupted_run_says_how_to_go_on(
     a_run: Run, number: signal.Signals, nproc: int, repeats: int
 ) -> None:
-    process = a_run.start("faulty", f"--nproc={nproc}", f"--run.repeats={repeats}", steps=30, step_s=0.1)
+    process = a_run.start(
+        "faulty", f"--nproc={nproc}", f"--run.repeats={repeats}", steps=SHORT, until_file=GO
+    )
     for rank in range(nproc):
         a_run.record(Steps, rank=rank)
     process.send_signal(number)
@@ -203,8 +218,9 @@ def test_an_interrupted_run_says_how_to_go_on(
 
     program, *words_to_resume = shlex.split(ended.stderr.rpartition("go on with: ")[2])
     assert program == "gpuproof"
+    let_go(a_run)
     resumed = a_run.command_line.run(*words_to_resume)
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert a_run.statuses() == ["done"] * repeats
 
 
@@ -217,7 +233,7 @@ def test_ranks_end_when_their_campaign_is_killed_and_the_next_run_sweeps(a_run: 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     carried = f"--python={sys.executable}"  # the node side as one file, in a temporary folder
-    words = a_run.words("faulty", "--nproc=2", carried, steps=40, step_s=0.1)
+    words = a_run.words("faulty", "--nproc=2", carried, steps=SHORT, until_file=GO)
     process = a_run.command_line.start(*words, TMPDIR=str(temporary))
     a_run.record(Steps, rank=0)
     a_run.record(Steps, rank=1)
@@ -228,8 +244,9 @@ def test_ranks_end_when_their_campaign_is_killed_and_the_next_run_sweeps(a_run: 
         assert f"the launcher (process {process.pid}) is gone" in a_run.record(Failure, rank=rank).message
     assert [path.name[:9] for path in left_in(temporary)] == ["gpuproof-"]
     process.wait()
+    let_go(a_run)
     resumed = a_run.command_line.run("run", "--resume", str(a_run.root), carried, TMPDIR=str(temporary))
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert left_in(temporary) == []
 
 
@@ -268,7 +285,7 @@ def test_a_python_without_torch_is_an_unfit_environment(a_run: Run, tmp_path: Pa
         return
 
     resumed = a_run.resume()
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert a_run.statuses() == ["done", "done"]
 
 
@@ -295,9 +312,10 @@ def fill(disk: Path) -> Path:
 def test_a_full_disk_leaves_a_failure_record_in_the_room_kept_for_it(a_run: Run, small_disk: Path) -> None:
     # Without the sampler, whose own last words would give room back to the rank.
     alone = "--monitoring.enabled=false"
-    process = a_run.start("faulty", "--run.repeats=2", alone, steps=2_000, step_s=0.001)
+    process = a_run.start("faulty", "--run.repeats=2", alone, steps=2_000, step_s=0.001, until_file=GO)
     a_run.record(Steps)
     filler = fill(small_disk)
+    let_go(a_run)
     ended = a_run.command_line.finish(process)
     assert ended.returncode == 5
     assert "Traceback" not in ended.stderr
@@ -323,6 +341,6 @@ def test_a_full_disk_leaves_a_failure_record_in_the_room_kept_for_it(a_run: Run,
     assert "Traceback" not in still_full.stderr
     filler.unlink()
     resumed = a_run.resume()
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in MEASURED, resumed.stderr
     assert a_run.statuses() == ["done", "done"]
     assert before in [fingerprint(folder) for folder in a_run.root.glob("cases/main/0.attempt-*")]

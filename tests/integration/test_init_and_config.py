@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from running import gpuproof
+from running import MEASURED, gpuproof
 
 SMALL = (
     *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=2"),
@@ -22,7 +22,7 @@ def test_a_recipe_is_written_once_and_runs(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "gpuproof.yaml: exists already. Give --force, or another -o FILE." in again.stderr
     run = gpuproof("run", "gpuproof.yaml", *SMALL, cwd=tmp_path)
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.returncode in MEASURED, run.stdout + run.stderr
     forced = gpuproof("init", "--force", cwd=tmp_path)
     assert forced.returncode == 0
     shown = gpuproof("init", "-o", "-", cwd=tmp_path)

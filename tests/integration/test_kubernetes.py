@@ -116,7 +116,8 @@ def act(there: tuple[World, dict[str, str]], tmp_path: Path) -> Iterator[Callabl
     with ExitStack() as stack:
 
         def opened(engine: str, told: str) -> Launcher:
-            options = engine_options(engine, tmp_path).model_copy(update={"env": {"ACT": told}})
+            variables = {"ACT": told, "MEET": str(tmp_path / "meet")}
+            options = engine_options(engine, tmp_path).model_copy(update={"env": variables})
             return stack.enter_context(open_launcher("kubernetes", kubernetes=options, environment=there[1]))
 
         yield opened

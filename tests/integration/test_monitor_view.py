@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 import recordings as rec
+from waiting import eventually
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -159,13 +160,13 @@ def test_serve_answers_until_it_is_told_to_stop_and_leaves_no_sampler(tmp_path: 
     )
     assert process.stderr is not None
     url = process.stderr.readline().removeprefix("gpuproof: serving ").strip()
-    text = ""
-    for _ in range(200):
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            text = answer.read().decode()
-        if "gpuproof_gpu_power_watts" in text:
-            break
-        time.sleep(0.1)
+
+    def with_readings() -> str:
+        with urllib.request.urlopen(url, timeout=120) as answer:
+            text: str = answer.read().decode()
+        return text if "gpuproof_gpu_power_watts" in text else ""
+
+    text = eventually("readings of a GPU", with_readings)
     process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=300)
     assert 'gpuproof_gpu_power_watts{host="' in text
@@ -274,10 +275,10 @@ def test_serve_writes_a_textfile_and_alerts_writes_its_files(tmp_path: Path) -> 
     environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "2"}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE)
     path = tmp_path / "collector/gpuproof.prom"
-    for _ in range(200):
-        if path.exists() and "gpuproof_gpu_power_watts" in path.read_text(encoding="utf-8"):
-            break
-        time.sleep(0.1)
+    eventually(
+        "readings of a GPU",
+        lambda: path.exists() and "gpuproof_gpu_power_watts" in path.read_text(encoding="utf-8"),
+    )
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "gpuproof: writing collector/gpuproof.prom\n")

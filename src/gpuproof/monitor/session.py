@@ -26,8 +26,10 @@ from gpuproof.processes.start import CommandNotStartedError, signal_name, start_
 READY_TIMEOUT_S = 30.0
 """For Python to start on a busy machine: the sampler itself does not wait for drivers."""
 STOP_TIMEOUT_S = 15.0
-REFUSAL_TIMEOUT_S = 1.0
-"""From the end of its control socket to the end of a sampler that has nothing left to do."""
+REFUSAL_TIMEOUT_S = 10.0
+"""From the end of its control socket to the end of a sampler that has nothing left to do: long, because the
+work would start with options that were refused; no driver is waited for."""
+KILLED_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ class SamplerSession:
             with contextlib.suppress(
                 subprocess.TimeoutExpired
             ):  # in a driver's call, it may not even be killed
-                self._process.wait(REFUSAL_TIMEOUT_S)
+                self._process.wait(KILLED_TIMEOUT_S)
             return f"the sampler did not end within {timeout_s:g} s and was killed"
         finally:
             self._control.close()

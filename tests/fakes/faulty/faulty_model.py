@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fakes.faulty.faulty_workloads import FaultyOptions
 
 FOR_EVER_S = 3600
+LOOK_S = 0.02
 
 
 def build(options: FaultyOptions, shape: InputShape) -> nn.Module:
@@ -38,14 +39,24 @@ class FaultyModel(nn.Module):
         if 0 < self.options.holds < inputs.shape[0]:
             raise torch.OutOfMemoryError(f"{inputs.shape[0]} samples, planted room for {self.options.holds}")
         time.sleep(self.options.step_s)
+        self._wait_for_leave()
         if self.options.fault != "none" and self._is_due():
             self._go_wrong()
         self.steps_done += 1
         result: torch.Tensor = self.layer(inputs)
         return result
 
+    def _wait_for_leave(self) -> None:
+        leave = self.options.until_file
+        if leave and self._is_here() and self.steps_done >= self.options.at_step:
+            while not Path(leave).exists():
+                time.sleep(LOOK_S)
+
+    def _is_here(self) -> bool:
+        return int(os.environ.get("RANK", "0")) == self.options.on_rank
+
     def _is_due(self) -> bool:
-        here = int(os.environ.get("RANK", "0")) == self.options.on_rank
+        here = self._is_here()
         marker = self.options.unless_file
         return here and self.steps_done == self.options.at_step and not (marker and Path(marker).exists())
 

@@ -19,6 +19,8 @@ class FaultyOptions:
     on_rank: int = 0
     unless_file: str = ""
     """The fault makes this file as it strikes, and does not strike where the file is."""
+    until_file: str = ""
+    """Rank `on_rank` waits in step `at_step` until this file is there."""
     step_s: float = 0.0
     holds: int = 0
     """Samples that the planted memory holds; a larger batch runs out of it. 0 plants none."""

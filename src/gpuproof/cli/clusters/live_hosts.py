@@ -47,23 +47,30 @@ def _sampled(launcher: SshLauncher, host: str, folder: Path, words: Sequence[str
     try:
         path = folder / layout.LAUNCHER_OUTPUT
         while not path.exists():
-            _refuse_end(launch, host, folder)
+            yield from _until_refused(launch, host, folder)
             yield None
             time.sleep(POLL_S)
         with closing(followed(path)) as records:
             for record in records:
                 if record is None:
-                    _refuse_end(launch, host, folder)
+                    yield from _until_refused(launch, host, folder)
                 yield record
     finally:
         launch.end(GRACE_S)
 
 
-def _refuse_end(launch: RemoteLaunch, host: str, folder: Path) -> None:
-    """Raise why a sampler has ended, which it does by itself only where something is wrong."""
+def _until_refused(launch: RemoteLaunch, host: str, folder: Path) -> Records:
+    """Raise why a sampler has ended, which it does by itself only where something is wrong.
+
+    Its status may come before its last words: nothing is there for now until all have come.
+    """
     if launch.error is not None:
         raise launch.error
     if launch.is_over or launch.status is not None:
+        launch.end(GRACE_S)
+        while not launch.is_over:
+            yield None
+            time.sleep(POLL_S)
         raise EnvironmentUnfitError(_last_words(folder) or "the host or its sampler is gone", place=host)
 
 

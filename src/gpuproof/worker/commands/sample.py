@@ -98,11 +98,13 @@ def _record(options: argparse.Namespace) -> int:
     )
     in_time = threading.Timer(READY_AFTER_S, listener.ready)
     in_time.daemon = True
-    in_time.start()
+    if options.devices is None:
+        in_time.start()
     devices = open_devices(os.environ, open_deadline_s=OPEN_PATIENCE_S)
     try:
         if options.devices is not None:
             devices.select(_indices(options.devices, known=len(devices.identities)))
+            in_time.start()  # not before: ready is what is not refused, and drivers have had their time
         recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
         sampler = Sampler(
             devices,

@@ -19,6 +19,8 @@ from typing import Any
 
 GREETING = "gpuproof doctor"
 CONNECT_S = 3.0
+ANSWER_S = 30.0
+"""For whoever is connected already: a busy host is slow to answer, and no firewall is in the way."""
 RETRY_S = 0.5
 MAPPED = "::ffff:"
 """What an address of IPv4 begins with on a socket of both families."""
@@ -69,15 +71,16 @@ def _receive(place: MeetingPoint) -> dict[str, Any]:
             arguments = (connection, str(address[0]).removeprefix(MAPPED), data.getsockname()[1], visitors)
             threads.append(threading.Thread(target=_greet, args=arguments, daemon=True))
             threads[-1].start()
+        until_s = time.monotonic() + CONNECT_S + ANSWER_S
         for thread in threads:
-            thread.join(CONNECT_S * 2)
+            thread.join(max(0.0, until_s - time.monotonic()))
     return {"listening": True, "visitors": sorted(visitors, key=lambda visitor: int(visitor["node_rank"]))}
 
 
 def _greet(connection: socket.socket, address: str, data_port: int, visitors: list[dict[str, Any]]) -> None:
     """Answer a visitor, call it back on its own port, and note it. Anybody else who connects is ignored."""
     with connection:
-        connection.settimeout(CONNECT_S)
+        connection.settimeout(ANSWER_S)
         try:
             hello = _read(connection)
             if hello.get("greeting") != GREETING:
@@ -110,12 +113,12 @@ def _attempt(place: MeetingPoint) -> dict[str, Any]:
     def talk(connection: socket.socket) -> dict[str, Any]:
         with _any_port() as data:
             own = {"node_rank": place.node_rank, "host": socket.gethostname()}
+            connection.settimeout(ANSWER_S)
             _write(connection, {"greeting": GREETING, **own, "data_port": data.getsockname()[1]})
             answer = _read(connection)
             if answer.get("greeting") != GREETING:
                 return {"outcome": "wrong answer"}
             other_way = _try_port(str(connection.getpeername()[0]), int(answer["data_port"]))
-            connection.settimeout(CONNECT_S * 2)
             called_back = _read(connection)["called_back"]
         source = str(connection.getsockname()[0])
         reached = {"outcome": "answered", "host": answer["host"], "from_address": source}
