@@ -36,9 +36,7 @@ QUICKLY = ("--distributed.threads_per_rank=1", "--monitoring.enabled=false")
         ("fsdp", {"benchmark.evaluate_after": "true"}, 2, 2),
         ("tensor", {}, 2, 1),
         pytest.param("hsdp", {"distributed.shard_size": "2"}, 4, 4, marks=pytest.mark.long),
-        pytest.param(
-            "fsdp_tensor", {"distributed.tensor_parallel_size": "2"}, 4, 2, marks=pytest.mark.long
-        ),
+        pytest.param("fsdp_tensor", {"distributed.tensor_parallel_size": "2"}, 4, 2, marks=pytest.mark.long),
     ],
 )
 def test_the_rate_is_that_of_samples_done_once(
