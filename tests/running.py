@@ -27,6 +27,8 @@ TINY = (
     "--run.repeats=1",
 )
 """Over the quick recipe: a run that takes as long as importing torch does."""
+LIGHT = ("--kind=inference", "--benchmark.count_flops=false")
+"""Of launches whose work is not what is tested: an optimizer, and counting, import torch's compiler, too."""
 
 
 def clean_environment(**variables: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from gpuproof.suites.cases import build_case
 from kubernetes_world import kubernetes_world
 from launching import finish, wait_until
 from ports import free_ports
+from running import LIGHT
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
@@ -39,6 +40,7 @@ TINY = (
     *("--model.name=medium", "--data.name=synthetic", "--data.batch_size=4"),
     *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=5"),
     *("--run.commit_hash=null", "--distributed.device=cpu", "--distributed.threads_per_rank=1"),
+    *LIGHT,
 )
 ENDLESS = "--benchmark.measure_steps=10000000"
 

@@ -23,12 +23,13 @@ from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
 from kubernetes_world import World, free_port, kubeconfig, kubernetes_world
 from launching import finish, wait_until
-from running import gpuproof, run_directory
+from running import LIGHT, gpuproof, run_directory
 
 TINY = (
     *("--model.name=medium", "--data.name=synthetic", "--data.batch_size=4", "--run.commit_hash=null"),
     *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=5"),
     *("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--run.repeats=1"),
+    *LIGHT,
 )
 AGENT = Path(__file__).parents[1] / "fakes" / "agent.py"
 TWO_NODES = ("--distributed.nodes=2", "--monitoring.enabled=false")

@@ -14,7 +14,7 @@ import pytest
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure, Start
 from integration.conftest import CommandLine, Run
-from running import MEASURED, TIMEOUT_S
+from running import LIGHT, MEASURED, TIMEOUT_S
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from waiting import eventually
 
@@ -56,7 +56,7 @@ def asked(a_run: Run, name: str, *words: str, **options: object) -> Asked:
     run = replace(a_run, run_id=f"{a_run.run_id}_{name}")
     file = run.command_line.folder / f"{name}.yaml"
     file.write_text(json.dumps(options))
-    return Asked(run=run, words=(f"--on=slurm:{file}", ONE_THREAD, *words))
+    return Asked(run=run, words=(f"--on=slurm:{file}", ONE_THREAD, *LIGHT, *words))
 
 
 def job_of(run: Run, case: str = "main/0") -> str:
