@@ -14,7 +14,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-LAST_WORDS_S = 5.0
+LAST_WORDS_S = 15.0
 """Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends."""
 
 
