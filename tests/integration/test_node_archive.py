@@ -26,7 +26,10 @@ def archive(tmp_path: Path) -> Path:
 def test_the_archive_alone_records_a_command(archive: Path, tmp_path: Path) -> None:
     bare_python = str(sys._base_executable)  # type: ignore[attr-defined]  # of the environment's Python
     out = tmp_path / "r.jsonl"
-    work = """echo '{"phase": "train"}' >&$GPUPROOF_MARKS_FD; sleep 0.3; exit 6"""
+    work = (
+        """echo '{"phase": "train"}' >&$GPUPROOF_MARKS_FD; """
+        f"""until [ "$(grep -c '"kind":"sample"' {out})" -ge 3 ]; do sleep 0.1; done; exit 6"""
+    )
     done = subprocess.run(
         [bare_python, str(archive), "record", "--interval=0.1", f"--out={out}", "--", "sh", "-c", work],
         cwd=tmp_path,

@@ -34,7 +34,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     (folder / "notebooks").mkdir()
     shutil.copy(NOTEBOOK, folder / "notebooks")
     done = subprocess.run(
-        [sys.executable, "-m", "jupyter", "execute", "--inplace", NOTEBOOK.name],
+        [sys.executable, "-m", "jupyter", "execute", "--startup_timeout=600", "--inplace", NOTEBOOK.name],
         cwd=folder / "notebooks",
         env=clean_environment(MPLCONFIGDIR=str(folder), IPYTHONDIR=str(folder)),
         capture_output=True,

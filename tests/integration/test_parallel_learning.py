@@ -112,7 +112,10 @@ def learn(folder: Path, scenarios: list[dict[str, Any]], *, ranks: int) -> list[
     result = subprocess.run(
         [sys.executable, *(agent if ranks > 1 else ()), *words],
         cwd=folder,
-        env={**clean_environment(OMP_NUM_THREADS="1"), "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"},
+        env={
+            **clean_environment(OMP_NUM_THREADS="1", LOGLEVEL="ERROR"),
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}",
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

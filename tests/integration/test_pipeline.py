@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.errors import ExitCode
 from gpuproof.records.run import Evaluation, Phase, ProfileTrace, RankResult, Setup, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
 from gpuproof.store.description import read_config
 from gpuproof.suites.sweep.plan import points_of_matrix
-from running import TINY, gpuproof, only_case, run_directory
+from running import MEASURED, TINY, gpuproof, only_case, run_directory
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +31,9 @@ def finished(odd_place: Path) -> Path:
         *("--benchmark.evaluate_after=true", "--profiling.enabled=true", "--run.notes=a note", "--json"),
         cwd=odd_place,
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode in MEASURED, result.stderr
     found = json.loads(result.stdout)
-    assert found["validity"] in ("VALID", "SUSPECT")
+    assert (found["validity"] == "INVALID") == (result.returncode == ExitCode.INCONCLUSIVE)
     assert [row["num_steps"] for row in found["detail"]["launches"]] == [20, 20]
     return odd_place
 
@@ -123,7 +124,7 @@ def test_report_and_runs_read_it_again_from_disk(finished: Path) -> None:
     before = (root / "run_summary.json").read_text()
     (root / "run_summary.json").unlink()
     shown = gpuproof("report", str(root), cwd=finished)
-    assert shown.returncode == 0, shown.stderr
+    assert shown.returncode in MEASURED, shown.stderr
     assert "medium training on synthetic" in shown.stdout
     assert "95% interval" in shown.stdout
     assert "evaluation loss" in shown.stdout
@@ -143,7 +144,7 @@ def test_inference_takes_no_gradients_and_counts_forward_work(tmp_path: Path) ->
         "--training.learning_rate=1",
         cwd=tmp_path,
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode in MEASURED, result.stderr
     assert "training.learning_rate" in result.stdout
     assert "inference updates no weights" in " ".join(result.stdout.split())
     (setup,) = only_case(run_directory(tmp_path, "i")).of(Setup)
@@ -182,7 +183,7 @@ def with_options(tmp_path_factory: pytest.TempPathFactory) -> list[Setup]:
         *(f"--matrix.include={points}", "--run.run_id=o"),
         cwd=place,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     run = run_directory(place, "o")
     setups = {records.case.case_id: records.of(Setup)[0] for records in run.cases()}
     return [setups[name] for name in points_of_matrix(read_config(run))]
@@ -201,7 +202,7 @@ def test_windows_by_seconds_end_on_time_and_without_step_times_still_count(tmp_p
         *("--benchmark.log_step_times=false", "--run.run_id=t"),
         cwd=tmp_path,
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode in MEASURED, result.stderr
     assert "step times were not kept" in result.stdout
     records = only_case(run_directory(tmp_path, "t"))
     (window,) = records.of(Window)
@@ -216,7 +217,7 @@ def test_epochs_decide_only_where_no_window_is_measured(tmp_path: Path) -> None:
         *("--data.samples_per_epoch=20", "--run.run_id=e"),
         cwd=tmp_path,
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode in MEASURED, result.stderr
     (window,) = only_case(run_directory(tmp_path, "e")).of(Window)
     assert window.num_steps == 3 * 3  # 20 samples are 3 steps of 8
 
@@ -224,7 +225,7 @@ def test_epochs_decide_only_where_no_window_is_measured(tmp_path: Path) -> None:
 @pytest.mark.promise("S0.7", "S0.24", "F0.7")
 def test_log_file_holds_every_detail(tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--log-file", "the log.txt", "--run.run_id=l", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode in MEASURED, result.stderr
     log = (tmp_path / "the log.txt").read_text()
     assert " DEBUG gpuproof" in log
     assert "gpuproof.worker run" in log
@@ -236,9 +237,11 @@ def test_log_file_holds_every_detail(tmp_path: Path) -> None:
 )
 def test_a_compiled_model_is_said_to_be_and_its_compilation_is_no_step(tmp_path: Path) -> None:
     result = gpuproof(
-        "run", "quick", *TINY, "--training.compile.enabled=true", "--run.run_id=c", cwd=tmp_path
+        *("run", "quick", *TINY, "--training.compile.enabled=true", "--run.run_id=c"),
+        "--distributed.hang_timeout_s=1800",
+        cwd=tmp_path,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     records = only_case(run_directory(tmp_path, "c"))
     assert records.setups[0].compiled == "default"
     phases = [phase.name for phase in records.of(Phase) if phase.event == "begin"]

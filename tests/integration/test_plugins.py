@@ -12,7 +12,7 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-from running import TINY, clean_environment, gpuproof, run_tests
+from running import MEASURED, TINY, clean_environment, gpuproof, run_tests
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -88,7 +88,7 @@ def test_the_examples_are_listed_and_run(installed: Path, tmp_path: Path) -> Non
     }
     words = ("--model.name=perceptron", "--model.options.hidden=8", "--data.image_size=8", "--run.run_id=p")
     run = gpuproof("run", "quick", *TINY, *words, "--json", cwd=tmp_path, environment=environment)
-    assert run.returncode == 0, run.stderr
+    assert run.returncode in MEASURED, run.stderr
     judged = gpuproof(
         "report", "results/quick/p", "--check", "steady", "--json", cwd=tmp_path, environment=environment
     )

@@ -17,7 +17,7 @@ from gpuproof.readings.recording import load_recording
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Doubt, Measure, Result
-from running import LAUNCHER_VARIABLES, TINY
+from running import LAUNCHER_VARIABLES, MEASURED, TINY
 
 RESULT = Result(
     suite="recipe",
@@ -50,7 +50,8 @@ def test_a_run_returns_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tiny = dict(word.removeprefix("--").split("=") for word in TINY)
     overrides = {key: json.loads(v) if v[0].isdigit() else v for key, v in tiny.items()}
     result = assert_type(gpuproof.run("quick", {**overrides, "run.run_id": "r"}), Result)
-    assert (result.run_id, result.exit_code, result.num_launches) == ("r", 0, 1)
+    assert (result.run_id, result.num_launches) == ("r", 1)
+    assert result.exit_code in MEASURED
     assert gpuproof.load_result("results/quick/r") == result
 
 

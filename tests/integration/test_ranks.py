@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,19 @@ import pytest
 from gpuproof.errors import ExitCode
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.journal import decode, encode
 from gpuproof.records.run import Setup, Start, Window
 from ports import free_ports
-from running import TIMEOUT_S, TINY, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+from running import (
+    MEASURED,
+    TIMEOUT_S,
+    TINY,
+    clean_environment,
+    gpuproof,
+    gpuproof_command,
+    only_case,
+    run_directory,
+)
 from waiting import eventually
 
 
@@ -50,7 +62,7 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
 @pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8", "S3.10")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     records = assert_totals_are_totals(tmp_path, "n", ranks=ranks)
     assert all(window.items == 20 * 8 for window in records.of(Window))
     assert {setup.threads for setup in records.of(Setup)} == {max(1, usable_cpus() // ranks)}
@@ -101,10 +113,10 @@ def start_rank(
 
 
 @contextmanager
-def two_ranks(command: list[str], folder: Path, *, of: int = 2) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start the first two of several ranks; whatever happens, none is left."""
+def two_ranks(command: list[str], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start two ranks; whatever happens, none is left."""
     port = free_port()
-    ranks = [start_rank(rank, command, folder, port=port, of=of) for rank in (0, 1)]
+    ranks = [start_rank(rank, command, folder, port=port) for rank in (0, 1)]
     try:
         yield ranks
     finally:
@@ -182,7 +194,15 @@ def test_a_validation_of_processes_that_mpi_started(names: str, tmp_path: Path) 
     outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["num_launches"]) == ("PASS", 2), outputs
-    assert [process.returncode for process in ranks] == [ExitCode.INCONCLUSIVE, 0], outputs
+    assert_ended(ranks, outputs, code=ExitCode.INCONCLUSIVE)
+
+
+def assert_ended(
+    ranks: Sequence[subprocess.Popen[str]], outputs: Sequence[tuple[str, str]], *, code: int
+) -> None:
+    """Rank 0 ends with `code`, and rank 1 well, unless it did not hear in time that it is over."""
+    assert ranks[0].returncode == code, outputs
+    assert ranks[1].returncode == 0 or re.search(r"ranks? 1\b.* did not hear", outputs[0][1]), outputs
 
 
 def what_became_of_it(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -211,7 +231,8 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     number: signal.Signals, endings: dict[str, ExitCode], tmp_path: Path
 ) -> None:
     """It is the process of one launch that is lost, not the rank that starts one for each launch."""
-    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=8")
+    hang = ["--distributed.hang_timeout_s=8"] if number == signal.SIGSTOP else []
+    command = gpuproof_command(*validating(iterations=10_000), *hang)
     launches = tmp_path / "results/validate-quick/v/cases/collective-within"
 
     def measuring() -> bool:
@@ -230,25 +251,34 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     assert code in [code for reason, code in told_by.items() if reason in told["reason"]], outputs
     assert found["num_launches"] == 1
     verdict = "NOT-READY" if code == ExitCode.FAILED else "INCONCLUSIVE"
-    assert (found["verdict"], [process.returncode for process in ranks]) == (verdict, [code, 0]), outputs
+    assert found["verdict"] == verdict, outputs
+    assert_ended(ranks, outputs, code=code)
     assert not own.is_running()
 
 
-COMES_WITHIN_S = 45
-"""What a healthy rank needs for its start is a tenth of it, and on a busy machine less than this."""
+COMES_WITHIN_S = 20
+"""For the one rank that comes, and has nothing to do any more but to say so."""
 
 
 def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_path: Path) -> None:
     command = gpuproof_command(*validating(iterations=3), f"--distributed.timeout_s={COMES_WITHIN_S}")
-    with two_ranks(command, tmp_path, of=3) as ranks:
+    ranks = list[subprocess.Popen[str]]()
+    port = free_port()
+    try:
+        ranks.append(start_rank(1, command, tmp_path, port=port, of=3))
+        assert any("waits for rank 0" in line for line in ranks[0].stderr or ())
+        ranks.insert(0, start_rank(0, command, tmp_path, port=port, of=3))
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
     assert f"rank 2 did not come to MASTER_ADDR within {COMES_WITHIN_S} s" in told["reason"]
     why = outputs[0][0].split("\nWhy\n")[1].split()
     assert "rank 2 did not come" in " ".join(why[:20]), "the cause stands first"
-    assert [process.returncode for process in ranks] == [ExitCode.UNFIT_ENVIRONMENT, 0], outputs
-    assert "rank 2 did not hear within 30 s that it is over" in outputs[0][1]
+    assert_ended(ranks, outputs, code=ExitCode.UNFIT_ENVIRONMENT)
+    assert re.search(r"ranks? (1, )?2 did not hear within 30 s that it is over", outputs[0][1])
 
 
 @pytest.mark.promise("S1.20", "S3.11")
@@ -306,6 +336,16 @@ class Lagging(nn.Module):
 """
 
 
+def make_steady(journal: Path, step_s: float) -> None:
+    """Set the steps that a rank took by itself: what noise lies over real ones is the machine's."""
+    records = [decode(line) for line in journal.read_text().splitlines()]
+    for number, record in enumerate(records):
+        if isinstance(record, OwnCompute):
+            bursts_s = tuple((step_s,) * len(burst) for burst in record.bursts_s)
+            records[number] = replace(record, bursts_s=bursts_s)
+    journal.write_text("".join(encode(record) + "\n" for record in records))
+
+
 def test_the_rank_that_the_other_waits_for_is_named(tmp_path: Path) -> None:
     (tmp_path / "lagging.py").write_text(LAGGING)
     asked = ["--model.name=python:lagging:Lagging", "--model.num_classes=10", "--data.image_size=8"]
@@ -315,10 +355,16 @@ def test_the_rank_that_the_other_waits_for_is_named(tmp_path: Path) -> None:
         environment=clean_environment(PYTHONPATH=str(tmp_path)),
     )
     run = run_directory(tmp_path, "l")
-    assert [len(each.bursts_s) for each in only_case(run).of(OwnCompute)] == [5, 5], result.stderr
+    own = {each.rank: each.bursts_s for each in only_case(run).of(OwnCompute)}
+    assert {rank: len(bursts_s) for rank, bursts_s in own.items()} == {0: 5, 1: 5}, result.stderr
+    assert min(map(min, own[0])) >= 0.01
+    assert min(map(min, own[1])) >= 0.05
+    for rank, step_s in ((0, 0.01), (1, 0.05)):
+        make_steady(run.root / f"cases/main/0/rank-{rank}.jsonl", step_s)
+    reported = gpuproof("report", str(run.root), cwd=tmp_path)
     concluded = run.read_result()
     assert concluded is not None
     (reason,) = [doubt.reason for doubt in concluded.doubts if doubt.code == "unequal-ranks"]
     assert reason.startswith("rank 1 on ")
     assert "slower than the other rank" in reason
-    assert reason in " ".join(result.stdout.split())
+    assert reason in " ".join(reported.stdout.split())

@@ -29,6 +29,8 @@ def corrupt(module: Any) -> None:
     def all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         done = right(tensor, *args, **kwargs)
         if tensor.numel() > LARGE and only in ("", None, str(next(numbers))):
+            if done is not None:  # it is asynchronous, and would write over what is added before its end
+                done.wait()
             tensor[tensor.numel() // 2] += 1
         return done
 

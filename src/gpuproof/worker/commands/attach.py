@@ -42,7 +42,7 @@ from gpuproof.worker.rank.watchdog import Heartbeat, process_lives
 
 JOIN_TIMEOUT_S = 300.0
 """Unless `gpuproof run` says otherwise, or `distributed.timeout_s` is less."""
-REJOIN_TIMEOUT_S = 60.0
+REJOIN_TIMEOUT_S = 300.0
 """Of a launch after the first: who takes part is there already."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0

@@ -14,8 +14,9 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-LAST_WORDS_S = 5.0
-"""Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends."""
+LAST_WORDS_S = 8.0
+"""Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends. And
+rank 0 must be done before the time for last words is over that whoever ends it gives it."""
 
 
 def hand_over_last_words(store: Any, rank: int, content: str) -> bool:
