@@ -72,10 +72,10 @@ def run_tests(*tests: Path, environment: Mapping[str, str], cwd: Path) -> str:
     alone = ("-q", "-p", "no:cacheprovider", "--rootdir=/", "-c", os.devnull)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *alone, *map(str, tests)],
-        env=environment,
+        env={name: value for name, value in environment.items() if name != "PYTEST_ADDOPTS"},
         capture_output=True,
         text=True,
         cwd=cwd,
     )
-    assert result.returncode == 0, result.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
