@@ -37,10 +37,6 @@ ROLES = Path(__file__).resolve().parents[1] / "containers"
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-def free_port() -> int:
-    return free_ports()
-
-
 def allowed() -> set[tuple[str, str]]:
     """Return what the roles allow: resource and verb; what starts pods counts as a job for every engine."""
     documents = (
@@ -114,7 +110,7 @@ class World:
 
     def _start_pods(self, job: Object) -> None:
         services = {name for kind, name in self.objects if kind == "services"}
-        address, port = address_of(job, services), str(free_port())
+        address, port = address_of(job, services), str(free_ports())
         replaced = {**({address: "127.0.0.1"} if address else {}), "29500": port, "$$": "$"}
         for number, body in enumerate(pods_of(job)):
             name = body["metadata"]["name"]

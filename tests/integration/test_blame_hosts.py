@@ -49,8 +49,6 @@ rules:
     expect: {at_least: 3.0e+6, unit: B/s}
 """
 """A link of 2 Mbit/s lets 0.4 MB/s through; healthy ones here, beside other work, four times this or more."""
-NO_FLOOR = FLOOR.replace("3.0e+6", "1.0")
-"""For hosts of which none is to be suspected, however busy the machine is."""
 
 
 @dataclass(kw_only=True)
@@ -61,9 +59,7 @@ class Fleet:
     hosts: Hosts
     folder: Path
 
-    def validate(
-        self, name: str, *words: str, floor: str = FLOOR, meanwhile: Callable[[], None] | None = None
-    ) -> Any:
+    def validate(self, name: str, *words: str, meanwhile: Callable[[], None] | None = None) -> Any:
         """Validate all hosts, and return the result; `meanwhile` is done once ranks measure."""
         folder = self.folder / name
         folder.mkdir()
@@ -73,7 +69,7 @@ class Fleet:
             entry |= {"name": link.name, "interface": link.interface}
         (folder / "hosts.json").write_text(json.dumps(content))
         rules = folder / "rules.yaml"
-        rules.write_text(floor)
+        rules.write_text(FLOOR)
         own = [
             *WORDS,
             *reach,
@@ -138,8 +134,9 @@ def who(result: Any) -> dict[str, str]:
     return {subject: why for subject, why in failed(result).items() if why.startswith("who slows")}
 
 
+@pytest.mark.long  # on a busy machine a pair of healthy hosts may be under the floor
 def test_of_healthy_hosts_none_is_named(fleet: Fleet) -> None:
-    healthy = fleet.validate("healthy", floor=NO_FLOOR)
+    healthy = fleet.validate("healthy")
     assert not who(healthy), healthy
 
 

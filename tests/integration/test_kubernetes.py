@@ -21,8 +21,9 @@ from gpuproof.records.case import Case
 from gpuproof.records.run import Failure
 from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
-from kubernetes_world import World, free_port, kubeconfig, kubernetes_world
+from kubernetes_world import World, kubeconfig, kubernetes_world
 from launching import finish, wait_until
+from ports import free_ports
 from running import LIGHT, gpuproof, run_directory
 
 TINY = (
@@ -94,7 +95,7 @@ def test_two_pods_train_as_one_job_and_nothing_is_left(
 ) -> None:
     """Of a PyTorchJob, which leaves most in the environment of ranks: their number, and where others meet."""
     world, _ = there
-    launched, folder = start("--distributed.nodes=2")
+    launched, folder = start("--distributed.nodes=2", "--kind=training")
     assert finish(launcher, launched) == 0
     records = read_case(folder)
     assert (records.status, records.world_size) == ("done", 2)
@@ -295,7 +296,7 @@ def test_a_name_that_is_taken_is_told_and_its_owner_left_alone(
 
 
 def test_without_a_way_to_a_cluster_that_is_said(tmp_path: Path) -> None:
-    nobody = kubeconfig(tmp_path / "a", f"http://127.0.0.1:{free_port()}")
+    nobody = kubeconfig(tmp_path / "a", f"http://127.0.0.1:{free_ports()}")
     for file, cause in ((tmp_path / "none", "no access to a cluster"), (nobody, "does not answer")):
         with pytest.raises(EnvironmentUnfitError, match=cause) as told:
             open_launcher(

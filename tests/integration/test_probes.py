@@ -103,7 +103,11 @@ def test_a_stuck_bit_is_found_with_its_address(tmp_path: Path) -> None:
 
 
 @needs_simulator
-def test_links_reach_what_is_declared_and_a_wrong_copy_among_right_ones_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("least", [0.3, pytest.param(0.8, marks=pytest.mark.long)])
+def test_links_reach_what_is_declared_and_a_wrong_copy_among_right_ones_is_found(
+    least: float, tmp_path: Path
+) -> None:
+    """A host that stalls makes a copy longer, on a busy machine by more than a fifth, and never shorter."""
     size, rate = 2**20, 1.2e7
     environment = simulated(
         {1: {"wrong_copy": ONE_IN_BETWEEN}},
@@ -129,7 +133,7 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_among_right_ones_is_found
         ("d2d", "both_ways"): 4 * rate,
     }
     assert rates.keys() == expected.keys()
-    assert all(0 < rate <= expected[way] * 1.01 for way, rate in rates.items()), rates
+    assert all(least < rate / expected[way] < 1.01 for way, rate in rates.items()), rates
     assert result["exit_code"] == ExitCode.FAILED
     compared = [m for m in result["measures"] if m["name"] == "wrong values"]
     wrong = {m["subject"].split("/gpu/")[-1]: m["detail"] for m in compared if m["value"]}

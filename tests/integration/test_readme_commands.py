@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from running import MEASURED, TIMEOUT_S, TINY, clean_environment, gpuproof
+from running import TIMEOUT_S, TINY, assert_measured, clean_environment, gpuproof
 
 ROOT = Path(__file__).parents[2]
 SMALL = (
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "configs", folder / "configs")
     write_tiny_cifar100(folder / "data" / "cifar-100-python")
     made = gpuproof("run", "quick", *TINY, "--run.run_id=RUN", cwd=folder)
-    assert made.returncode in MEASURED, made.stderr
+    assert_measured(made)
     for name in "ab":
         watched = gpuproof("monitor", "exec", "--config-name", name, "--", "sleep", "1", cwd=folder)
         assert watched.returncode == 0, watched.stderr
@@ -84,8 +84,10 @@ def test_readme_command(command: str, place: Path) -> None:
     result = subprocess.run(
         words, cwd=place, env=clean_environment(), capture_output=True, text=True, timeout=TIMEOUT_S
     )
-    allowed = MEASURED if command.startswith(MEASURING) else (0,)
-    assert result.returncode in allowed, result.stdout + result.stderr
+    if command.startswith(MEASURING):
+        assert_measured(result)
+    else:
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_readme_python(place: Path) -> None:
@@ -112,4 +114,4 @@ def test_the_readme_has_commands() -> None:
 
 def test_the_shipped_recipe_that_the_readme_does_not_run(place: Path) -> None:
     result = gpuproof("run", "configs/cifar100_resnet50.yaml", *SMALL, "--json", cwd=place)
-    assert result.returncode in MEASURED, result.stdout + result.stderr
+    assert_measured(result)

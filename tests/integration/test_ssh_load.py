@@ -17,7 +17,7 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 from integration.conftest import CommandLine, Fingerprint, fingerprint
 from running import MEASURED
-from ssh_hosts import Hosts, hosts_in, processes_with
+from ssh_hosts import Hosts, hosts_in, kill_all_with, processes_with
 from sshd import Server, can_serve, ssh_world
 from waiting import eventually
 
@@ -68,8 +68,7 @@ def done_tests(run: RunDirectory) -> dict[str, Fingerprint]:
 
 def cut_the_power(hosts: Hosts, server: Server) -> None:
     server.kill_host()
-    for lost in processes_with(str(hosts.directory(server))):  # what sshd had started goes down with the host
-        lost.kill()
+    kill_all_with(str(hosts.directory(server)))  # what sshd had started goes down with the host
 
 
 def begun_on_a_host_that_dies_and_on_one_that_is_dead(

@@ -18,7 +18,7 @@ import pytest
 
 from gpuproof.store.run import RunDirectory
 from integration.test_readme_commands import commands_of
-from running import MEASURED, clean_environment, gpuproof, run_tests
+from running import assert_measured, clean_environment, gpuproof, run_tests
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
 
@@ -99,7 +99,7 @@ def on_hosts(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> 
 @needs_sshd
 def test_each_host_alone_then_the_pair_that_these_chose(on_hosts: HostRun) -> None:
     done, root = on_hosts.done, on_hosts.root
-    assert done.returncode in MEASURED, done.stdout + done.stderr
+    assert_measured(done)
     result = json.loads((root / "result.json").read_text())
     first, second = result["detail"]["chosen"]
     assert {first, second} == {"node 0", "node 1"}
@@ -176,7 +176,7 @@ def test_resume_makes_the_one_launch_that_is_gone(on_hosts: HostRun) -> None:
     removed = root / "cases" / "alone@node%201" / "1"
     rmtree(removed)
     resumed = on_hosts.words("run", "--resume", str(root))
-    assert resumed.returncode in MEASURED, resumed.stdout + resumed.stderr
+    assert_measured(resumed)
     assert on_hosts.statuses() == before
     changed = {path.parent for path, content in begins.items() if path.read_bytes() != content}
     assert changed == {removed}
@@ -216,12 +216,12 @@ def test_a_run_is_concluded_with_the_workloads_package_gone(installed: Installed
     words = ("--model.name=perceptron", "--model.options.hidden=8", "--data.image_size=8", "--toy.rounds=1")
     both = installed.environment("toy_suite", "workload_plugin")
     run = gpuproof("run", "toy.yaml", *TINY, *words, "--run.run_id=p", cwd=tmp_path, environment=both)
-    assert run.returncode in MEASURED, run.stdout + run.stderr
+    assert_measured(run)
     root = tmp_path / "results" / "toy" / "p"
     before = (root / "result.json").read_bytes()
     (root / "result.json").unlink()
     again = gpuproof("report", "results/toy/p", cwd=tmp_path, environment=installed.environment("toy_suite"))
-    assert again.returncode in MEASURED, again.stdout + again.stderr
+    assert again.returncode == run.returncode, again.stdout + again.stderr
     assert (root / "result.json").read_bytes() == before
     assert "a pair needs two hosts that measured alone" in " ".join(again.stdout.split())
 
@@ -233,7 +233,7 @@ def test_the_readmes_commands_run_as_shown(installed: Installed, tmp_path: Path)
     for command in commands:
         words = [*shlex.split(command)[1:], *(TINY if " run " in command else ())]
         result = gpuproof(*words, cwd=tmp_path, environment=installed.environment("toy_suite"))
-        assert result.returncode in MEASURED, result.stdout + result.stderr
+        assert_measured(result)
 
 
 def test_its_own_tests_pass(installed: Installed) -> None:

@@ -84,11 +84,8 @@ def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) 
     result = result_of(tmp_path)
     assert result["verdict"] == "NOT-READY"
     assert statuses(result)["expected hosts"] == "FAIL"
-    assert statuses(result)["it trains"] in (
-        "PASS",
-        "FAIL",
-        "ERROR",
-    )  # the last two where a busy machine keeps no pace
+    # A busy machine keeps no pace, or a slow one; that the rule is asked is what counts.
+    assert statuses(result)["it trains"] in ("PASS", "FAIL", "ERROR")
     tests = fromstring((tmp_path / "v.xml").read_text())
     assert int(tests.get("failures", "0")) >= 1
     assert (
