@@ -252,7 +252,18 @@ def sampler_of(process: subprocess.Popen[str]) -> int | None:
     return None
 
 
-WAIT_FOR_GO = "while [ ! -e go ]; do sleep 0.1; done"
+WAIT_FOR_GO = "touch started; while [ ! -e go ]; do sleep 0.1; done"
+
+
+def started(tmp_path: Path, process: subprocess.Popen[str]) -> int:
+    """The process id of the sampler, once the command runs and a sample of it is recorded.
+
+    A monitor that is killed earlier, between its first sample and its command, has no command to leave.
+    """
+    wait_for((tmp_path / "started").exists)
+    wait_for(lambda: samples_of(tmp_path))
+    sampler: int = wait_for(lambda: sampler_of(process))
+    return sampler
 
 
 def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
@@ -263,8 +274,7 @@ def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
         "-c",
         f"{WAIT_FOR_GO}; echo '{{}}' >&$GPUPROOF_MARKS_FD; echo still; exit 4",
     )
-    sampler = wait_for(lambda: sampler_of(process))
-    wait_for(lambda: samples_of(tmp_path))
+    sampler = started(tmp_path, process)
     os.kill(sampler, signal.SIGKILL)
     (tmp_path / "go").touch()
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
@@ -279,8 +289,7 @@ def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
 
 def test_a_monitor_that_is_killed_leaves_the_command_running_and_no_sampler(tmp_path: Path) -> None:
     process = start(tmp_path, "--", "sh", "-c", f"{WAIT_FOR_GO}; echo done > finished")
-    sampler = wait_for(lambda: sampler_of(process))
-    wait_for(lambda: samples_of(tmp_path))
+    sampler = started(tmp_path, process)
     node = int(Path(f"/proc/{sampler}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(node, signal.SIGKILL)
     process.wait(timeout=PATIENCE_S)
