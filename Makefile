@@ -11,7 +11,9 @@ PATHS ?= src tests
 # Where it could matter that `make test` forks commands from one process: with each started as a user starts it.
 BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py readme_commands.py data.py plugins.py \
   pipeline.py monitor_exec.py monitor_view.py sampler_process.py working_directory.py lost_output.py)
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+# pip compiles what it installs on one processor, with all that nothing here imports: 97 s of 177 s of it.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/kubernetes/aio/|/transformers/models/' $(VENV)/lib || true
 
 COSTS := startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h \
   serving_generator conclude_fleet collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu validate_forecast
@@ -32,11 +34,14 @@ $(BIN)/pip:
 $(VENV)/run-ready: $(BIN)/pip pyproject.toml constraints.txt
 	@echo "Installing gpuproof and PyTorch into $(VENV) (once)"
 	@$(INSTALL) -e '.[torch,monitor]'
+	@$(COMPILE)
 	@touch $@
 
-$(VENV)/dev-ready: $(VENV)/run-ready simulator/pyproject.toml
-	@echo "Installing what the tests need into $(VENV) (once)"
-	@$(INSTALL) -e '.[torch,dev]' -e simulator
+$(VENV)/dev-ready: $(BIN)/pip pyproject.toml constraints.txt simulator/pyproject.toml
+	@echo "Installing gpuproof, PyTorch and what the tests need into $(VENV) (once)"
+	@$(INSTALL) -e '.[torch,monitor,dev]' -e simulator
+	@$(COMPILE)
+	@touch $(VENV)/run-ready
 	@echo "Compiling the simulated device (once)"
 	@$(BIN)/python -m gpuproof_simgpu > $(VENV)/simgpu || cat $(VENV)/simgpu
 	@touch $@

@@ -16,7 +16,7 @@ import pytest
 
 from gpuproof.records.run import Failure, Start, Steps, Window
 from integration.conftest import Run, fingerprint
-from running import MEASURED
+from running import LIGHT, MEASURED
 
 LONG = 10_000
 """Steps of 20 ms that no test waits for."""
@@ -233,7 +233,7 @@ def test_ranks_end_when_their_campaign_is_killed_and_the_next_run_sweeps(a_run: 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     carried = f"--python={sys.executable}"  # the node side as one file, in a temporary folder
-    words = a_run.words("faulty", "--nproc=2", carried, steps=SHORT, until_file=GO)
+    words = a_run.words("faulty", "--nproc=2", carried, *LIGHT, steps=SHORT, until_file=GO)
     process = a_run.command_line.start(*words, TMPDIR=str(temporary))
     a_run.record(Steps, rank=0)
     a_run.record(Steps, rank=1)

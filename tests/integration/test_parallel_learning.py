@@ -1,6 +1,6 @@
 """However ranks share a model, it learns what one process learns from the same global batches.
 
-All scenarios run in one launch of four ranks, of a tiny model each, held against one rank by itself.
+All scenarios of as many ranks run in one launch, of a tiny model each, held against one rank by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from running import clean_environment
 from waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("train_in_parallel.py")
-RANKS = 4
 TOKENS = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "seq_len": 12, "vocab_size": 50}
 MODELS: dict[str, dict[str, Any]] = {
     "decoder": {"model": "decoder", "options": {**TOKENS, "num_kv_heads": 4}},
@@ -49,7 +48,10 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "tensor": {},
     "fsdp_tensor": {"tensor_parallel_size": 2},
 }
-GROUP_SIZES = {"tensor": 4, "fsdp_tensor": 2}
+RANKS = {"hsdp": 4, "fsdp_tensor": 4}
+"""Of strategies that divide ranks twice; all others show with two ranks what they do."""
+GROUP_SIZE = 2
+"""Of the ranks that share one model's layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +68,14 @@ class Point:
     whole_gradient_bytes: int = 0
     """Of an embedding that is split by the vocabulary, torch makes every rank the whole gradient."""
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks train."""
+        return RANKS.get(self.strategy, 2)
+
     def scenario(self, *, ranks: int) -> dict[str, Any]:
         """Say what is trained by how many ranks; one trains on the whole global batch."""
+        group = GROUP_SIZE if "tensor" in self.strategy else 1
         training = {"precision": self.precision, **self.changes["training"]}
         parallel = dict(self.changes["parallel"])
         if ranks > 1:
@@ -77,8 +85,8 @@ class Point:
             **MODELS[self.model],
             "training": training,
             "parallel": parallel,
-            "data_parallel_size": ranks // GROUP_SIZES.get(self.strategy, 1) if ranks > 1 else 1,
-            "in_order_of": GROUP_SIZES.get(self.strategy) if ranks == 1 else None,
+            "data_parallel_size": ranks // group if ranks > 1 else 1,
+            "in_order_of": group if ranks == 1 and group > 1 else None,
         }
 
 
@@ -97,7 +105,7 @@ POINTS = {
     ),
     "perceptron": Point(model="medium", strategy="tensor", changes=SGD),
     "encoder": Point(
-        model="transformer", strategy="tensor", changes=ADAM, whole_gradient_bytes=(50 - 13) * 32 * 4
+        model="transformer", strategy="tensor", changes=ADAM, whole_gradient_bytes=(50 - 25) * 32 * 4
     ),
     "vision": Point(model="vit_b_16", strategy="fsdp_tensor", changes=ADAM),
     "experts": Point(model="moe_decoder", strategy="tensor", changes=ADAM),
@@ -128,13 +136,15 @@ def learn(folder: Path, scenarios: list[dict[str, Any]], *, ranks: int) -> list[
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """What four ranks learnt at every point, and one rank by itself with its weights in the same order."""
+    """What ranks learnt at every point, and one rank by itself with its weights in the same order."""
     folder = tmp_path_factory.mktemp("parallel")
-    shared, alone = (
-        learn(folder, [point.scenario(ranks=ranks) for point in POINTS.values()], ranks=ranks)
-        for ranks in (RANKS, 1)
-    )
-    return dict(zip(POINTS, zip(shared, alone, strict=True), strict=True))
+    alone = learn(folder, [point.scenario(ranks=1) for point in POINTS.values()], ranks=1)
+    shared: dict[str, dict[str, Any]] = {}
+    for ranks in (2, 4):
+        names = [name for name, point in POINTS.items() if point.ranks == ranks]
+        scenarios = [POINTS[name].scenario(ranks=ranks) for name in names]
+        shared |= zip(names, learn(folder, scenarios, ranks=ranks), strict=True)
+    return {name: (shared[name], by_itself) for name, by_itself in zip(POINTS, alone, strict=True)}
 
 
 @pytest.mark.parametrize("name", POINTS)

@@ -77,7 +77,7 @@ def told(records: CaseRecords) -> Failure:
 
 
 def test_ranks_of_four_nodes_are_in_the_order_of_the_nodes(cluster: SlurmWorld, a_run: Run) -> None:
-    result = a_run.run("faulty", "--on=slurm", "--distributed.nodes=4", ONE_THREAD, steps=3)
+    result = a_run.run("faulty", "--on=slurm", "--distributed.nodes=4", ONE_THREAD, *LIGHT, steps=3)
     assert result.returncode == 0, (result.stderr, cluster.logs())
     records = a_run.case()
     assert records.status == "done"
