@@ -11,7 +11,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -174,7 +174,9 @@ def test_without_its_data_a_run_measures_nothing(
 # --- downloads -------------------------------------------------------------------------------------------
 
 
+@cache
 def cifar_archive() -> bytes:
+    """Return the archive, packed once: its bytes hold the second in which that was."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for name, count in (("train", 16), ("test", 8)):

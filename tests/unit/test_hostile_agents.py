@@ -123,6 +123,28 @@ def test_an_ill_typed_greeting_fails_at_deploy(wrong: dict[str, Any]) -> None:
     assert asked(start()).startswith("h: deploy: what the agent says cannot be read: ")
 
 
+class ClosedChannel(StubChannel):
+    """Takes nothing any more, as the far side has ended."""
+
+    def write(self, data: bytes) -> None:
+        raise BrokenPipeError("Channel not open for sending")
+
+
+def test_a_far_side_that_ends_before_all_is_sent_still_has_the_last_word() -> None:
+    async def start() -> None:
+        class Connection:
+            async def create_session(self, made: Any, _command: str, **_: Any) -> tuple[StubChannel, Any]:
+                session = made()
+                loop = asyncio.get_running_loop()
+                loop.call_later(0.05, session.data_received, b"sh: 1: no such/python: not found\n", 1)
+                loop.call_later(0.1, session.connection_lost, None)
+                return ClosedChannel(), None
+
+        await AgentChannel.start(cast("Any", Connection()), HOST, b"archive", lease_s=1e6)
+
+    assert asked(start()) == "h: deploy: the agent ended: sh: 1: no such/python: not found."
+
+
 @pytest.mark.parametrize("port", [None, "x", 1e999, [1]])
 def test_an_ill_typed_port_fails_the_host(port: Any) -> None:
     async def port_of() -> None:

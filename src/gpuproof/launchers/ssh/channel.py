@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -229,15 +230,27 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
                 )
 
     async def _write(self, data: bytes) -> None:
+        """Send bytes; none once the far side has ended, whose last words say why.
+
+        Raises:
+            BrokenPipeError: it takes nothing any more, and does not say that it has ended.
+        """
         await self._writable.wait()
-        if not self._closed.done():
+        if self._closed.done():
+            return
+        try:
             self._channel.write(data)
+        except BrokenPipeError:  # it has ended, and what it said may still be on its way
+            await asyncio.wait({self._closed}, timeout=LEAVE_TIMEOUT_S)
+            if not self._closed.done():
+                raise
 
     def _keep_beating(self, interval_s: float) -> None:
         if self._closed.done():
             return
         if self._writable.is_set():
-            self._channel.write(encode_frame({"do": "beat"}))
+            with suppress(BrokenPipeError):  # that it has ended is told when its last words are here
+                self._channel.write(encode_frame({"do": "beat"}))
         loop = asyncio.get_running_loop()
         self._beat = loop.call_later(interval_s, self._keep_beating, interval_s)
 
