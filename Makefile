@@ -11,7 +11,7 @@ PATHS ?= src tests
 # Where it could matter that `make test` forks commands from one process: with each started as a user starts it.
 BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py readme_commands.py data.py plugins.py \
   pipeline.py monitor_exec.py monitor_view.py sampler_process.py working_directory.py lost_output.py)
-# pip compiles what it installs on one processor, with all that nothing here imports: 97 s of 177 s of it.
+# pip compiles what it installs on one processor, with all that nothing here imports.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/kubernetes/aio/|/transformers/models/' $(VENV)/lib || true
 

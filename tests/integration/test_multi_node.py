@@ -17,7 +17,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start, Window
 from gpuproof.store.run import RunDirectory
 from hosts import Host, finish, hosts_on_a_switch
-from running import LIGHT, TIMEOUT_S, TINY, clean_environment, only_case, run_directory
+from running import TIMEOUT_S, TINY, clean_environment, only_case, run_directory
 from waiting import eventually
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -58,7 +58,7 @@ def test_ranks_of_several_hosts_come_together_on_node_0(
     num_hosts: int, per_node: int, tmp_path: Path
 ) -> None:
     with hosts_on_a_switch(tmp_path, num_hosts=num_hosts) as hosts:
-        results = on_all(hosts, *LIGHT, per_node=per_node)
+        results = on_all(hosts, per_node=per_node)
         assert [result.returncode for result in results] == [0] * num_hosts, results
         run = run_directory(hosts[0].folder, "m")
         assert [list(host.folder.glob("results")) for host in hosts[1:]] == [[]] * (num_hosts - 1)
@@ -74,7 +74,7 @@ def test_ranks_of_several_hosts_come_together_on_node_0(
     assert summary["throughput_samples_per_s"] / samples_per_s == pytest.approx(1.0)
     assert summary["world_size"] == world_size
     assert summary["total_samples"] == world_size * 20 * 8
-    assert "medium inference on synthetic" in results[0].stdout
+    assert "medium training on synthetic" in results[0].stdout
     assert [result.stdout for result in results[1:]] == [""] * (num_hosts - 1)
 
 

@@ -23,7 +23,8 @@ from running import clean_environment
 from waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("train_in_parallel.py")
-TOKENS = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "seq_len": 12, "vocab_size": 50}
+TOKENS = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "seq_len": 12, "vocab_size": 51}
+"""An odd number of words, so that ranks have unequal shares."""
 MODELS: dict[str, dict[str, Any]] = {
     "decoder": {"model": "decoder", "options": {**TOKENS, "num_kv_heads": 4}},
     "vit_b_16": {
@@ -105,7 +106,7 @@ POINTS = {
     ),
     "perceptron": Point(model="medium", strategy="tensor", changes=SGD),
     "encoder": Point(
-        model="transformer", strategy="tensor", changes=ADAM, whole_gradient_bytes=(50 - 25) * 32 * 4
+        model="transformer", strategy="tensor", changes=ADAM, whole_gradient_bytes=(51 - 26) * 32 * 4
     ),
     "vision": Point(model="vit_b_16", strategy="fsdp_tensor", changes=ADAM),
     "experts": Point(model="moe_decoder", strategy="tensor", changes=ADAM),

@@ -130,19 +130,41 @@ class ClosedChannel(StubChannel):
         raise BrokenPipeError("Channel not open for sending")
 
 
-def test_a_far_side_that_ends_before_all_is_sent_still_has_the_last_word() -> None:
+@pytest.mark.parametrize(
+    ("is_told", "cause"),
+    [
+        (True, "the agent ended: sh: 1: no such/python: not found."),
+        (False, "the agent takes nothing any more."),
+    ],
+)
+def test_a_far_side_that_ends_before_all_is_sent_still_has_the_last_word(
+    is_told: bool, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuproof.launchers.ssh.channel.LEAVE_TIMEOUT_S", 300.0 if is_told else 0.01)
+
     async def start() -> None:
         class Connection:
             async def create_session(self, made: Any, _command: str, **_: Any) -> tuple[StubChannel, Any]:
                 session = made()
                 loop = asyncio.get_running_loop()
-                loop.call_later(0.05, session.data_received, b"sh: 1: no such/python: not found\n", 1)
-                loop.call_later(0.1, session.connection_lost, None)
+                if is_told:
+                    loop.call_later(0.05, session.data_received, b"sh: 1: no such/python: not found\n", 1)
+                    loop.call_later(0.1, session.connection_lost, None)
                 return ClosedChannel(), None
 
         await AgentChannel.start(cast("Any", Connection()), HOST, b"archive", lease_s=1e6)
 
-    assert asked(start()) == "h: deploy: the agent ended: sh: 1: no such/python: not found."
+    assert asked(start()) == f"h: deploy: {cause}"
+
+
+def test_a_beat_that_nobody_takes_waits_for_the_last_words() -> None:
+    async def beat() -> AgentChannel:
+        channel = opened()
+        channel._channel = cast("Any", ClosedChannel())
+        channel._keep_beating(1e6)
+        return channel
+
+    assert not asyncio.run(beat()).is_closed
 
 
 @pytest.mark.parametrize("port", [None, "x", 1e999, [1]])

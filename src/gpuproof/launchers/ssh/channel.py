@@ -230,11 +230,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
                 )
 
     async def _write(self, data: bytes) -> None:
-        """Send bytes; none once the far side has ended, whose last words say why.
-
-        Raises:
-            BrokenPipeError: it takes nothing any more, and does not say that it has ended.
-        """
+        """Send bytes; none once the far side has ended, whose last words say why."""
         await self._writable.wait()
         if self._closed.done():
             return
@@ -242,8 +238,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             self._channel.write(data)
         except BrokenPipeError:  # it has ended, and what it said may still be on its way
             await asyncio.wait({self._closed}, timeout=LEAVE_TIMEOUT_S)
-            if not self._closed.done():
-                raise
+            self._lose("the agent takes nothing any more")
 
     def _keep_beating(self, interval_s: float) -> None:
         if self._closed.done():
