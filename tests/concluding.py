@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from gpuproof.conclude import Concluded
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Commands, Files, Table, Text
+from gpuproof.records.page import Cell, Commands, Figure, Files, Measures, Pivot, Table, Text
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.report.terminal import terminal_text
 
@@ -56,11 +56,25 @@ def notes_of(concluded: Concluded) -> list[str]:
     return lines_of(concluded, "Notes")
 
 
-def table_of(concluded: Concluded, title: str) -> list[dict[str, Cell]]:
-    """Return the rows of a table, each by its columns' titles."""
-    (found,) = [x for x in concluded.page.sections if isinstance(x, Table) and x.title == title]
+def table_of(concluded: Concluded, title: str) -> list[dict[str, Cell | Figure]]:
+    """Return the rows of a table or pivot, each by its columns' titles."""
+    (found,) = [x for x in concluded.page.sections if isinstance(x, Pivot | Table) and x.title == title]
     titles = [header.title for header in found.headers]
     return [dict(zip(titles, row, strict=True)) for row in found.rows]
+
+
+def figures_of(concluded: Concluded) -> list[Measure]:
+    """Return the measures that stand on the page, in the order in which they are read."""
+    figures: list[Measure] = []
+    for section in concluded.page.sections:
+        match section:
+            case Measures():
+                figures += section.measures
+            case Pivot():
+                figures += (cell.measure for row in section.rows for cell in row if isinstance(cell, Figure))
+            case _:
+                pass
+    return figures
 
 
 def commands_of(concluded: Concluded) -> tuple[str, ...]:

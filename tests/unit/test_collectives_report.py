@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from collectives_by_hand import ITERATION_S, MIB, collective_records, trial
-from concluding import table_of, text_of
+from concluding import figures_of, measure_of, table_of, text_of
 from gpuproof.analysis.collectives import bus_factor, summarize_collectives
+from gpuproof.analysis.comparing.measures import comparable
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
 from gpuproof.records.work.collective import CollectiveTrial, Operation
 from gpuproof.suites.cases import build_case
+from gpuproof.units import MISSING
 from records_by_hand import CPU, H200, failure, write_run
 
 RANKS = 4
@@ -102,6 +104,53 @@ def test_a_healthy_run_is_valid_and_says_its_best(tmp_path: Path) -> None:
     labelled = [m for m in done.result.measures if m.name == "all_reduce of 4.00 MiB"]
     assert labelled[0].labels["size_bytes"] == 4 * MIB
     assert len(labelled[0].launches) == 3
+
+
+def test_every_figure_of_a_size_is_a_measure_over_launches(tmp_path: Path) -> None:
+    slower = records(
+        *(trial(r, "all_reduce", durations_s=(0.003, 0.005 + 0.001 * r) * 10) for r in range(RANKS))
+    )
+    launches = records(), replace(slower, case=replace(slower.case, replicate=1))
+    done = concluded(tmp_path, *launches)
+    assert set(map(id, figures_of(done))) <= set(map(id, done.result.measures))
+    found = {
+        m.labels["quantity"]: m
+        for m in done.result.measures
+        if m.labels["operation"] == "all_reduce" and m.statistic != "highest of all sizes"
+    }
+    of_rank = [(0.003 + 0.005 + 0.001 * rank) / 2 for rank in range(RANKS)]
+    by_hand = {
+        "mean latency": (2e-3 + sum(of_rank) / RANKS) / 2,
+        "algorithm bandwidth": 4 * MIB * (1 / 2e-3 + RANKS / sum(of_rank)) / 2,
+        "p50 latency": (2.002e-3 + 0.003) / 2,  # between the 20th and the 21st of 40 iterations
+        "longest latency": 0.008,
+        "rank spread": of_rank[-1] / of_rank[0] - 1,
+        "wrong values": 0.0,
+    }
+    assert {name: found[name].value for name in by_hand} == pytest.approx(by_hand)
+    assert (found["p99 latency"].value, found["p99 latency"].missing) == (None, "too few iterations")
+    assert [launch.value for launch in found["longest latency"].launches] == pytest.approx([0.002002, 0.008])
+    compared = comparable(done.result.measures)
+    of_size = {key[2] for key in compared if key[2].startswith("all_reduce")}
+    assert {name.partition(", ")[2] for name in of_size} == {
+        "",
+        "p50 latency",
+        "longest latency",
+        "rank spread",
+        "wrong values",
+    }
+
+
+def test_over_one_rank_there_is_no_bus_bandwidth(tmp_path: Path) -> None:
+    config = RunConfig.model_validate({**SECTIONS, "distributed": {"nproc": 1}})
+    alone = collective_records(build_case(config, 0), [trial(0, "all_reduce")])
+    done = conclude(write_run(tmp_path, [alone], **{**NO_MODEL, **SECTIONS, "distributed": {"nproc": 1}}))
+    assert (measure_of(done, "all_reduce of 4.00 MiB").value, measure_of(done, "bus bandwidth").value) == (
+        None,
+        None,
+    )
+    assert measure_of(done, "bus bandwidth").missing == "over one rank nothing moves"
+    assert table_of(done, "Sizes")[0]["busbw"].text == MISSING
 
 
 def test_wrong_results_are_a_failed_test_and_name_the_rank(tmp_path: Path) -> None:

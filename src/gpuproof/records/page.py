@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpuproof.groups import grouped
 from gpuproof.records.result import Measure
 from gpuproof.units import MISSING
 
@@ -64,6 +65,24 @@ class Table:
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measure, and how it reads in a cell."""
+
+    measure: Measure
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pivot:
+    """Measures side by side: cells with what a row's measures have in common, then a figure a column."""
+
+    title: str
+    headers: tuple[Header, ...]
+    rows: tuple[tuple[Cell | Figure, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +172,7 @@ class Files:
     names: tuple[str, ...]
 
 
-Section = Measures | Table | Chart | Notices | Text | Commands | Files
+Section = Measures | Pivot | Table | Chart | Notices | Text | Commands | Files
 """A section without a title goes on with the one before it."""
 
 
@@ -171,7 +190,7 @@ class Column:
     """A column and how it reads a row: its text, or a cell with a tone."""
 
     header: Header
-    text: Callable[[Any], str | Cell]
+    text: Callable[[Any], str | Cell | Figure]
     is_optional: bool = False
     """Left out where no row has anything in it."""
 
@@ -179,7 +198,7 @@ class Column:
     def of(
         cls,
         title: str,
-        text: Callable[[Any], str | Cell],
+        text: Callable[[Any], str | Cell | Figure],
         *,
         align: Align = "right",
         folds: bool = False,
@@ -190,19 +209,65 @@ class Column:
 
 
 def table(title: str, rows: Sequence[Any], *columns: Column) -> Table:
-    """Make a table from rows of any kind."""
+    """Make a table from rows of any kind; a figure in it is no more than its text."""
+    headers, cells = _laid_out(rows, columns)
+    return Table(
+        title=title,
+        headers=headers,
+        rows=tuple(tuple(Cell(cell.text, cell.tone) for cell in row) for row in cells),
+    )
+
+
+def pivot(
+    title: str,
+    measures: Iterable[Measure],
+    names: Sequence[Column],
+    *figures: Column,
+    key: Callable[[Measure], Hashable] = lambda measure: measure.labels.get("quantity", measure.name),
+) -> Pivot:
+    """Lay measures out: those that all columns of `names` read alike share a row, a `figure` each a column.
+
+    `key` tells the measures of one row apart.
+    """
+    rows = grouped((tuple(_cell(name.text(measure)) for name in names), measure) for measure in measures)
+    headers, cells = _laid_out([{key(measure): measure for measure in row} for row in rows.values()], figures)
+    return Pivot(
+        title=title,
+        headers=(*(name.header for name in names), *headers),
+        rows=tuple((*named, *of_row) for named, of_row in zip(rows, cells, strict=True)),
+    )
+
+
+def figure(
+    title: str,
+    key: Hashable,
+    text: Callable[[Measure], str | Cell] = lambda measure: measure.text,
+    *,
+    is_optional: bool = False,
+) -> Column:
+    """Return the column of a pivot in which each row's measure of a key stands; `text` is how it reads."""
+
+    def cell(row: Mapping[Hashable, Measure]) -> str | Figure:
+        if key not in row:
+            return ""
+        shown = _cell(text(row[key]))
+        return Figure(row[key], shown.text, shown.tone)
+
+    return Column.of(title, cell, is_optional=is_optional)
+
+
+def _laid_out(
+    rows: Sequence[Any], columns: Sequence[Column]
+) -> tuple[tuple[Header, ...], tuple[tuple[Cell | Figure, ...], ...]]:
+    """Return the headers and the cells of every row, less optional columns in which nothing stands."""
     cells = [[_cell(column.text(row)) for row in rows] for column in columns]
     shown = [
         (column.header, texts)
         for column, texts in zip(columns, cells, strict=True)
         if not column.is_optional or any(cell.text not in ("", MISSING) for cell in texts)
     ]
-    return Table(
-        title=title,
-        headers=tuple(header for header, _ in shown),
-        rows=tuple(zip(*(texts for _, texts in shown), strict=True)),
-    )
+    return tuple(header for header, _ in shown), tuple(zip(*(texts for _, texts in shown), strict=True))
 
 
-def _cell(value: str | Cell) -> Cell:
-    return value if isinstance(value, Cell) else Cell(value)
+def _cell(value: str | Cell | Figure) -> Cell | Figure:
+    return Cell(value) if isinstance(value, str) else value

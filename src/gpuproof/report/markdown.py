@@ -82,7 +82,7 @@ def _(section: pages.Measures) -> Iterator[Lines]:
 
 
 @_blocks.register
-def _(section: pages.Table) -> Iterator[Lines]:
+def _(section: pages.Pivot | pages.Table) -> Iterator[Lines]:
     if section.headers:
         rows = [[_cell(cell) for cell in row] for row in section.rows]
         heads = [escaped(header.title) for header in section.headers]
@@ -141,7 +141,7 @@ def _longer_than_any(sign: str, lines: Sequence[str], *, at_least: int = 1) -> s
     return sign * max(at_least, 1 + max(runs, default=0))
 
 
-def _cell(cell: pages.Cell) -> str:
+def _cell(cell: pages.Cell | pages.Figure) -> str:
     lines = [escaped(line) for line in several_lines(cell.text).split("\n")]
     text = "<br>".join(lines)
     is_bold = cell.tone in ("strong", "warn", "bad") and text not in ("", MISSING)

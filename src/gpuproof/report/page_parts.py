@@ -24,6 +24,7 @@ from gpuproof.records.page import (
     Measures,
     Notices,
     Page,
+    Pivot,
     Reference,
     Section,
     Table,
@@ -68,13 +69,14 @@ def is_empty(section: Section) -> bool:
     match section:
         case Chart():
             return not any(isfinite(x) and isfinite(y) for series in section.series for x, y in series.points)
-        case Table(headers=()) | Files(folder="", names=()):
+        case Pivot(headers=()) | Table(headers=()) | Files(folder="", names=()):
             return True
         case Files():
             return False
         case (
             Measures(measures=content)
             | Notices(notices=content)
+            | Pivot(rows=content)
             | Table(rows=content)
             | Text(lines=content)
             | Commands(commands=content)

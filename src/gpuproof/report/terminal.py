@@ -111,7 +111,7 @@ def _(section: pages.Measures, width: int) -> Iterator[Part]:
 
 
 @_body.register
-def _(section: pages.Table, width: int) -> Iterator[Part]:
+def _(section: pages.Pivot | pages.Table, width: int) -> Iterator[Part]:
     for number, places in enumerate(_blocks(section, width)):
         if number:
             yield Text(), True
@@ -153,7 +153,7 @@ def _(section: pages.Files, width: int) -> Iterator[Part]:
             yield Text(f"{' ' * INDENT}{line}", style=style), False
 
 
-def _blocks(section: pages.Table, width: int) -> list[list[int]]:
+def _blocks(section: pages.Pivot | pages.Table, width: int) -> list[list[int]]:
     """Share the columns of too wide a table out over several tables, each with those that name its rows."""
     naming = list(range(_num_naming(section, width)))
     blocks = [naming[:]]
@@ -164,7 +164,7 @@ def _blocks(section: pages.Table, width: int) -> list[list[int]]:
     return blocks
 
 
-def _num_naming(section: pages.Table, width: int) -> int:
+def _num_naming(section: pages.Pivot | pages.Table, width: int) -> int:
     """Return how many of the first columns tell all rows apart; one where a few in half the width do not."""
     for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
         named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
@@ -173,7 +173,7 @@ def _num_naming(section: pages.Table, width: int) -> int:
     return min(1, len(section.headers))
 
 
-def _needed(section: pages.Table, places: Sequence[int]) -> int:
+def _needed(section: pages.Pivot | pages.Table, places: Sequence[int]) -> int:
     """Return the width that columns need at least, in character cells."""
     total = 0
     for place in places:
@@ -186,7 +186,7 @@ def _needed(section: pages.Table, places: Sequence[int]) -> int:
     return total
 
 
-def _table(section: pages.Table, places: Sequence[int], width: int) -> Table:
+def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int) -> Table:
     headers = [section.headers[place] for place in places]
     is_too_wide = _needed(section, places) > width
     has_titles = any(header.title for header in section.headers)

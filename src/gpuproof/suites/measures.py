@@ -22,7 +22,7 @@ def with_interval(
     text: str,
     interval: Interval | Unavailable,
     *,
-    better: Better,
+    better: Better | None,
     launches: tuple[LaunchValue, ...] = (),
 ) -> Measure:
     """Return a figure with its interval, or with the reason why it has none."""

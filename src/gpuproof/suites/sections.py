@@ -19,6 +19,7 @@ from gpuproof.records.page import (
     Notice,
     Notices,
     Page,
+    Pivot,
     Section,
     Table,
     Text,
@@ -192,7 +193,7 @@ def _is_empty(section: Section) -> bool:
             return not section.measures
         case Notices():
             return not section.notices
-        case Table():
+        case Pivot() | Table():
             return not section.rows
         case Text():
             return not section.lines

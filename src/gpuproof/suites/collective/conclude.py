@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from itertools import chain
+from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.config.models import RunConfig
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, LaunchValue, Measure
 from gpuproof.records.work.collective import REDUCING, ROOTED
+from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Conclusion, Export, LaunchKey, launch_key
+from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, QUANTITIES, Quantity
 from gpuproof.suites.exports import csv_text
 from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
@@ -25,32 +29,6 @@ from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
 
 CSV_FILE = "collectives.csv"
-LATENCIES = (50.0, 99.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeRow:
-    """One operation at one size, all launches together: a row of the table."""
-
-    operation: str
-    size_bytes: int
-    num_elements: int
-    dtype: str
-    reduction: str | None
-    """None where nothing is reduced."""
-    root: int | None
-    """None where no rank stands out."""
-    time_s: float
-    algorithm_bytes_per_s: float
-    bus_bytes_per_s: float | None
-    p50_s: float | None
-    p99_s: float | None
-    """None with too few iterations."""
-    longest_s: float
-    rank_spread: float
-    """The slowest rank's mean time over the fastest one's, less 1."""
-    num_wrong: int | None
-    """None where nothing was compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +36,6 @@ class CollectiveDetail:
     """What the page of collectives needs beyond the result."""
 
     common: Common
-    rows: tuple[SizeRow, ...]
     num_headlines: int
     """Of the measures, one an operation: they come first."""
 
@@ -71,16 +48,15 @@ def conclude(evidence: Evidence) -> Conclusion:
         explain_launch(found.launch, evidence) for found in launches if found.launch.case.monitor is not None
     ]
     doubts = _doubts(launches, doubts_about_readings(explanations))
-    headlines, curves = _bandwidth_measures(evidence.launches, launches)
-    rows = tuple(_row(found, config) for found in _points(launches))
+    points = _points(launches)
+    curves = [_measures_at(point, positions_in_time(evidence.launches)) for point in points]
+    headlines = list(_headlines(curves))
     failures = tuple(f for one in evidence.launches if one.status != "done" and (f := one.primary_failure))
-    detail = CollectiveDetail(
-        common=_common(evidence, launches, explanations), rows=rows, num_headlines=len(headlines)
-    )
+    detail = CollectiveDetail(common=_common(evidence, launches, explanations), num_headlines=len(headlines))
     result = benchmark_result(
         "collective",
         evidence,
-        measures=[*headlines, *curves],
+        measures=[*headlines, *chain.from_iterable(curves)],
         doubts=doubts,
         failures=failures,
         num_launches=len(launches),
@@ -89,23 +65,15 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
         headline_text=None if headlines else "",
     )
-    exports = (Export(name=CSV_FILE, content=csv_text([to_json(row) for row in rows])),)
-    return Conclusion(result=result, exports=exports)
+    rows = [_csv_row(point, at, config) for point, at in zip(points, curves, strict=True)]
+    return Conclusion(result=result, exports=(Export(name=CSV_FILE, content=csv_text(rows)),))
 
 
 def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
-    """Return the bandwidths that launches come to: the best of each operation, then every size."""
+    """Return what launches come to: the best of each operation, then every size."""
     launches = [found for one in records if (found := summarize_collectives(one)) is not None]
-    headlines, curves = _bandwidth_measures(records, launches)
-    return [*headlines, *curves]
-
-
-def _bandwidth_measures(
-    records: Sequence[CaseRecords], launches: Sequence[CollectiveLaunch]
-) -> tuple[list[Measure], list[Measure]]:
-    positions = positions_in_time(records)
-    curves = [_bandwidth_measure(found, positions) for found in _points(launches)]
-    return list(_headlines(curves)), curves
+    curves = [_measures_at(point, positions_in_time(records)) for point in _points(launches)]
+    return [*_headlines(curves), *chain.from_iterable(curves)]
 
 
 def _doubts(launches: Sequence[CollectiveLaunch], observed: Sequence[Doubt]) -> tuple[Doubt, ...]:
@@ -125,26 +93,30 @@ def _points(launches: Sequence[CollectiveLaunch]) -> list[Point]:
     return list(points.values())
 
 
-def _bandwidth_measure(point: Point, positions: Mapping[LaunchKey, int]) -> Measure:
-    """Return the bus bandwidth of one operation at one size, over launches."""
-    first = point[0][1]
-    rates = [found.bus_bytes_per_s or 0.0 for _, found in point]
+def _measures_at(point: Point, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return the figures of one operation at one size over launches."""
+    return [_measure(quantity, point, positions) for quantity in QUANTITIES]
+
+
+def _measure(quantity: Quantity, point: Point, positions: Mapping[LaunchKey, int]) -> Measure:
+    first, figures = point[0][1], [figures for _, figures in point]
     launches = tuple(
         LaunchValue(
             replicate=launch.launch.case.replicate,
             order=positions[launch_key(launch.launch.case)],
-            value=rate,
+            value=value,
         )
-        for (launch, _), rate in zip(point, rates, strict=True)
+        for launch, of_launch in point
+        if (value := quantity.of_launch(of_launch)) is not None
     )
-    size, value = units.memory(first.size_bytes), fmean(rates)
+    value = quantity.over(figures)
     measure = with_interval(
-        f"{first.operation} of {size}",
+        quantity.name_at(first),
         value,
-        "B/s",
-        units.bandwidth(value),
-        interval_of_rates(rates),
-        better="higher",
+        quantity.unit,
+        units.MISSING if value is None else quantity.text(value),
+        _interval(quantity, [launch.value for launch in launches]),
+        better=quantity.better,
         launches=launches,
     )
     labels = {
@@ -152,48 +124,55 @@ def _bandwidth_measure(point: Point, positions: Mapping[LaunchKey, int]) -> Meas
         "size_bytes": first.size_bytes,
         "num_ranks": first.num_ranks,
         "dtype": point[0][0].launch.setup.precision,
-        "quantity": "bus bandwidth",
+        "quantity": quantity.name,
     }
-    return replace(measure, statistic="mean", labels=labels, num_samples=len(first.iterations_s) * len(point))
+    return replace(
+        measure,
+        statistic=quantity.statistic,
+        labels=labels,
+        num_samples=len(first.iterations_s) * len(point),
+        missing=quantity.missing if value is None else None,
+    )
 
 
-def _headlines(curves: Sequence[Measure]) -> Iterator[Measure]:
+def _headlines(curves: Sequence[Sequence[Measure]]) -> Iterator[Measure]:
     """Yield the highest bandwidth of each operation, with the size at which it was reached."""
-    operations = dict.fromkeys(curve.labels["operation"] for curve in curves)
-    for operation in operations:
-        best = max((c for c in curves if c.labels["operation"] == operation), key=lambda c: c.value or 0.0)
+    bandwidths = grouped(
+        (measure.labels["operation"], measure)
+        for measure in chain.from_iterable(curves)
+        if measure.labels["quantity"] == BUS_BANDWIDTH
+    )
+    for operation, of_sizes in bandwidths.items():
+        best = max(of_sizes, key=lambda measure: measure.value or 0.0)
         size = units.memory(best.labels["size_bytes"])
         yield replace(
             best,
-            name="bus bandwidth",
+            name=BUS_BANDWIDTH,
             text=f"{best.text} busbw, {operation} of {size}",
             statistic="highest of all sizes",
         )
 
 
-def _row(point: Point, config: RunConfig) -> SizeRow:
-    first = point[0][1]
-    asked = config.collective
-    figures = [found for _, found in point]
-    pooled = replace(first, iterations_s=tuple(time for found in figures for time in found.iterations_s))
-    p50, p99 = (pooled.latency(q).value for q in LATENCIES)
-    bus = [found.bus_bytes_per_s for found in figures if found.bus_bytes_per_s is not None]
-    return SizeRow(
-        operation=first.operation,
-        size_bytes=first.size_bytes,
-        num_elements=first.num_elements,
-        dtype=asked.dtype,
-        reduction=asked.reduction if first.operation in REDUCING else None,
-        root=asked.root if first.operation in ROOTED else None,
-        time_s=fmean(found.time_s for found in figures),
-        algorithm_bytes_per_s=fmean(found.algorithm_bytes_per_s for found in figures),
-        bus_bytes_per_s=fmean(bus) if bus else None,
-        p50_s=p50,
-        p99_s=p99,
-        longest_s=max(pooled.iterations_s),
-        rank_spread=max(found.rank_spread for found in figures),
-        num_wrong=sum(found.num_wrong for found in figures) if first.num_checked else None,
-    )
+def _interval(quantity: Quantity, values: Sequence[float]) -> Interval | Unavailable:
+    if quantity.statistic == "mean":
+        return interval_of_rates(values)
+    return Unavailable(reason=f"it is the {quantity.statistic}")
+
+
+def _csv_row(point: Point, measures: Sequence[Measure], config: RunConfig) -> dict[str, Any]:
+    first, asked = point[0][1], config.collective
+    values = {quantity.column: measure.value for quantity, measure in zip(QUANTITIES, measures, strict=True)}
+    num_wrong = values["num_wrong"]
+    return {
+        "operation": first.operation,
+        "size_bytes": first.size_bytes,
+        "num_elements": first.num_elements,
+        "dtype": asked.dtype,
+        "reduction": asked.reduction if first.operation in REDUCING else None,
+        "root": asked.root if first.operation in ROOTED else None,
+        **values,
+        "num_wrong": None if num_wrong is None else int(num_wrong),
+    }
 
 
 def _common(

@@ -40,25 +40,10 @@ BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRow:
-    """One figure, all launches together: a row of the table."""
-
-    quantity: str
-    subject: str
-    labels: Mapping[str, Any]
-    value: float | None
-    unit: str
-    text: str
-    uncertainty: str | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeDetail:
     """What the page of a probe needs beyond the result."""
 
     common: Common
-    rows: tuple[ProbeRow, ...]
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -73,8 +58,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     prints = conclude_fingerprints(found)
     measures = [*_measures(found, evidence), *prints.measures]
-    rows = tuple(_row(measure) for measure in measures if measure.name != FINGERPRINT)
-    detail = ProbeDetail(common=_common(config, measured, explanations, evidence), rows=rows)
+    detail = ProbeDetail(common=_common(config, measured, explanations, evidence))
     result = benchmark_result(
         "probe",
         evidence,
@@ -88,7 +72,8 @@ def conclude(evidence: Evidence) -> Conclusion:
         headline_text=_headline(measures, prints),
     )
     outcomes = (*_inapplicable(found, config), *_wrong(measures), *prints.outcomes)
-    exports = (Export(name=CSV_FILE, content=csv_text([_flat(row) for row in rows])),) if rows else ()
+    rows = [_csv_row(measure) for measure in measures if measure.name != FINGERPRINT]
+    exports = (Export(name=CSV_FILE, content=csv_text(rows)),) if rows else ()
     return Conclusion(result=replace(result, outcomes=outcomes), exports=exports)
 
 
@@ -229,22 +214,17 @@ def _headline(measures: Sequence[Measure], prints: FingerprintFindings) -> str:
     return f"{shown.text} {shown.name}{of}"
 
 
-def _row(measure: Measure) -> ProbeRow:
-    return ProbeRow(
-        quantity=measure.name,
-        subject=measure.subject,
-        labels=measure.labels,
-        value=measure.value,
-        unit=measure.unit,
-        text=measure.text,
-        uncertainty=measure.uncertainty,
-        detail=measure.missing or measure.detail,
-    )
-
-
-def _flat(row: ProbeRow) -> dict[str, Any]:
-    labels = "; ".join(f"{key}={value}" for key, value in row.labels.items())
-    return {**to_json(row), "labels": labels}
+def _csv_row(measure: Measure) -> dict[str, Any]:
+    return {
+        "quantity": measure.name,
+        "subject": measure.subject,
+        "labels": "; ".join(f"{key}={value}" for key, value in measure.labels.items()),
+        "value": measure.value,
+        "unit": measure.unit,
+        "text": measure.text,
+        "uncertainty": measure.uncertainty,
+        "detail": measure.missing or measure.detail,
+    }
 
 
 def _common(

@@ -6,32 +6,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.probes.figures import WRONG_VALUES
+from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
-from gpuproof.records.page import Cell, Column, Notice, Notices, Page, Section, Tone, table
-from gpuproof.records.result import Result
-from gpuproof.suites.probe.conclude import ProbeDetail, ProbeRow
+from gpuproof.records.page import Cell, Column, Notice, Notices, Page, Section, Tone, figure, pivot
+from gpuproof.records.result import Measure, Result
+from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
 
 TONES: Mapping[Status, Tone] = {"PASS": "good", "FAIL": "bad", "ERROR": "bad"}
+THE_ONE = None
+"""Key of a row's only measure."""
 SHOWN_AS = {"size_bytes": units.memory, "message_bytes": units.memory, "block_bytes": units.memory}
 
 
 def page(result: Result) -> Page:
     """Lay out outcomes, then the matrix of devices at the largest size, then all figures."""
     detail = from_json(ProbeDetail, result.detail, place="result.json: detail")
-    figures = table(
+    measures = [measure for measure in result.measures if measure.name != FINGERPRINT]
+    figures = pivot(
         "Measured",
-        detail.rows,
-        Column.of("what", lambda row: row.quantity, align="left"),
-        Column.of("of", lambda row: _short(row.subject), align="left"),
-        Column.of("conditions", lambda row: _labels(row.labels), align="left"),
-        Column.of("value", _value),
-        Column.of("±", lambda row: row.uncertainty or "", is_optional=True),
+        measures,
+        (
+            Column.of("what", lambda measure: measure.name, align="left"),
+            Column.of("of", lambda measure: _short(measure.subject), align="left"),
+            Column.of("conditions", lambda measure: _labels(measure.labels), align="left"),
+        ),
+        figure("value", THE_ONE, _value),
+        figure("±", THE_ONE, lambda measure: measure.uncertainty or "", is_optional=True),
+        key=lambda _: THE_ONE,
     )
     return benchmark_page(
-        result, detail.common, *_outcomes(result.outcomes), *_matrix(detail.rows), figures, num_measures=0
+        result, detail.common, *_outcomes(result.outcomes), *_matrix(measures), figures, num_measures=0
     )
 
 
@@ -55,30 +61,29 @@ def _notice(judged: Judged) -> Notice:
     )
 
 
-def _matrix(rows: Sequence[ProbeRow]) -> Iterator[Section]:
+def _matrix(measures: Sequence[Measure]) -> Iterator[Section]:
     """Show copies from each device to each other at the largest size: rows send, columns receive."""
-    copies = [row for row in rows if row.labels.get("kind") == "d2d" and row.unit == "B/s"]
-    largest = max((row.labels["size_bytes"] for row in copies), default=0)
-    one_way = [
-        row for row in copies if row.labels["size_bytes"] == largest and row.labels["direction"] == "one_way"
-    ]
-    by_ends = {tuple(row.subject.removeprefix("link/").split(">")): row for row in one_way}
-    ends = list(dict.fromkeys(end for pair in by_ends for end in pair))
-    if ends:
-        yield table(
+    copies = [m for m in measures if m.labels.get("kind") == "d2d" and m.unit == "B/s"]
+    largest = max((measure.labels["size_bytes"] for measure in copies), default=0)
+    one_way = [m for m in copies if (m.labels["size_bytes"], m.labels["direction"]) == (largest, "one_way")]
+    if one_way:
+        ends = dict.fromkeys(end for measure in one_way for end in _ends(measure))
+        yield pivot(
             f"From each device (row) to each other, {units.memory(largest)}, one way",
-            ends,
-            Column.of("from", lambda end: end.rpartition("/gpu/")[2], align="left"),
-            *(_column(end, by_ends) for end in ends),
+            one_way,
+            (Column.of("from", lambda measure: _device(_ends(measure)[0]), align="left"),),
+            *(figure(_device(end), end) for end in ends),
+            key=lambda measure: _ends(measure)[1],
         )
 
 
-def _column(target: str, by_ends: Mapping[Any, ProbeRow]) -> Column:
-    def cell(source: str) -> str:
-        found = by_ends.get((source, target))
-        return "" if found is None else found.text
+def _ends(measure: Measure) -> tuple[str, str]:
+    sender, _, receiver = measure.subject.removeprefix("link/").partition(">")
+    return sender, receiver
 
-    return Column.of(target.rpartition("/gpu/")[2], cell)
+
+def _device(end: str) -> str:
+    return end.rpartition("/gpu/")[2]
 
 
 def _short(subject: str) -> str:
@@ -99,7 +104,7 @@ def _labels(labels: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def _value(row: ProbeRow) -> Cell:
-    if row.value is None:
-        return Cell(row.detail, "warn")
-    return Cell(row.text, "bad" if row.quantity == WRONG_VALUES and row.value else "plain")
+def _value(measure: Measure) -> Cell:
+    if measure.value is None:
+        return Cell(measure.missing or measure.detail, "warn")
+    return Cell(measure.text, "bad" if measure.name == WRONG_VALUES and measure.value else "plain")

@@ -44,7 +44,7 @@ def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:
     seen: set[object] = set()
     for measure in measures:
         for label, faster, slower in FASTER:
-            if measure.labels.get(label) == faster and measure.better != "lower":
+            if measure.labels.get(label) == faster and measure.better == "higher":
                 other = known.get((_key(measure, {**measure.labels, label: slower}), measure.subject))
                 same = measure.subject, label, measure.value, measure.unit
                 if other is not None and other.value and measure.value and same not in seen:

@@ -45,8 +45,11 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},
 }
 """By the name of a measure."""
+AT_A_SIZE = rf"({'|'.join(get_args(Operation))}) of [^,]+"
 PATTERNS: Mapping[str, tuple[str, ...]] = {
-    rf"({'|'.join(get_args(Operation))}) of .+": ("B/s",),
+    rf"{AT_A_SIZE}(, algorithm bandwidth)?": ("B/s",),
+    rf"{AT_A_SIZE}, (mean|p[\d.]+|longest) latency": ("s",),
+    rf"{AT_A_SIZE}, (rank spread|wrong values)": ("1",),
     r"(p[\d.]+|mean|shortest|longest) (step|latency|time to first token|time per output token)": ("s",),
 }
 MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
