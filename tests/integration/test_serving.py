@@ -87,17 +87,16 @@ def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) ->
     assert again.returncode == ExitCode.DONE, again.stderr
 
 
-@pytest.mark.parametrize("scenario", ["single_stream", "multi_stream", "closed_loop"])
-def test_the_other_scenarios(scenario: str, tmp_path: Path) -> None:
-    samples = "4" if scenario == "multi_stream" else "1"
-    words = ("--serving.target=noop", f"--serving.scenario={scenario}", "--serving.concurrency=3")
+@pytest.mark.parametrize(("users", "samples"), [(1, 1), (1, 4), (3, 1)])
+def test_users_who_each_wait_for_their_answer(users: int, samples: int, tmp_path: Path) -> None:
+    words = ("--serving.target=noop", "--serving.scenario=closed_loop", f"--serving.concurrency={users}")
     result = serve(tmp_path, *words, f"--serving.samples_per_request={samples}")
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
     (window,) = only_case(run_directory(tmp_path, "s", "serving")).of(ServingWindow)
     assert window.num_requests >= 50
     assert window.end_monotonic_s - window.begin_monotonic_s >= 0.5
     largest = max(size for size, _ in window.batches)
-    assert largest <= (3 if scenario == "closed_loop" else 1)
+    assert largest <= users
 
 
 def test_a_decoder_answers_prompts_with_tokens(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ OTHER_VALUES: dict[str, Any] = {
     "search.kind": "batch_size",
     "search.step": 4,
     "serving.target": "noop",
-    "serving.scenario": "offline",
+    "serving.scenario": "closed_loop",
     "serving.arrivals": "constant",
     "serving.rate_per_s": 250.5,
     "serving.latency_bound_s": 0.25,

@@ -51,12 +51,10 @@ def test_samples_over_the_limit_that_are_allowed(samples: int, allowed: int | No
     assert over_limit_allowed(samples, 99) == allowed
 
 
-def test_the_conservative_place_by_the_exact_rule_and_by_loadgens() -> None:
-    # 662 samples allow t = 1 at 99 %: the exact bound drops 1 sample (place 660), LoadGen drops 0 (661).
+def test_the_conservative_place_is_the_exact_bounds() -> None:
+    # 662 samples allow t = 1 at 99 %: the bound drops 1 sample (place 660).
     assert conservative_index(662, 99, confidence=0.99) == 660
-    assert conservative_index(662, 99, confidence=0.99, rule="loadgen") == 661
     assert conservative_index(459, 99, confidence=0.99) == 458
-    assert conservative_index(459, 99, confidence=0.99, rule="loadgen") is None
     assert conservative_index(458, 99, confidence=0.99) is None
 
 

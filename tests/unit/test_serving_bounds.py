@@ -19,6 +19,8 @@ from gpuproof.analysis.requests.bounds import (
 )
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules import check_place
+from gpuproof.config.rules.base import Facts
 from gpuproof.records.work.serving import BoundsSpec
 from served_by_hand import SPEC, records
 
@@ -104,3 +106,20 @@ def test_bounds_of_tokens_alone_can_be_searched() -> None:
         {"kind": "serving", "model": {"name": "decoder"}, "serving": {"bounds": {"ttft_s": 0.5}}}
     )
     assert config.serving.latency_bound_s is None
+
+
+@pytest.mark.parametrize(
+    ("scenario", "instead"),
+    [
+        ("offline", "the search begins with a launch in which all requests come at once"),
+        ("single_stream", "closed_loop with serving.concurrency 1"),
+        ("multi_stream", "serving.samples_per_request"),
+    ],
+)
+def test_loadgens_own_scenarios_are_refused_with_what_shows_the_same(scenario: str, instead: str) -> None:
+    serving = {"scenario": scenario, "latency_bound_s": 0.1}
+    config = RunConfig.model_validate({"kind": "serving", "serving": serving})  # a run of before is read
+    (refusal,) = check_place(config, Facts())
+    assert refusal.keys == ("serving.scenario", "kind")
+    assert "no longer measured" in refusal.cause
+    assert instead in refusal.next_step

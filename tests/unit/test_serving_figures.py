@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.analysis.requests.loadgen import early_stopping_estimate_s, find_knee, judge_bound
+from gpuproof.analysis.requests.loadgen import find_knee, judge_bound
 from gpuproof.analysis.requests.served import Served, summarize_requests
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import Measured
@@ -70,12 +70,6 @@ def test_tokens_beyond_what_was_asked_are_invalid() -> None:
 )
 def test_the_early_stopping_rule(num_requests: int, num_over: int, outcome: str) -> None:
     assert judge_bound(num_requests=num_requests, num_over=num_over, bound_s=1, q=99).outcome == outcome
-
-
-def test_a_stream_is_reported_by_the_rule_of_loadgen() -> None:
-    assert early_stopping_estimate_s([0.1] * 63, 90) is None
-    latencies = [k / 1000 for k in range(64)]
-    assert early_stopping_estimate_s(latencies, 90) == pytest.approx(0.063)
 
 
 def test_a_generator_that_is_late_is_said() -> None:

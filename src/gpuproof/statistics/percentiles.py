@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from scipy.special import betainc
@@ -82,18 +81,13 @@ def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) 
     return over - 1 if over else None
 
 
-def conservative_index(
-    num_samples: int, q: float, *, confidence: float = 0.95, rule: Literal["exact", "loadgen"] = "exact"
-) -> int | None:
+def conservative_index(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
     """Give the place, from 0 in the sorted samples, of an upper bound on the q-th percentile.
 
-    "exact" discards the t highest samples, which is the exact binomial bound. "loadgen" discards t − 1 as
-    LoadGen does, and so needs t ≥ 1: 662 samples for p99 at 99 %. None where samples are too few.
+    The t highest samples are discarded, which is the exact binomial bound. None where samples are too few.
     """
     over = over_limit_allowed(num_samples, q, confidence=confidence)
-    if over is None or (rule == "loadgen" and over == 0):
-        return None
-    return num_samples - over - (1 if rule == "exact" else 0)
+    return None if over is None else num_samples - over - 1
 
 
 def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percentile:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from scipy.special import betainc
 
-from gpuproof.statistics.percentiles import conservative_index, under_limit_needed
+from gpuproof.statistics.percentiles import under_limit_needed
 
 CONFIDENCE = 0.99
 MIN_POINTS = 4
@@ -67,15 +67,6 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
 def _chance_of_so_many(num_over: int, num_requests: int, share: float) -> float:
     """Give P[Binomial(n, share) ≥ k] = I_share(k, n − k + 1)."""
     return float(betainc(num_over, num_requests - num_over + 1, share))
-
-
-def early_stopping_estimate_s(latencies_s: Sequence[float], q: float) -> float | None:
-    """Give LoadGen's conservative q-th percentile, for single stream (90) and multi-stream (99).
-
-    None where there are too few requests: 64 for p90, 662 for p99.
-    """
-    index = conservative_index(len(latencies_s), q, confidence=CONFIDENCE, rule="loadgen")
-    return None if index is None else sorted(latencies_s)[index]
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:

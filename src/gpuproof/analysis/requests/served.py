@@ -22,7 +22,7 @@ from gpuproof.analysis.requests.bounds import (
     judge_rate,
     num_within,
 )
-from gpuproof.analysis.requests.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
+from gpuproof.analysis.requests.loadgen import BoundVerdict, judge_bound
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
@@ -31,7 +31,6 @@ from gpuproof.records.work.serving import ServingSpec
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-STREAM_PERCENTILES = {"single_stream": 90.0, "multi_stream": 99.0}
 """The percentile that MLPerf's two streams are reported by."""
 
 
@@ -113,12 +112,6 @@ class Served:
     def standing(self) -> RateJudgement:
         """What this launch alone says of all bounds that are judged."""
         return judge_rate([self.series], bounds_judged(self.spec), confirmations=1)
-
-    @property
-    def stream_latency_s(self) -> float | None:
-        """MLPerf's figure of a stream, by the early-stopping rule; None for other scenarios or too few."""
-        q = STREAM_PERCENTILES.get(self.window.scenario)
-        return None if q is None else early_stopping_estimate_s(self.latencies_s, q)
 
     def latency_percentiles(self) -> tuple[Percentile, ...]:
         """Give the percentiles of the latency, each only with enough requests."""

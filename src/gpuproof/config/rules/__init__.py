@@ -99,6 +99,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
 )
 OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
+    serving.scenario_is_measured,
     serving.serving_sweeps_nothing,
     serving.serving_keys_are_of_the_kind,
     serving.an_address_can_be_reached,

@@ -12,6 +12,26 @@ if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 
+LOADGENS_OWN = {
+    "offline": "without a rate the search begins with a launch in which all requests come at once",
+    "single_stream": "closed_loop with serving.concurrency 1 sends one request at a time",
+    "multi_stream": "closed_loop with serving.concurrency 1 and serving.samples_per_request sends several "
+    "samples at a time",
+}
+"""Scenarios of MLPerf LoadGen, and what shows the same."""
+
+
+def scenario_is_measured(config: RunConfig) -> Refusals:
+    """Refuse scenarios of LoadGen of which the others show as much."""
+    instead = LOADGENS_OWN.get(config.serving.scenario)
+    if config.kind == "serving" and instead is not None:
+        yield Refusal(
+            keys=("serving.scenario", "kind"),
+            cause=f"{config.serving.scenario} is a scenario of MLPerf LoadGen that is no longer measured",
+            next_step=f"Set serving.scenario to server or closed_loop: {instead}",
+        )
+
+
 def serving_can_be_judged(config: RunConfig) -> Refusals:
     """Ask for a bound where the highest rate is searched, and where goodput is judged."""
     serving, bounds = config.serving, config.serving.bounds

@@ -54,8 +54,7 @@ class ServingConfig(ConfigSection):
     """model serves the recipe's own on this device; endpoint loads an HTTP server; noop answers at once, to
     measure the generator."""
     scenario: Scenario = "server"
-    """server: by a schedule; closed_loop: a number of users who each wait; MLPerf's single_stream,
-    multi_stream and offline."""
+    """server: by a schedule; closed_loop: a number of users who each wait for their answer."""
     arrivals: Literal["poisson", "constant"] = "poisson"
     """Gaps between the requests of a schedule: exponential (poisson), or all equal."""
     rate_per_s: Rate | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Scenario = Literal["server", "closed_loop", "single_stream", "multi_stream", "offline"]
+Scenario = Literal["server", "closed_loop", "offline", "single_stream", "multi_stream"]
+"""The last two are of runs of before 2026-12."""
 ServingTarget = Literal["model", "noop", "endpoint"]
 
 

@@ -8,7 +8,7 @@ from math import floor, inf
 
 from gpuproof import units
 from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding
-from gpuproof.analysis.requests.served import PERCENTILES, STREAM_PERCENTILES, Served
+from gpuproof.analysis.requests.served import PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
 from gpuproof.statistics.launches import interval_of_rates
@@ -41,14 +41,13 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
         "answered", rate, "requests/s", text, rates, better="higher", launches=launches
     )
     latencies = _latency_measures(main)
-    if run.search is None and first.window.scenario not in ("offline", "closed_loop"):
+    if run.search is None and first.window.scenario == "server":
         found += [*latencies, throughput, *_goodput(run, positions)]
     else:
         found += [throughput, *_goodput(run, positions), *latencies]
     return [
         *found,
         *_bound_measures(run),
-        *_stream_measures(first),
         *_token_measures(main),
         *_generator_measures(first),
     ]
@@ -253,24 +252,6 @@ def _percentile_measure(what: str, found: Percentile) -> Measure:
         text=units.seconds(found.value),
         detail=detail,
     )
-
-
-def _stream_measures(served: Served) -> list[Measure]:
-    q = STREAM_PERCENTILES.get(served.window.scenario)
-    if q is None:
-        return []
-    value = served.stream_latency_s
-    return [
-        Measure(
-            name=f"MLPerf p{q:g}",
-            value=value,
-            unit="s",
-            text=units.seconds(value),
-            detail="by LoadGen's early-stopping rule at 99 %"
-            if value is not None
-            else "too few requests for LoadGen's early-stopping rule at 99 %",
-        )
-    ]
 
 
 def _token_measures(launches: Sequence[Served]) -> list[Measure]:

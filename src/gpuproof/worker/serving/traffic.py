@@ -21,17 +21,15 @@ from gpuproof.worker.serving.generator import TrafficPlan, Wire, command
 
 END_S = 30.0
 """Time that a generator gets to hand its issue times over."""
-ONE_AT_A_TIME = ("single_stream", "multi_stream")
 CLOSED_LOOP_STRETCH = 10.0
 """A closed loop that has too few requests after its window goes on for at most this many windows."""
 
 
 def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> TrafficPlan:
-    """Return the plan of a case's window: MLPerf LoadGen's scenarios, and a closed loop.
+    """Return the plan of a case's window.
 
-    single_stream: one request at a time, of one sample. multi_stream: one at a time, of several. server: by a
-    schedule. offline: everything at once. closed_loop: a number of users who each wait for their answer.
-    Source: MLPerf Inference rules, section Scenarios, https://github.com/mlcommons/inference_policies
+    server: by a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
+    answer. The first two are MLPerf's: https://github.com/mlcommons/inference_policies, section Scenarios.
     """
     plan = partial(TrafficPlan, begin_monotonic_s=begin_monotonic_s, seed=seed)
     if spec.scenario == "offline":
@@ -41,7 +39,7 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
         num_requests = max(spec.min_requests, math.ceil(spec.rate_per_s * spec.window_s))
         return plan(arrivals=spec.arrivals, rate_per_s=spec.rate_per_s, num_requests=num_requests)
     return plan(
-        concurrency=1 if spec.scenario in ONE_AT_A_TIME else spec.concurrency,
+        concurrency=spec.concurrency,
         min_requests=spec.min_requests,
         min_s=spec.window_s,
         max_s=spec.window_s * CLOSED_LOOP_STRETCH,
