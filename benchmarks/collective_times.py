@@ -109,7 +109,7 @@ def _ours(rank: int, size_bytes: int) -> Any:
     import torch
 
     from gpuproof.records.work.collective import CollectiveSpec
-    from gpuproof.worker.collectives.operations import OPERATIONS, Asked
+    from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask
     from gpuproof.worker.collectives.patterns import pattern_for
     from gpuproof.worker.collectives.session import time_iterations
     from gpuproof.worker.engine.host_clock import HostClock
@@ -126,7 +126,7 @@ def _ours(rank: int, size_bytes: int) -> Any:
         blocking=False,
         skew=1.0,
     )
-    asked = Asked(
+    task = CollectiveTask(
         operation="all_reduce",
         num_elements=size_bytes // 4,
         rank=rank,
@@ -135,7 +135,7 @@ def _ours(rank: int, size_bytes: int) -> Any:
         spec=spec,
         device=torch.device("cpu"),
     )
-    collective = OPERATIONS["all_reduce"](asked)
+    collective = OPERATIONS["all_reduce"](task)
     return lambda: time_iterations(spec, collective, clock=HostClock(), meet=torch.distributed.barrier)
 
 

@@ -173,9 +173,9 @@ class CaseScheduler:
         lost, left_s = self._launcher.lost(), self._left_s()
         if left_s is not None and left_s <= 0:
             return False
-        asked = self._suite.next(self._state, MappingProxyType(self._running), left_s)
+        cases = self._suite.next(self._state, MappingProxyType(self._running), left_s)
         waiting = None
-        while not self._is_stopped and self._places.has_room(lost) and (case := next(asked, None)):
+        while not self._is_stopped and self._places.has_room(lost) and (case := next(cases, None)):
             failure = self._why_never(case, lost)
             if failure is not None:
                 self._fail(case, failure)

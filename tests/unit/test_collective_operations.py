@@ -11,16 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.records.work.collective import CollectiveSpec, ElementType, Operation, Reduction
-from gpuproof.worker.collectives.operations import OPERATIONS, TORCH_TYPES, Asked, Collective, whole_elements
+from gpuproof.worker.collectives.operations import (
+    OPERATIONS,
+    TORCH_TYPES,
+    Collective,
+    CollectiveTask,
+    whole_elements,
+)
 from gpuproof.worker.collectives.patterns import EXACT_UP_TO, LADDER, pattern_for
 
 RANKS, ELEMENTS = 4, 48
 CPU = torch.device("cpu")
 
 
-def asked(
+def task(
     operation: Operation, rank: int, *, reduction: Reduction = "sum", dtype: ElementType = "float32"
-) -> Asked:
+) -> CollectiveTask:
     spec = CollectiveSpec(
         operations=(operation,),
         sizes_bytes=(4 * ELEMENTS,),
@@ -34,7 +40,7 @@ def asked(
         skew=3.0,
     )
     pattern = pattern_for(dtype, reduction, RANKS)
-    return Asked(
+    return CollectiveTask(
         operation=operation,
         num_elements=ELEMENTS,
         rank=rank,
@@ -46,7 +52,7 @@ def asked(
 
 
 def all_ranks(operation: Operation, reduction: Reduction = "sum") -> list[Collective]:
-    return [OPERATIONS[operation](asked(operation, rank, reduction=reduction)) for rank in range(RANKS)]
+    return [OPERATIONS[operation](task(operation, rank, reduction=reduction)) for rank in range(RANKS)]
 
 
 def by_hand(operation: Operation, ranks: list[Collective], reduction: Reduction) -> list[torch.Tensor]:

@@ -120,12 +120,12 @@ class Accelerator(Protocol):
         """Torch's module of this type."""
         return getattr(torch, self.type, None)
 
-    def _ask(self, name: str, *given: Any) -> Any:
+    def _ask(self, name: str, *arguments: Any) -> Any:
         """Call a function of the device's module, else of `torch.accelerator`; None without either."""
-        asked = getattr(self.module, name, None)
-        if asked is None and self._is_current():
-            asked = getattr(torch.accelerator, name, None)
-        return None if asked is None else asked(*given)
+        function = getattr(self.module, name, None)
+        if function is None and self._is_current():
+            function = getattr(torch.accelerator, name, None)
+        return None if function is None else function(*arguments)
 
     def _is_current(self) -> bool:
         """Say whether `torch.accelerator`, which knows one type in a process, speaks of this one."""
@@ -238,23 +238,23 @@ class Accelerator(Protocol):
 
     def free_and_total_bytes(self, device: torch.device) -> tuple[int, int] | None:
         """Return the device's memory that nobody holds, and all of it; None where torch does not know."""
-        found = self._ask("mem_get_info", device) or self._ask("get_memory_info", device)
-        return None if found is None else (int(found[0]), int(found[1]))
+        sizes = self._ask("mem_get_info", device) or self._ask("get_memory_info", device)
+        return None if sizes is None else (int(sizes[0]), int(sizes[1]))
 
     def properties(self, device: torch.device) -> DeviceProperties:
         """Describe one device."""
-        found = self._ask("get_device_properties", device)
+        properties = self._ask("get_device_properties", device)
         return DeviceProperties(
-            name=str(getattr(found, "name", self.title)),
-            uuid=str(getattr(found, "uuid", "")) or None,
-            memory_total_bytes=getattr(found, "total_memory", None),
-            multiprocessors=getattr(found, "multi_processor_count", None),
+            name=str(getattr(properties, "name", self.title)),
+            uuid=str(getattr(properties, "uuid", "")) or None,
+            memory_total_bytes=getattr(properties, "total_memory", None),
+            multiprocessors=getattr(properties, "multi_processor_count", None),
         )
 
     def reaches(self, device: torch.device, peer: torch.device) -> bool | None:
         """Say whether a device copies to another directly; None where torch does not tell."""
-        found = self._ask("can_device_access_peer", device, peer)
-        return None if found is None else bool(found)
+        answer = self._ask("can_device_access_peer", device, peer)
+        return None if answer is None else bool(answer)
 
     def driver_uuid(self, device: torch.device) -> str | None:
         """Return the permanent identity of a device as its driver writes it; None where torch has none."""

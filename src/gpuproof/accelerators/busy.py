@@ -43,7 +43,7 @@ def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> fl
     accelerator.synchronize(device)
     before_s = accelerator.busy_s(device)
     if before_s is None:
-        return covered(found.span for found in commands_during(run, accelerator, device))
+        return covered(command.span for command in commands_during(run, accelerator, device))
     run()
     accelerator.synchronize(device)
     after_s = accelerator.busy_s(device)
@@ -58,8 +58,8 @@ def commands_during(run: Work, accelerator: Accelerator, device: torch.device) -
         UnseenWorkError: neither the device nor the profiler told.
     """
     accelerator.synchronize(device)
-    told = accelerator.commands_during(run, device)
-    return _traced(run, accelerator, device) if told is None else told
+    commands = accelerator.commands_during(run, device)
+    return _traced(run, accelerator, device) if commands is None else commands
 
 
 def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
@@ -68,7 +68,7 @@ def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[D
     with torch.profiler.profile(activities=[activity]) as profiler:
         run()
         accelerator.synchronize(device)
-    found = [
+    commands = [
         DeviceCommand(
             name=str(event.name),
             begin_s=float(event.time_range.start) / US_PER_S,
@@ -77,6 +77,6 @@ def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[D
         for event in profiler.events() or ()
         if event.device_type != DeviceType.CPU and not getattr(event, "is_user_annotation", False)
     ]
-    if not found:
+    if not commands:
         raise UnseenWorkError("torch's profiler saw no work of the device")
-    return found
+    return commands

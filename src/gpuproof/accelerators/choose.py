@@ -15,7 +15,7 @@ from gpuproof.registry import ACCELERATORS, find_owner, load, names
 PROCESSOR = Processor()
 IN_ORDER: tuple[Accelerator, ...] = (CudaAccelerator(), XpuAccelerator(), MpsAccelerator())
 """What `auto` looks for. Others are named by the user: none of them is imported to find out."""
-OWN = {known.type: known for known in (*IN_ORDER, PROCESSOR)}
+OWN = {accelerator.type: accelerator for accelerator in (*IN_ORDER, PROCESSOR)}
 
 
 @cache
@@ -34,13 +34,13 @@ def find_accelerator(name: str) -> Accelerator:
             place="distributed.device",
             next_step=f"Install the package that registers it ({ACCELERATORS}) where the worker runs",
         )
-    found: Accelerator = load(ACCELERATORS, name)()
-    if found.type != name:
+    accelerator: Accelerator = load(ACCELERATORS, name)()
+    if accelerator.type != name:
         raise UsageError(
-            f"{find_owner(ACCELERATORS, name)} registers {name!r}, but torch calls it {found.type!r}",
+            f"{find_owner(ACCELERATORS, name)} registers {name!r}, but torch calls it {accelerator.type!r}",
             next_step="Register it under the name of the device",
         )
-    return found
+    return accelerator
 
 
 def accelerator_of(device: torch.device) -> Accelerator:
@@ -55,18 +55,18 @@ def choose_accelerator(choice: str) -> Accelerator:
         EnvironmentUnfitError: it was asked for by name, and torch sees none, or no package here has it.
     """
     if choice == "auto":
-        return next((known for known in IN_ORDER if known.count()), PROCESSOR)
-    found = find_accelerator(choice)
-    if found is not PROCESSOR and not found.count():
+        return next((candidate for candidate in IN_ORDER if candidate.count()), PROCESSOR)
+    accelerator = find_accelerator(choice)
+    if accelerator is not PROCESSOR and not accelerator.count():
         raise EnvironmentUnfitError(
-            f"no {found.title} device: torch {torch.__version__} sees none",
+            f"no {accelerator.title} device: torch {torch.__version__} sees none",
             next_step="`gpuproof doctor` says why. On the processor: set distributed.device=cpu, or give "
             "`gpuproof load` --device cpu",
         )
-    return found
+    return accelerator
 
 
 def accelerators_here(choice: str = "auto") -> tuple[Accelerator, ...]:
     """Return the types of which torch sees devices; another package's only where it is the choice."""
     chosen = () if choice == "auto" or choice in OWN else (find_accelerator(choice),)
-    return tuple(known for known in (*IN_ORDER, *chosen) if known.count())
+    return tuple(candidate for candidate in (*IN_ORDER, *chosen) if candidate.count())

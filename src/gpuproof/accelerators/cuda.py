@@ -36,13 +36,13 @@ class CudaAccelerator(Accelerator):
 
     def properties(self, device: torch.device) -> DeviceProperties:
         """Describe one device."""
-        found = torch.cuda.get_device_properties(device)
+        properties = torch.cuda.get_device_properties(device)
         return DeviceProperties(
-            name=found.name,
-            uuid=str(getattr(found, "uuid", "")) or None,
-            memory_total_bytes=found.total_memory,
-            compute_capability=(found.major, found.minor),
-            multiprocessors=found.multi_processor_count,
+            name=properties.name,
+            uuid=str(getattr(properties, "uuid", "")) or None,
+            memory_total_bytes=properties.total_memory,
+            compute_capability=(properties.major, properties.minor),
+            multiprocessors=properties.multi_processor_count,
         )
 
     def driver_uuid(self, device: torch.device) -> str | None:
@@ -53,11 +53,11 @@ class CudaAccelerator(Accelerator):
     def arithmetic(self, device: torch.device) -> Arithmetic:
         """Ask torch what the device computes with."""
         is_nvidia = torch.version.hip is None
-        found = self.properties(device)
+        properties = self.properties(device)
         return Arithmetic(
-            name=found.name,
+            name=properties.name,
             in_software=False,
-            capability=found.compute_capability if is_nvidia else None,
+            capability=properties.compute_capability if is_nvidia else None,
             has_bf16=torch.cuda.is_bf16_supported(including_emulation=False),
             has_scaled_products=has_scaled_products(),
             tf32_override=os.environ.get(TF32_OVERRIDE) if is_nvidia else None,

@@ -111,7 +111,7 @@ class LambdaCloud:
 
     def instances(self) -> list[Instance]:
         """List the instances that there are."""
-        return [_instance(found) for found in self._ask("GET", "/instances")]
+        return [_instance(fields) for fields in self._ask("GET", "/instances")]
 
     def instance(self, instance_id: str) -> Instance:
         """Return one instance."""
@@ -119,18 +119,18 @@ class LambdaCloud:
 
     def types(self) -> list[InstanceType]:
         """List the types on offer."""
-        return [_type(found) for found in self._ask("GET", "/instance-types").values()]
+        return [_type(fields) for fields in self._ask("GET", "/instance-types").values()]
 
     def launch(self, request: LaunchRequest) -> list[str]:
         """Launch an instance; return its id."""
         answer = self._ask("POST", "/instance-operations/launch", request.body())
-        return [str(found) for found in answer["instance_ids"]]
+        return [str(instance_id) for instance_id in answer["instance_ids"]]
 
     def terminate(self, instance_ids: Sequence[str]) -> list[Instance]:
         """Terminate instances; return those that end."""
         body = {"instance_ids": list(instance_ids)}
         answer = self._ask("POST", "/instance-operations/terminate", body)
-        return [_instance(found) for found in answer["terminated_instances"]]
+        return [_instance(fields) for fields in answer["terminated_instances"]]
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return an answer's data.
@@ -163,23 +163,26 @@ class LambdaCloud:
 
 def _refusal(error: urllib.error.HTTPError, place: str) -> CloudError:
     try:
-        told = json.load(error)["error"]
-        cause, next_step = f"{told['message']} ({told['code']})", told.get("suggestion")
+        error_fields = json.load(error)["error"]
+        cause, next_step = (
+            f"{error_fields['message']} ({error_fields['code']})",
+            error_fields.get("suggestion"),
+        )
     except (ValueError, KeyError, TypeError):
         cause, next_step = f"HTTP {error.code}", None
     return CloudError(cause, place=place, next_step=next_step)
 
 
-def _instance(found: Mapping[str, Any]) -> Instance:
-    kind = found.get("instance_type") or {}
+def _instance(fields: Mapping[str, Any]) -> Instance:
+    kind = fields.get("instance_type") or {}
     cents = kind.get("price_cents_per_hour")
     return Instance(
-        id=str(found["id"]),
-        name=found.get("name"),
-        status=str(found["status"]),
-        ip=found.get("ip"),
-        hostname=found.get("hostname"),
-        region=(found.get("region") or {}).get("name"),
+        id=str(fields["id"]),
+        name=fields.get("name"),
+        status=str(fields["status"]),
+        ip=fields.get("ip"),
+        hostname=fields.get("hostname"),
+        region=(fields.get("region") or {}).get("name"),
         type_name=kind.get("name"),
         gpu_type=kind.get("gpu_description") or kind.get("description"),
         gpus=(kind.get("specs") or {}).get("gpus"),
@@ -187,14 +190,14 @@ def _instance(found: Mapping[str, Any]) -> Instance:
     )
 
 
-def _type(found: Mapping[str, Any]) -> InstanceType:
-    kind = found["instance_type"]
+def _type(fields: Mapping[str, Any]) -> InstanceType:
+    kind = fields["instance_type"]
     return InstanceType(
         name=kind["name"],
         description=kind["description"],
         gpus=(kind.get("specs") or {}).get("gpus"),
         price_per_hour=kind["price_cents_per_hour"] / 100,
-        regions=tuple(region["name"] for region in found["regions_with_capacity_available"]),
+        regions=tuple(region["name"] for region in fields["regions_with_capacity_available"]),
     )
 
 
@@ -212,11 +215,11 @@ def wait_until_active(
     Raises:
         CloudError: one of them ends instead, or the time runs out.
     """
-    deadline_s, found = clock() + timeout_s, {}
+    deadline_s, instances = clock() + timeout_s, {}
     last: dict[str, str] = {}
     while True:
         for instance_id in instance_ids:
-            if instance_id not in found:
+            if instance_id not in instances:
                 instance = cloud.instance(instance_id)
                 if last.get(instance_id) != instance.status:
                     last[instance_id] = instance.status
@@ -224,11 +227,11 @@ def wait_until_active(
                 if instance.status in HOPELESS:
                     raise CloudError(f"the instance is {instance.status}", place=instance_id)
                 if instance.status == ACTIVE and instance.ip:
-                    found[instance_id] = instance
-        if len(found) == len(instance_ids):
-            return [found[instance_id] for instance_id in instance_ids]
+                    instances[instance_id] = instance
+        if len(instances) == len(instance_ids):
+            return [instances[instance_id] for instance_id in instance_ids]
         if clock() >= deadline_s:
-            missing = next(i for i in instance_ids if i not in found)
+            missing = next(i for i in instance_ids if i not in instances)
             raise CloudError(
                 f"not active within {timeout_s:g} s: {last[missing]}",
                 place=missing,
@@ -287,9 +290,9 @@ def fetch_addresses(instance_ids: Sequence[str], *, place: str) -> dict[str, str
         UsageError: there is no key to ask with.
         EnvironmentUnfitError: an instance is not there, or has no address.
     """
-    known = {instance.id: instance for instance in cloud_from().instances()}
+    instances = {instance.id: instance for instance in cloud_from().instances()}
     for instance_id in instance_ids:
-        instance = known.get(instance_id)
+        instance = instances.get(instance_id)
         if instance is None or not instance.ip:
             cause = (
                 "is not among your instances" if instance is None else f"is {instance.status}, without an IP"
@@ -297,4 +300,4 @@ def fetch_addresses(instance_ids: Sequence[str], *, place: str) -> dict[str, str
             raise EnvironmentUnfitError(
                 f"instance {instance_id} {cause}", place=place, next_step="gpuproof cloud lambda list"
             )
-    return {instance_id: str(known[instance_id].ip) for instance_id in instance_ids}
+    return {instance_id: str(instances[instance_id].ip) for instance_id in instance_ids}

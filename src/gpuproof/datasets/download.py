@@ -232,12 +232,12 @@ def _check(archive: Archive, part: Path) -> None:
     """Compare the file with its checksum; what is wrong is removed, since no more of it would help."""
     kind, _, expected = archive.checksum.partition(":")
     with part.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
-    if found != expected.lower():
+        checksum = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+    if checksum != expected.lower():
         size = part.stat().st_size
         part.unlink()
         raise _unfit(
-            f"the file that came ({memory(size)}) has {kind} {found}, expected {expected}; it is removed",
+            f"the file that came ({memory(size)}) has {kind} {checksum}, expected {expected}; it is removed",
             archive,
             "Check the address; if a mirror of yours packs it anew, set data.download_checksum",
         )

@@ -95,12 +95,12 @@ def _size(file: Path) -> int:
         UsageError: the name is that of a link to nothing, of a pipe or of anything else that is no file.
     """
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         raise _no_image(file, error.strerror or str(error)) from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise _no_image(file, "it is no plain file")
-    return found.st_size
+    return status.st_size
 
 
 def _no_image(file: Path, reason: str) -> UsageError:

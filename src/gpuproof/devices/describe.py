@@ -79,15 +79,15 @@ def describe_users(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -
         devices.close()
 
 
-def _users(identity: DeviceIdentity, found: tuple[DeviceProcess, ...] | str) -> dict[str, Any]:
-    users = None if isinstance(found, str) else others_among(found)
+def _users(identity: DeviceIdentity, processes: tuple[DeviceProcess, ...] | str) -> dict[str, Any]:
+    users = None if isinstance(processes, str) else others_among(processes)
     return {
         "name": identity.name,
         "uuid": identity.uuid,
         "framework_index": identity.framework_index,
         "physical_index": identity.physical_index,
         "processes": None if users is None else users.other_processes,
-        "missing": found if isinstance(found, str) else None,
+        "missing": processes if isinstance(processes, str) else None,
         "is_silent": identity.name == SILENT_NAME,
     }
 
@@ -108,6 +108,8 @@ def _silent(identity: DeviceIdentity, absent: Mapping[str, str]) -> dict[str, An
 def _drivers(identities: Sequence[DeviceIdentity]) -> dict[str, dict[str, Any]]:
     drivers: dict[str, dict[str, Any]] = {}
     for identity in identities:
-        known = {name: identity.static[fact] for name, fact in _VERSIONS.items() if fact in identity.static}
-        drivers.setdefault(identity.vendor, {}).update(known)
+        versions = {
+            name: identity.static[fact] for name, fact in _VERSIONS.items() if fact in identity.static
+        }
+        drivers.setdefault(identity.vendor, {}).update(versions)
     return drivers

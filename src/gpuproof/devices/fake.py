@@ -133,15 +133,15 @@ def open_adapter(
     num_devices = int(count)
     while scenario == "hang_open" and not (released_by and Path(released_by).exists()):
         time.sleep(_RELEASE_POLL_S)
-    made = [_Made(uuid=f"FAKE-{index:04d}") for index in range(num_devices)]
-    for last in made[-1:]:
-        made[-1] = replace(
+    devices = [_Made(uuid=f"FAKE-{index:04d}") for index in range(num_devices)]
+    for last in devices[-1:]:
+        devices[-1] = replace(
             last,
             scenario=scenario,
             throttled_after_s=0.0 if scenario == "thermal" else None,
             event_after_s=EVENT_AFTER_S if scenario in ("xid", "ecc") else None,
         )
-    return FakeAdapter(made, clock=clock)
+    return FakeAdapter(devices, clock=clock)
 
 
 def on_the_bus(choice: str) -> list[VendorDevice]:
@@ -189,8 +189,8 @@ class FakeAdapter(DeviceAdapter):
     vendor = "fake"
     unknown = "the fake device has no such metric"
 
-    def __init__(self, made: Sequence[_Made], *, clock: Callable[[], float]) -> None:
-        self._made = tuple(made)
+    def __init__(self, devices: Sequence[_Made], *, clock: Callable[[], float]) -> None:
+        self._made = tuple(devices)
         self._clock = clock
         self._opened_s = clock()
         self._announced: set[int] = set()
@@ -229,10 +229,10 @@ class FakeAdapter(DeviceAdapter):
         """Announce each device's error once, when its time has come."""
         due = [
             index
-            for index, made in enumerate(self._made)
+            for index, device in enumerate(self._made)
             if index not in self._announced
-            and made.event_after_s is not None
-            and self._elapsed_s() >= made.event_after_s
+            and device.event_after_s is not None
+            and self._elapsed_s() >= device.event_after_s
         ]
         self._announced.update(due)
         return tuple(map(self._event, due))
@@ -251,16 +251,16 @@ class FakeAdapter(DeviceAdapter):
         self._closed.set()
 
     def _identity(self, index: int) -> VendorDevice:
-        made = self._made[index]
-        static = dict(_STATIC, mem_total_bytes=made.mem_total_bytes)
-        if made.scenario == "power_cap":
+        device = self._made[index]
+        static = dict(_STATIC, mem_total_bytes=device.mem_total_bytes)
+        if device.scenario == "power_cap":
             static["power_limit_w"] = CAPPED_W
         return VendorDevice(
             vendor_index=VendorIndex(index),
-            uuid=made.uuid,
+            uuid=device.uuid,
             pci_bus_id=_address(index),
-            name=made.name,
-            static=static | {"mig_mode": "enabled" if made.scenario == "mig" else "disabled"},
+            name=device.name,
+            static=static | {"mig_mode": "enabled" if device.scenario == "mig" else "disabled"},
         )
 
     def _instance(self, place: int) -> VendorDevice:
@@ -288,20 +288,20 @@ class FakeAdapter(DeviceAdapter):
 
     def _values(self, index: int) -> dict[str, Any]:
         elapsed_s = self._elapsed_s()
-        made = self._made[min(index, len(self._made) - 1)]
+        device = self._made[min(index, len(self._made) - 1)]
         angle = 2 * math.pi * elapsed_s / _PERIOD_S
-        swing = 0.0 if made.is_alone else 1.0
+        swing = 0.0 if device.is_alone else 1.0
         values: dict[str, Any] = {
             THROTTLE_REASONS: (),
             "util_gpu_percent": 90 + 10 * (math.sin(angle) if swing else 1),
             "util_mem_ctrl_percent": 40.0,
-            "mem_used_bytes": made.mem_total_bytes / 8,
+            "mem_used_bytes": device.mem_total_bytes / 8,
             "mem_reserved_bytes": 0.5 * _GIB,
             "power_w": 200 + 50 * swing * math.sin(angle),
             "energy_j": 200 * elapsed_s + 50 * swing * _PERIOD_S / (2 * math.pi) * (1 - math.cos(angle)),
             "temp_gpu_c": 60.0,
             "temp_mem_c": 70.0,
-            "clock_sm_mhz": _CLOCK_MHZ / made.slowdown,
+            "clock_sm_mhz": _CLOCK_MHZ / device.slowdown,
             "clock_mem_mhz": 1200.0,
             "power_limit_w": 300.0,
             "pcie_gen": 4.0,
@@ -316,13 +316,13 @@ class FakeAdapter(DeviceAdapter):
 
     def _scene(self, index: int, elapsed_s: float) -> dict[str, Any]:
         """Return what the scenario changes."""
-        made = self._made[min(index, len(self._made) - 1)]
-        throttled_s = -1.0 if made.throttled_after_s is None else elapsed_s - made.throttled_after_s
+        device = self._made[min(index, len(self._made) - 1)]
+        throttled_s = -1.0 if device.throttled_after_s is None else elapsed_s - device.throttled_after_s
         if throttled_s >= 0:
             return {
                 THROTTLE_REASONS: ("thermal_software",),
                 "temp_gpu_c": 91.0,
-                "clock_sm_mhz": _CLOCK_MHZ / made.throttled_slowdown,
+                "clock_sm_mhz": _CLOCK_MHZ / device.throttled_slowdown,
                 "throttle_time_thermal_software_s": throttled_s,
             }
         if self._is_scene(index, "power_cap"):

@@ -97,13 +97,13 @@ class GuardedDevices:
 
     def arrivals(self) -> tuple[DeviceIdentity, ...]:
         """Take in devices whose driver has answered since the last call; return these, and announce them."""
-        found = self._late()
-        if found is None:
+        listed = self._late()
+        if listed is None:
             return ()
-        known = {device.physical_index: device.identity for device in self._devices}
-        self._adapters = _adapters(found)
-        self._devices = tuple(d for d in found if self._chosen is None or d.physical_index in self._chosen)
-        arrived = [d for d in self._devices if known.get(d.physical_index) != d.identity]
+        identities = {device.physical_index: device.identity for device in self._devices}
+        self._adapters = _adapters(listed)
+        self._devices = tuple(d for d in listed if self._chosen is None or d.physical_index in self._chosen)
+        arrived = [d for d in self._devices if identities.get(d.physical_index) != d.identity]
         for device in arrived:
             self._trouble.pop(device.physical_index, None)
             self._events.append(self._event(device, "appeared", f"{device.identity.name} answers"))

@@ -65,8 +65,8 @@ def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbou
     >>> most_users(_unknown("no context yet"), _unknown("the driver hangs")).missing
     'the driver hangs'
     """
-    known = [seen for seen in (end, begin) if seen.other_processes is not None]
-    return max(known, key=lambda seen: seen.other_processes or 0, default=end)
+    readable = [seen for seen in (end, begin) if seen.other_processes is not None]
+    return max(readable, key=lambda seen: seen.other_processes or 0, default=end)
 
 
 def others_among(
@@ -82,11 +82,11 @@ def others_among(
     names = {process.pid: _process_name(process.pid, proc) for process in foreign}
     others = [process for process in foreign if names[process.pid] not in DISPLAY_SERVERS]
     sizes = [process.mem_used_bytes for process in others]
-    known = [size for size in sizes if size is not None]
-    complete = len(known) == len(sizes)
+    sizes_bytes = [size for size in sizes if size is not None]
+    complete = len(sizes_bytes) == len(sizes)
     return DeviceNeighbours(
         other_processes=len(others),
-        other_memory_bytes=sum(known) if complete else None,
+        other_memory_bytes=sum(sizes_bytes) if complete else None,
         missing=None if complete else "the driver does not tell every process's memory",
         display_servers=tuple(sorted({name for name in names.values() if name in DISPLAY_SERVERS})),
     )
@@ -104,8 +104,8 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
 def _handle(nvml: Any, device_uuid: str) -> Any:
     """Look up a UUID, which torch writes without saying whether it is a GPU's or a MIG instance's."""
     *others, last = spellings(device_uuid)
-    found = (_handle_or_none(nvml, spelling) for spelling in others)
-    return next((handle for handle in found if handle is not None), None) or nvml.nvmlDeviceGetHandleByUUID(
+    handles = (_handle_or_none(nvml, spelling) for spelling in others)
+    return next((handle for handle in handles if handle is not None), None) or nvml.nvmlDeviceGetHandleByUUID(
         last
     )
 

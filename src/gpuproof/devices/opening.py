@@ -47,15 +47,15 @@ def since(unix_s: float) -> str:
 
 def on_the_bus(vendor: str, sysfs_root: Path) -> list[VendorDevice]:
     """List a vendor's GPUs as the kernel found them, which takes no driver: by PCI address alone."""
-    found: list[VendorDevice] = []
+    devices: list[VendorDevice] = []
     for folder in sorted((sysfs_root / "bus/pci/devices").glob("*")):
         try:
             made_by, kind = ((folder / name).read_text().strip() for name in ("vendor", "class"))
         except OSError:
             continue  # gone since it was listed
         if _PCI_VENDORS.get(made_by) == vendor and kind.startswith(_PCI_CLASSES):
-            found.append(silent_device(len(found), folder.name.lower()))
-    return found
+            devices.append(silent_device(len(devices), folder.name.lower()))
+    return devices
 
 
 def silent_device(index: int, pci_bus_id: str) -> VendorDevice:
@@ -103,22 +103,22 @@ class _DriverOpening:
         self.begun_unix_s, self.begun_s = time.time(), time.monotonic()
         self.ended = threading.Event()
         self._opener = opener
-        self._found: list[Listed] | BaseException = []
+        self._outcome: list[Listed] | BaseException = []
         threading.Thread(target=self._open, daemon=True, name="gpuproof-opening").start()
 
     def _open(self) -> None:
         try:
             adapter = self._opener()
-            self._found = [(adapter, device) for device in adapter.identities()]
+            self._outcome = [(adapter, device) for device in adapter.identities()]
         except BaseException as error:  # noqa: BLE001  # handed to the caller, who raises it
-            self._found = error
+            self._outcome = error
         self.ended.set()
 
-    def found(self) -> list[Listed] | DeviceError:
+    def outcome(self) -> list[Listed] | DeviceError:
         """Return the devices, or the state of the driver; raise what is neither."""
-        if isinstance(self._found, BaseException) and not isinstance(self._found, DeviceError):
-            raise self._found
-        return self._found
+        if isinstance(self._outcome, BaseException) and not isinstance(self._outcome, DeviceError):
+            raise self._outcome
+        return self._outcome
 
 
 class Drivers:
@@ -161,18 +161,18 @@ class Drivers:
         return self._take()
 
     def _take(self) -> bool:
-        """Take what the openings that have ended found."""
+        """Take the devices of the openings that have ended."""
         ended = [vendor for vendor, opening in self._openings.items() if opening.ended.is_set()]
         has_devices = False
         for vendor in ended:
             opening = self._openings.pop(vendor)
-            found = opening.found()
-            if isinstance(found, DeviceError):
-                self.absent[vendor] = found.cause
-                if isinstance(found, DriverMissingError):
+            devices = opening.outcome()
+            if isinstance(devices, DeviceError):
+                self.absent[vendor] = devices.cause
+                if isinstance(devices, DriverMissingError):
                     self._asked_s[vendor] = opening.begun_s
                 continue
             self.absent.pop(vendor, None)
-            self.listed[vendor] = found
-            has_devices = has_devices or bool(found)
+            self.listed[vendor] = devices
+            has_devices = has_devices or bool(devices)
         return has_devices

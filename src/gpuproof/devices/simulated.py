@@ -115,12 +115,12 @@ def read_declaration(text: str) -> SimulatedDevices:
 
 
 def _filled(kind: type[Declared], stated: Any, place: str) -> Declared:
-    known = {part.name: part.default for part in fields(kind)}  # type: ignore[arg-type]  # both are dataclasses
+    defaults = {part.name: part.default for part in fields(kind)}  # type: ignore[arg-type]  # both are dataclasses
     for key, value in _mapping(stated, place).items():
         where = f"{place}.{key}".lstrip(".")
-        if key not in known:
-            raise _unreadable(f"{where}: unknown key; known are {', '.join(known)}")
-        if key != "faults" and not _can_be(value, known[key]):
+        if key not in defaults:
+            raise _unreadable(f"{where}: unknown key; known are {', '.join(defaults)}")
+        if key != "faults" and not _can_be(value, defaults[key]):
             raise _unreadable(f"{where}: {value!r} cannot be")
     return kind(**stated)
 

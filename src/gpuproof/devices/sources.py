@@ -51,9 +51,9 @@ class SourceReader:
         for source in self._sources:
             if missing := [metric for metric in source.metrics if metric in open_metrics]:
                 answer = self._answer(source)
-                given = {metric: answer[metric] for metric in missing}
-                refused |= {m: value.cause for m, value in given.items() if isinstance(value, DeviceError)}
-                values |= {m: value for m, value in given.items() if not isinstance(value, DeviceError)}
+                answers = {metric: answer[metric] for metric in missing}
+                refused |= {m: value.cause for m, value in answers.items() if isinstance(value, DeviceError)}
+                values |= {m: value for m, value in answers.items() if not isinstance(value, DeviceError)}
                 open_metrics -= values.keys()
         return values, {metric: why for metric, why in refused.items() if metric not in values}
 

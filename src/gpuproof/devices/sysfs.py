@@ -158,10 +158,10 @@ class Sensors:
 
     def by_label(self, kind: str) -> dict[str, str]:
         """Map the label of each `kind` channel (temp, freq, energy, power) to its path without suffix."""
-        found = {}
+        paths = {}
         for name in self._files.glob(f"{self.prefix}{kind}*_label") if self.prefix else []:
-            found[self._files.text(name)] = name.removesuffix("_label")
-        return found
+            paths[self._files.text(name)] = name.removesuffix("_label")
+        return paths
 
     def path(self, name: str) -> str:
         """Name a file of the card's hwmon directory.

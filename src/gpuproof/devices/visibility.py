@@ -118,7 +118,7 @@ def _legacy_mig(token: str, named: Sequence[Candidate]) -> Candidate | None:
     parent, _, instances = token.removeprefix("MIG-").partition("/")
     for device in named:
         static = device.static
-        own = f"{static.get('mig_gpu_instance_id')}/{static.get('mig_compute_instance_id')}"
-        if device.uuid == token or (device.mig_parent_uuid == parent and own == instances):
+        instance = f"{static.get('mig_gpu_instance_id')}/{static.get('mig_compute_instance_id')}"
+        if device.uuid == token or (device.mig_parent_uuid == parent and instance == instances):
             return device
     return None

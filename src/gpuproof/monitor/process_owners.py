@@ -58,20 +58,22 @@ def owner_of(pid: int, *, proc: Path, logs: Path) -> dict[str, Any]:
     groups = _text(proc / str(pid) / "cgroup")
     container = _last(_CONTAINER.findall(groups))
     pod = _last(_POD.findall(groups))
-    found = {"container": container[:_SHORT_ID]} if container else {}
+    owner = {"container": container[:_SHORT_ID]} if container else {}
     if pod is not None:
-        found |= _pod_names(pod.replace("_", "-"), container, logs)
+        owner |= _pod_names(pod.replace("_", "-"), container, logs)
     job = _last(_SLURM_JOB.findall(groups)) or _environment(proc / str(pid)).get("SLURM_JOB_ID")
-    return found | ({"slurm_job": job} if job else {})
+    return owner | ({"slurm_job": job} if job else {})
 
 
 def _pod_names(uid: str, container: str | None, logs: Path) -> dict[str, str]:
     """Look for POD_NAMESPACE_CONTAINER-ID.log, else for a folder NAMESPACE_POD_UID."""
-    of_container = next(iter(_found(logs / "containers", f"*-{container}.log")), None) if container else None
+    of_container = (
+        next(iter(_matches(logs / "containers", f"*-{container}.log")), None) if container else None
+    )
     if of_container is not None:
         pod, namespace, rest = of_container.split("_", 2)
         return {"pod": pod, "namespace": namespace, "container": rest.removesuffix(f"-{container}.log")}
-    of_pod = next(iter(_found(logs / "pods", f"*_*_{uid}")), None)
+    of_pod = next(iter(_matches(logs / "pods", f"*_*_{uid}")), None)
     if of_pod is not None:
         namespace, pod, _ = of_pod.split("_", 2)
         return {"pod": pod, "namespace": namespace}
@@ -118,7 +120,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {name: value for name, _, value in words}
 
 
-def _found(folder: Path, pattern: str) -> list[str]:
+def _matches(folder: Path, pattern: str) -> list[str]:
     try:
         return sorted(path.name for path in folder.glob(pattern))
     except OSError:

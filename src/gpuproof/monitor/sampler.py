@@ -287,8 +287,10 @@ class Sampler:
         unheard = self._devices.events_unavailable
         for index, readout in readouts.items():
             before = self._reasons.get(index, {})
-            given = readout.reading.values
-            now = {name: why for name, why in before.items() if name not in given} | dict(readout.unavailable)
+            values = readout.reading.values
+            now = {name: why for name, why in before.items() if name not in values} | dict(
+                readout.unavailable
+            )
             now |= {DRIVER_EVENTS: unheard[index]} if index in unheard else {}
             if now != before:
                 self._reasons[index] = now

@@ -45,12 +45,12 @@ class SamplerOptions:
     @property
     def arguments(self) -> list[str]:
         """What `gpuproof.worker sample` is started with; the command takes the rest of the line."""
-        given = {
+        values = {
             "--interval": self.interval_s,
             "--slow-interval": self.slow_interval_s,
             "--devices": self.devices,
         }
-        options = [f"{name}={value}" for name, value in given.items() if value is not None]
+        options = [f"{name}={value}" for name, value in values.items() if value is not None]
         return options if self.command is None else [*options, "--command", *self.command]
 
 

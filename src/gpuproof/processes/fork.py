@@ -203,7 +203,9 @@ class ForkServers:
         if server is None or not server.is_alive:
             server = self._servers[key] = ForkServer(command, environment=environment, output=output)
         words, *beside = commands
-        samplers = [server.fork([*each, f"--parent-pid={server.pid}"], output=output) for each in beside]
+        samplers = [
+            server.fork([*sampler, f"--parent-pid={server.pid}"], output=output) for sampler in beside
+        ]
         rank = server.fork([*words, "--forked"], output=output, on_exit=on_exit)
         return ProcessGroup(rank, samplers, command=shlex.join(words))
 

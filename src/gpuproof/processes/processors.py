@@ -38,13 +38,13 @@ def usable_cpus() -> int:
     return allowed if quota is None else min(allowed, max(1, int(quota)))
 
 
-def threads_of_each(asked: int | None, *, num_ranks: int, users: int | None) -> int:
+def threads_of_each(requested: int | None, *, num_ranks: int, users: int | None) -> int:
     """Return the threads of each of `num_ranks` ranks on this host.
 
     Those asked for; else an equal share of the processors, and no more than `users`, what the user allows.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     share = max(1, usable_cpus() // num_ranks)
     return share if users is None else min(share, users)
 
@@ -65,8 +65,8 @@ def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
     It is looked up in what the kernel keeps of the environment that a process was started with: torchrun, and
     we ourselves, put numbers of our own there later.
     """
-    found = _users_environment() if environment is None else environment
-    first = found.get(THREADS_VARIABLE, "").partition(",")[0].strip()
+    environment_here = _users_environment() if environment is None else environment
+    first = environment_here.get(THREADS_VARIABLE, "").partition(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 
 
@@ -99,9 +99,9 @@ def _groups(root: Path) -> Iterator[Path]:
             if controllers and "cpu" not in controllers.split(","):
                 continue
             base = mounted / controllers if controllers else mounted
-            own = Path(path.lstrip("/"))
+            group = Path(path.lstrip("/"))
             # A container sees its own group as the root, whatever the kernel calls it.
-            yield from dict.fromkeys([base, *(base / part for part in (own, *own.parents))])
+            yield from dict.fromkeys([base, *(base / part for part in (group, *group.parents))])
 
 
 def _quota_of(folder: Path) -> float | None:

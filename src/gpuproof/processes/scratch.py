@@ -107,8 +107,8 @@ def _removed(path: Path, folder: int) -> bool:
     owner = os.open(OWNER, flags, dir_fd=folder)
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(owner)
-        if not stat.S_ISREG(found.st_mode) or not found.st_nlink:  # no name: another sweep has it already
+        status = os.fstat(owner)
+        if not stat.S_ISREG(status.st_mode) or not status.st_nlink:  # no name: another sweep has it already
             return False
         shutil.rmtree(path, ignore_errors=True)
         return True

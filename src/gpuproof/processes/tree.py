@@ -58,13 +58,13 @@ def descendants(root: int, *, without: Iterable[int] = ()) -> tuple[ProcessState
     """List the living processes below `root`, itself, zombies, and the branches `without` apart."""
     states = {state.pid: state for entry in PROC.glob("[0-9]*") if (state := _read(entry)) is not None}
     children = grouped((state.parent, state) for state in states.values())
-    found: list[ProcessState] = []
+    family: list[ProcessState] = []
     left, excluded = [root], set(without)
     while left:
         below = [child for child in children.get(left.pop(), ()) if child.pid not in excluded]
-        found += below
+        family += below
         left += [child.pid for child in below]
-    return tuple(found)
+    return tuple(family)
 
 
 def _read(entry: Path) -> ProcessState | None:
@@ -95,14 +95,14 @@ def end_tree(listed: Callable[[], Iterable[int]], *, grace_s: float, beat: Calla
 
     `beat` is called while it waits.
     """
-    asked = list(listed())
-    _signal(asked, SIGTERM)
+    processes = list(listed())
+    _signal(processes, SIGTERM)
     deadline_s = time.monotonic() + grace_s
-    while asked and list(listed()) and time.monotonic() < deadline_s:
+    while processes and list(listed()) and time.monotonic() < deadline_s:
         beat()
         time.sleep(POLL_S)
     kill_tree(listed)
-    return len(asked)
+    return len(processes)
 
 
 def kill_tree(listed: Callable[[], Iterable[int]]) -> None:

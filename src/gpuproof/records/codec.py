@@ -232,15 +232,15 @@ def _numbers(value: Any) -> tuple[float, ...]:
 def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _unlike("an object", value)
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     key = ""
     try:
         for key, item in value.items():
-            found[key] = read(item)
+            mapping[key] = read(item)
     except _MisfitError as misfit:
         misfit.where = f".{key}{misfit.where}"
         raise
-    return found
+    return mapping
 
 
 def _float(value: Any) -> float:

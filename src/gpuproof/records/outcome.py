@@ -112,10 +112,10 @@ class Outcome:
 
     def _check_numbers(self) -> None:
         interval = (self.measured_low, self.measured_value, self.measured_high)
-        given = [n for n in (*interval, self.expected_value, self.tolerance) if n is not None]
-        if given and self.unit is None:
+        numbers = [n for n in (*interval, self.expected_value, self.tolerance) if n is not None]
+        if numbers and self.unit is None:
             raise ValueError("numbers need their unit")
-        if not all(math.isfinite(number) for number in (*given, self.minimum_detectable or 0.0)):
+        if not all(math.isfinite(number) for number in (*numbers, self.minimum_detectable or 0.0)):
             raise ValueError("a number that is not finite was not measured: leave it out, say why")
         ends = [number for number in interval if number is not None]
         if ends != sorted(ends) or (ends and self.measured_value is None):

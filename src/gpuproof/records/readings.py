@@ -82,8 +82,8 @@ class DeviceIdentity:
 
     def number(self, fact: str) -> float | None:
         """Return a static fact that is a number; None where it is not known."""
-        found = self.static.get(fact)
-        return float(found) if isinstance(found, (int, float)) else None
+        value = self.static.get(fact)
+        return float(value) if isinstance(value, (int, float)) else None
 
 
 UUID_PREFIXES = ("MIG-", "GPU-")
@@ -112,18 +112,18 @@ def spellings(uuid: str) -> tuple[str, ...]:
     ('GPU-0a', 'MIG-0a')
     """
     bare = bare_uuid(uuid)
-    known = (f"MIG-GPU-{bare}",) if "/" in bare else (f"GPU-{bare}", f"MIG-{bare}")
-    return tuple(dict.fromkeys((uuid, *known) if uuid != bare else known))
+    prefixed = (f"MIG-GPU-{bare}",) if "/" in bare else (f"GPU-{bare}", f"MIG-{bare}")
+    return tuple(dict.fromkeys((uuid, *prefixed) if uuid != bare else prefixed))
 
 
-def named_among(asked: Collection[str], listed: Sequence[str | None]) -> set[int]:
+def named_among(uuids: Collection[str], listed: Sequence[str | None]) -> set[int]:
     """Return the places of the listed devices that are asked for.
 
     An instance that is not listed, of the older form, is answered by its GPU, which is.
     """
     places = {bare_uuid(uuid): place for place, uuid in enumerate(listed) if uuid is not None}
-    found = (places.get(bare, places.get(bare.partition("/")[0])) for bare in map(bare_uuid, asked))
-    return {place for place in found if place is not None}
+    indices = (places.get(bare, places.get(bare.partition("/")[0])) for bare in map(bare_uuid, uuids))
+    return {place for place in indices if place is not None}
 
 
 def with_sound_counters(line: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -119,10 +119,10 @@ class AmdCard:
         if use_library and self.library is not None:
             values, refused = self.library.give(wanted)
         sources = {**self.files.sources, **(more or {})}
-        found, missing = collect(
+        of_files, missing = collect(
             {name: sources[name] for name in wanted if name in sources and name not in values}
         )
-        values |= found
+        values |= of_files
         reasons = {name: missing.get(name, NOT_IN_SYSFS) for name in wanted if name not in values}
         return values, {name: _both(why, refused.get(name, "")) for name, why in reasons.items()}
 
@@ -182,9 +182,9 @@ def _once(ask: _Table) -> _Table:
             return error
 
     def answer() -> dict[str, int]:
-        if isinstance(found := outcome(), DeviceError):
-            raise found
-        return found
+        if isinstance(table := outcome(), DeviceError):
+            raise table
+        return table
 
     return answer
 

@@ -72,11 +72,14 @@ class SmiEvents:
         self._readers[handle.value] = (vendor_index, reader)
 
     def _event(self, event: dict[str, Any]) -> VendorEvent:
-        known = self._readers.get(event["processor_handle"].value)
-        if known is None:
+        reader = self._readers.get(event["processor_handle"].value)
+        if reader is None:
             raise DeviceError("AMD's library announced an event of a card that it does not list")
         name, meaning = EVENTS[event["event"]]
-        said = event["message"].strip()
+        message = event["message"].strip()
         return VendorEvent(
-            vendor_index=known[0], event=name, code=None, message=f"{meaning}: {said}" if said else meaning
+            vendor_index=reader[0],
+            event=name,
+            code=None,
+            message=f"{meaning}: {message}" if message else meaning,
         )

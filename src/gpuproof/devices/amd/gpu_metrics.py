@@ -74,8 +74,8 @@ def parse(data: bytes) -> dict[str, int]:
         raise NotSupportedError(
             f"gpu_metrics table {version[0]}.{version[1]} of {size} bytes is not known to this version"
         )
-    found = {name: data[begin : begin + length] for name, (begin, length) in fields.items()}
-    written = {name: raw for name, raw in found.items() if raw.strip(b"\xff")}
+    values = {name: data[begin : begin + length] for name, (begin, length) in fields.items()}
+    written = {name: raw for name, raw in values.items() if raw.strip(b"\xff")}
     return {name: int.from_bytes(raw, "little") for name, raw in written.items()} | {"content": version[1]}
 
 

@@ -39,12 +39,14 @@ def _node(path: Path) -> tuple[str, KfdNode] | None:
 
 def list_processes(root: Path, node: KfdNode) -> tuple[DeviceProcess, ...]:
     """List the processes that hold memory of a GPU; one that ends meanwhile is left out."""
-    found = []
+    processes = []
     for path in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
         used_bytes = _number_or_none(path)
         if used_bytes is not None:
-            found.append(DeviceProcess(pid=int(path.parent.name), mem_used_bytes=used_bytes, kind="compute"))
-    return tuple(found)
+            processes.append(
+                DeviceProcess(pid=int(path.parent.name), mem_used_bytes=used_bytes, kind="compute")
+            )
+    return tuple(processes)
 
 
 def _number_or_none(path: Path) -> int | None:

@@ -119,9 +119,9 @@ def device_error(error: Any) -> DeviceError:
 
 def _load_binding() -> Any:
     """Import amdsmi, which prints to standard output and raises a KeyError where the library is missing."""
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(printed):
             import amdsmi
     except ImportError as error:
         raise LibraryMissingError(
@@ -129,7 +129,7 @@ def _load_binding() -> Any:
             next_step="Install the one that ROCm brings in /opt/rocm/share/amd_smi",
         ) from error
     except (KeyError, OSError) as error:
-        why = said.getvalue().partition("\n")[0] or str(error)
+        why = printed.getvalue().partition("\n")[0] or str(error)
         raise LibraryMissingError(f"libamd_smi.so cannot be loaded ({why})") from error
     except AttributeError as error:
         raise LibraryMissingError(

@@ -106,16 +106,16 @@ def _one(metric: str, function: str, *arguments: int | str, scale: float = 1) ->
     """Make a source of a call that answers with a number; an argument `Enum.NAME` is the binding's."""
 
     def ask(amdsmi: Any, handle: Any) -> Answer:
-        answer = getattr(amdsmi, function)(handle, *(_argument(amdsmi, given) for given in arguments))
+        answer = getattr(amdsmi, function)(handle, *(_argument(amdsmi, argument) for argument in arguments))
         return {metric: _number({metric: answer}, metric, scale=scale)}
 
     return Source(metrics=(metric,), ask=ask)
 
 
-def _argument(amdsmi: Any, given: int | str) -> Any:
-    if isinstance(given, int):
-        return given
-    enum, _, name = given.partition(".")
+def _argument(amdsmi: Any, argument: int | str) -> Any:
+    if isinstance(argument, int):
+        return argument
+    enum, _, name = argument.partition(".")
     return getattr(getattr(amdsmi, enum), name)
 
 
@@ -231,7 +231,9 @@ def _facts(function: str, **keys: str) -> Source:
     def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle)
         facts = {fact: answer.get(key, "N/A") if key else answer for fact, key in keys.items()}
-        return {fact: DeviceError(_NOTHING) if said in ("N/A", "") else said for fact, said in facts.items()}
+        return {
+            fact: DeviceError(_NOTHING) if value in ("N/A", "") else value for fact, value in facts.items()
+        }
 
     return Source(metrics=tuple(keys), ask=ask)
 

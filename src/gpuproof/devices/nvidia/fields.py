@@ -59,9 +59,9 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     >>> throttle_reasons(0x24), throttle_reasons(0), throttle_reasons(0x8000)
     (('power_cap', 'thermal_software'), (), ('other',))
     """
-    known = tuple(reason for bit, reason in NVIDIA_REASON_BITS.items() if bits & bit)
+    reasons = tuple(reason for bit, reason in NVIDIA_REASON_BITS.items() if bits & bit)
     unknown = bits & ~sum(NVIDIA_REASON_BITS)
-    return (*known, "other") if unknown else known
+    return (*reasons, "other") if unknown else reasons
 
 
 def read_fields(nvml: Any, handle: Any, fields: tuple[NvmlField, ...]) -> Answer:

@@ -53,14 +53,14 @@ def handle_address(handle: Any) -> int | None:
 
 def list_processes(nvml: Any, handle: Any) -> tuple[DeviceProcess, ...]:
     """List compute and graphics processes; one that is both is listed as compute."""
-    found: dict[int, DeviceProcess] = {}
+    processes: dict[int, DeviceProcess] = {}
     for kind, name in (("compute", "Compute"), ("graphics", "Graphics")):
         for process in _running(nvml, name)(handle):
-            found.setdefault(
+            processes.setdefault(
                 process.pid,
                 DeviceProcess(pid=process.pid, mem_used_bytes=process.usedGpuMemory, kind=kind),
             )
-    return tuple(found.values())
+    return tuple(processes.values())
 
 
 def _running(nvml: Any, kind: str) -> Callable[[Any], Any]:

@@ -30,8 +30,8 @@ def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
 
 def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Read the driver's version and the newest CUDA that it supports, and why either is missing."""
-    known = {"driver_version": _driver_version, "cuda_version": _cuda_version}
-    return collect({name: partial(ask, nvml, partial(read, nvml)) for name, read in known.items()})
+    readers = {"driver_version": _driver_version, "cuda_version": _cuda_version}
+    return collect({name: partial(ask, nvml, partial(read, nvml)) for name, read in readers.items()})
 
 
 def text(value: str | bytes) -> str:

@@ -50,13 +50,13 @@ def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[di
     """
     if not isinstance(columns, list):
         raise TypeError("values are no list")
-    found: list[dict[str, float]] = [{} for _ in range(num)]
+    of_devices: list[dict[str, float]] = [{} for _ in range(num)]
     for name, column in zip(split(names), columns, strict=True):
         values = column if isinstance(column, list) else [column] * num
-        for readings, value in zip(found, values, strict=True):
+        for readings, value in zip(of_devices, values, strict=True):
             if value is not None:
                 readings[name] = value
-    return found
+    return of_devices
 
 
 def split(joined: str) -> list[str]:
@@ -78,7 +78,7 @@ def reasons_by_device(reasons: Any, *, num: int) -> list[Any]:
 
 def packed_reasons(reasons: Sequence[Sequence[str] | None]) -> Any:
     """Undo `reasons_by_device`: one answer where all give the same, else a list."""
-    listed = [None if given is None else list(given) for given in reasons]
+    listed = [None if names is None else list(names) for names in reasons]
     return _once(listed) if listed else None
 
 
@@ -119,8 +119,8 @@ def unpacked(line: Mapping[str, Any]) -> dict[str, Any]:
         "unix_s": line["unix_s"],
         "lane": line["lane"],
         "devices": {
-            device: {"values": values, "throttle_reasons": given}
-            for device, values, given in zip(devices, readings, reasons, strict=True)
+            device: {"values": values, "throttle_reasons": names}
+            for device, values, names in zip(devices, readings, reasons, strict=True)
         },
         "host": readings_by_name(line["host_names"], line["host"], num=1)[0],
     }

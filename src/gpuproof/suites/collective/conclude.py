@@ -20,7 +20,7 @@ from gpuproof.records.work.collective import REDUCING, ROOTED
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Conclusion, Export, LaunchKey, launch_key
-from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, QUANTITIES, Quantity
+from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, QUANTITIES, CollectiveQuantity
 from gpuproof.suites.exports import csv_text
 from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
@@ -98,7 +98,7 @@ def _measures_at(point: Point, positions: Mapping[LaunchKey, int]) -> list[Measu
     return [_measure(quantity, point, positions) for quantity in QUANTITIES]
 
 
-def _measure(quantity: Quantity, point: Point, positions: Mapping[LaunchKey, int]) -> Measure:
+def _measure(quantity: CollectiveQuantity, point: Point, positions: Mapping[LaunchKey, int]) -> Measure:
     first, figures = point[0][1], [figures for _, figures in point]
     launches = tuple(
         LaunchValue(
@@ -153,7 +153,7 @@ def _headlines(curves: Sequence[Sequence[Measure]]) -> Iterator[Measure]:
         )
 
 
-def _interval(quantity: Quantity, values: Sequence[float]) -> Interval | Unavailable:
+def _interval(quantity: CollectiveQuantity, values: Sequence[float]) -> Interval | Unavailable:
     if quantity.statistic == "mean":
         return interval_of_rates(values)
     return Unavailable(reason=f"it is the {quantity.statistic}")

@@ -18,7 +18,7 @@ OfLaunch = Callable[[CollectiveFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class CollectiveQuantity:
     """A figure of an operation at a size."""
 
     name: str
@@ -49,7 +49,7 @@ def _mean(of_launch: OfLaunch) -> Callable[[Sequence[CollectiveFigures]], float 
     return mean
 
 
-def _percentile(q: float) -> Quantity:
+def _percentile(q: float) -> CollectiveQuantity:
     def of_launch(figures: CollectiveFigures) -> float | None:
         return figures.latency(q).value
 
@@ -57,7 +57,7 @@ def _percentile(q: float) -> Quantity:
         times_s = tuple(time_s for launch in launches for time_s in launch.iterations_s)
         return of_launch(replace(launches[0], iterations_s=times_s))
 
-    return Quantity(
+    return CollectiveQuantity(
         name=f"p{q:g} latency",
         column=f"p{q:g}_s",
         unit="s",
@@ -79,7 +79,7 @@ def _all_wrong(launches: Sequence[CollectiveFigures]) -> float | None:
 
 
 QUANTITIES = (
-    Quantity(
+    CollectiveQuantity(
         name="mean latency",
         column="time_s",
         unit="s",
@@ -88,7 +88,7 @@ QUANTITIES = (
         statistic="mean",
         text=units.seconds,
     ),
-    Quantity(
+    CollectiveQuantity(
         name="algorithm bandwidth",
         column="algorithm_bytes_per_s",
         unit="B/s",
@@ -97,7 +97,7 @@ QUANTITIES = (
         statistic="mean",
         text=units.bandwidth,
     ),
-    Quantity(
+    CollectiveQuantity(
         name=BUS_BANDWIDTH,
         column="bus_bytes_per_s",
         unit="B/s",
@@ -110,7 +110,7 @@ QUANTITIES = (
     ),
     _percentile(50.0),
     _percentile(99.0),
-    Quantity(
+    CollectiveQuantity(
         name="longest latency",
         column="longest_s",
         unit="s",
@@ -120,7 +120,7 @@ QUANTITIES = (
         text=units.seconds,
         better="lower",
     ),
-    Quantity(
+    CollectiveQuantity(
         name="rank spread",
         column="rank_spread",
         unit="1",
@@ -130,7 +130,7 @@ QUANTITIES = (
         text=units.share,
         better="lower",
     ),
-    Quantity(
+    CollectiveQuantity(
         name=WRONG_VALUES,
         column="num_wrong",
         unit="1",

@@ -34,14 +34,14 @@ def measure_alike(prepared: Prepared, recorder: Recorder) -> None:
         recorder.write(TrainedAlike(rank=rank, missing=SPLIT.format(strategy)))
         return
     shards = [_of_all_ranks(prepared.pool.next_batch()) for _ in range(NUM_STEPS)]
-    own, module = dist.get_rank(), prepared.workload.module
+    module = prepared.workload.module
     together, alone = _without_dropout(module), _without_dropout(module)
     index = prepared.device.index
     wrapped = DistributedDataParallel(together, device_ids=None if index is None else [index])
     beat = recorder.heartbeat.beat
     # Ranks hold other weights by now: steps without the average came before. The wrapper gave all rank 0's.
     alone.load_state_dict(together.state_dict())
-    several = _train(prepared, wrapped, [[of_step[own]] for of_step in shards], beat=beat)
+    several = _train(prepared, wrapped, [[of_step[rank]] for of_step in shards], beat=beat)
     single = _train(prepared, alone, shards, beat=beat)
     pairs = zip(together.parameters(), alone.parameters(), strict=True)
     furthest = max(float((a.detach() - b.detach()).abs().max()) for a, b in pairs)

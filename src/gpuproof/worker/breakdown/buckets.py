@@ -14,7 +14,7 @@ from gpuproof.records.breakdown import BucketAllReduce
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.worker.breakdown.bursts import rounded
 from gpuproof.worker.breakdown.busy_queue import BusyQueue
-from gpuproof.worker.collectives.operations import OPERATIONS, Asked, whole_elements
+from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, whole_elements
 from gpuproof.worker.collectives.patterns import pattern_for
 from gpuproof.worker.collectives.session import time_iterations
 from gpuproof.worker.rank.recorder import Recorder
@@ -33,10 +33,10 @@ def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
     """Time an all-reduce of each bucket's size and write it down, or why there is none."""
     sizes = bucket_bytes(prepared)
     missing = sizes if isinstance(sizes, str) else None
-    told = () if isinstance(sizes, str) else sizes
+    bucket_sizes = () if isinstance(sizes, str) else sizes
     busy = BusyQueue(prepared.device, prepared.clock)
     durations, is_queued = [], True
-    for size in told:
+    for size in bucket_sizes:
         recorder.heartbeat.beat()
         times_s, was_behind = _durations_s(prepared, size, busy)
         durations.append(times_s)
@@ -45,7 +45,7 @@ def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
         BucketAllReduce(
             rank=prepared.identity.rank,
             clock=prepared.clock.name,
-            bucket_bytes=told,
+            bucket_bytes=bucket_sizes,
             durations_s=tuple(durations),
             missing=missing,
             is_queued=is_queued,
@@ -61,8 +61,8 @@ def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
         return COMPRESSED.format(shared.gradient_hook)
     if not isinstance(step, TrainingStep) or not isinstance(step.module, DistributedDataParallel):
         return NO_BUCKETS.format(shared.strategy)
-    told = step.module._get_ddp_logging_data()  # torch has no public name for it
-    text = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
+    ddp_log = step.module._get_ddp_logging_data()  # torch has no public name for it
+    text = str(ddp_log.get("rebuilt_bucket_sizes") or ddp_log.get("bucket_sizes") or "")
     return tuple(int(size) for size in text.split(",")) if text else NOT_TOLD
 
 
@@ -72,8 +72,8 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
     Returns the times, and whether the device was behind the host in all of them.
     """
     ranks, clock = prepared.ranks, prepared.clock
-    collective = OPERATIONS["all_reduce"](_asked(prepared, size_bytes))
-    spec = collective.asked.spec
+    collective = OPERATIONS["all_reduce"](_task(prepared, size_bytes))
+    spec = collective.task.spec
     begin_s = perf_counter()
     times_s = time_iterations(spec, collective, clock=clock, meet=ranks.barrier)
     host_s = perf_counter() - begin_s
@@ -88,7 +88,7 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
     return rounded(times_s), clock.caught_up == before
 
 
-def _asked(prepared: Prepared, size_bytes: int) -> Asked:
+def _task(prepared: Prepared, size_bytes: int) -> CollectiveTask:
     identity = prepared.identity
     spec = CollectiveSpec(
         operations=("all_reduce",),
@@ -102,7 +102,7 @@ def _asked(prepared: Prepared, size_bytes: int) -> Asked:
         blocking=False,
         skew=1.0,
     )
-    return Asked(
+    return CollectiveTask(
         operation="all_reduce",
         num_elements=whole_elements("all_reduce", size_bytes, "float32", identity.world_size),
         rank=identity.rank,

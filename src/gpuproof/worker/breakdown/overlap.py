@@ -72,19 +72,19 @@ def overlap_of(commands: Sequence[DeviceCommand], *, rank: int, missing: str | N
 
     The first collective is left out: it is the one in which ranks wait for each other before these steps.
     """
-    talking = [found for found in commands if COMMUNICATION.search(found.name)]
-    talking = sorted(talking, key=lambda found: found.begin_s)[1:]
+    talking = [command for command in commands if COMMUNICATION.search(command.name)]
+    talking = sorted(talking, key=lambda command: command.begin_s)[1:]
     computing = merged(
-        found.span
-        for found in commands
-        if not COMMUNICATION.search(found.name) and not COPY.search(found.name)
+        command.span
+        for command in commands
+        if not COMMUNICATION.search(command.name) and not COPY.search(command.name)
     )
-    collectives = merged(found.span for found in talking)
+    collectives = merged(command.span for command in talking)
     return CollectiveOverlap(
         rank=rank,
         num_steps=NUM_STEPS,
         collective_s=round(covered(collectives), NANOSECOND_DIGITS),
         exposed_s=round(covered(without(collectives, computing)), NANOSECOND_DIGITS),
-        kernels=tuple(sorted({found.name for found in talking})),
+        kernels=tuple(sorted({command.name for command in talking})),
         missing=missing,
     )

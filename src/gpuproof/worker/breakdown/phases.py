@@ -63,7 +63,7 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
         StepPhases(
             rank=rank,
             clock=clock,
-            is_queued=busy.is_needed and all(found.is_queued for found in (*looked, *alone)),
+            is_queued=busy.is_needed and all(step.is_queued for step in (*looked, *alone)),
             data_s=_of("data", looked),
             forward_s=_of("forward", looked),
             backward_s=_of("backward", looked),
@@ -78,11 +78,11 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def _of(phase: PhaseOfStep, looked: Sequence[_Looked]) -> tuple[float, ...]:
-    return rounded([found.seconds[phase] for found in looked])
+    return rounded([step.seconds[phase] for step in looked])
 
 
 def _allocated(looked: Sequence[_Looked], place: int) -> tuple[int, ...]:
-    return tuple(count for found in looked if (count := found.allocated_bytes[place]) is not None)
+    return tuple(count for step in looked if (count := step.allocated_bytes[place]) is not None)
 
 
 def _looked(
@@ -90,12 +90,12 @@ def _looked(
 ) -> list[_Looked]:
     """Take steps with marks behind a busy device; those that were queued whole, or all where none was."""
     first = _look(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
-    found, hold_s = list[_Looked](), first.host_s
+    steps, hold_s = list[_Looked](), first.host_s
     for _ in range(NUM_QUEUES):
-        found.append(_look(prepared, step, busy, hold_s=hold_s))
-        hold_s *= 1 if found[-1].is_queued else 2
+        steps.append(_look(prepared, step, busy, hold_s=hold_s))
+        hold_s *= 1 if steps[-1].is_queued else 2
         beat()
-    return [one for one in found if one.is_queued] or found
+    return [one for one in steps if one.is_queued] or steps
 
 
 def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _Looked:

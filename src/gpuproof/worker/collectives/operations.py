@@ -35,7 +35,7 @@ REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.Re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CollectiveTask:
     """One operation at one size, as one rank is to do it."""
 
     operation: Operation
@@ -81,13 +81,13 @@ def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, nu
 class Collective:
     """Buffers, call and expectation of one operation at one size on one rank."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, task: CollectiveTask) -> None:
+        self.task = task
         self.sent, self.got = self._buffers()
         self._expected: torch.Tensor | None = None
         self._has_output = False
         self._num_compared = 0
-        self._num_wrong = torch.zeros((), dtype=torch.int64, device=asked.device)
+        self._num_wrong = torch.zeros((), dtype=torch.int64, device=task.device)
         self.refill()
 
     @abstractmethod
@@ -105,12 +105,12 @@ class Collective:
     @property
     def size_elements(self) -> int:
         """The elements that bandwidth is counted by."""
-        return self.asked.num_elements
+        return self.task.num_elements
 
     def refill(self) -> None:
         """Write the input, which an operation in place has overwritten."""
         if self.sent.numel():
-            self.sent.copy_(self._pattern(self.asked.rank, 0, self.sent.numel()))
+            self.sent.copy_(self._pattern(self.task.rank, 0, self.sent.numel()))
 
     def spoil(self) -> None:
         """Write what no operation gives, so that an output that is not written is no right one."""
@@ -138,29 +138,29 @@ class Collective:
             self._num_compared += self._expected.numel()
 
     def _pattern(self, rank: int, first: int, count: int) -> torch.Tensor:
-        return (self.asked.pattern or LADDER[-1]).sent_by(rank, first, count, like=self.got)
+        return (self.task.pattern or LADDER[-1]).sent_by(rank, first, count, like=self.got)
 
     def _reduced(self, first: int, count: int) -> torch.Tensor:
-        asked = self.asked
-        pattern = asked.pattern or LADDER[-1]
-        return pattern.reduced(asked.spec.reduction, asked.num_ranks, first, count, like=self.got)
+        task = self.task
+        pattern = task.pattern or LADDER[-1]
+        return pattern.reduced(task.spec.reduction, task.num_ranks, first, count, like=self.got)
 
     @property
     def _reduction(self) -> dist.ReduceOp.RedOpType:
-        return REDUCTIONS[self.asked.spec.reduction]
+        return REDUCTIONS[self.task.spec.reduction]
 
 
 class InPlace(Collective):
     """all_reduce, reduce and broadcast: one buffer, which torch overwrites."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        buffer = self.asked.empty(self.asked.num_elements)
+        buffer = self.task.empty(self.task.num_elements)
         return buffer, buffer
 
     def run(self) -> None:
         """Do the operation once."""
-        root = self.asked.spec.root
-        match self.asked.operation:
+        root = self.task.spec.root
+        match self.task.operation:
             case "all_reduce":
                 dist.all_reduce(self.got, op=self._reduction)
             case "reduce":
@@ -170,19 +170,19 @@ class InPlace(Collective):
 
     def expected(self) -> torch.Tensor | None:
         """Return the sum, or what the root sent; of reduce the root alone has an output."""
-        asked = self.asked
-        if asked.operation == "broadcast":
-            return self._pattern(asked.spec.root, 0, asked.num_elements)
-        if asked.operation == "reduce" and not asked.is_root:
+        task = self.task
+        if task.operation == "broadcast":
+            return self._pattern(task.spec.root, 0, task.num_elements)
+        if task.operation == "reduce" and not task.is_root:
             return None
-        return self._reduced(0, asked.num_elements)
+        return self._reduced(0, task.num_elements)
 
 
 class AllGather(Collective):
     """Every rank gets every rank's part."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.asked.empty(self.asked.part), self.asked.empty(self.asked.num_elements)
+        return self.task.empty(self.task.part), self.task.empty(self.task.num_elements)
 
     def run(self) -> None:
         """Do the operation once."""
@@ -190,15 +190,15 @@ class AllGather(Collective):
 
     def expected(self) -> torch.Tensor:
         """Return the parts in the order of ranks."""
-        asked = self.asked
-        return torch.cat([self._pattern(rank, 0, asked.part) for rank in range(asked.num_ranks)])
+        task = self.task
+        return torch.cat([self._pattern(rank, 0, task.part) for rank in range(task.num_ranks)])
 
 
 class ReduceScatter(Collective):
     """Each rank gets its part of the reduction."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.asked.empty(self.asked.num_elements), self.asked.empty(self.asked.part)
+        return self.task.empty(self.task.num_elements), self.task.empty(self.task.part)
 
     def run(self) -> None:
         """Do the operation once."""
@@ -206,22 +206,22 @@ class ReduceScatter(Collective):
 
     def expected(self) -> torch.Tensor:
         """Return this rank's part."""
-        return self._reduced(self.asked.rank * self.asked.part, self.asked.part)
+        return self._reduced(self.task.rank * self.task.part, self.task.part)
 
 
 class AllToAll(Collective):
     """Each rank sends each a part; under all_to_all_v the last rank gets `skew` times what others get."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        asked = self.asked
-        self._to = split_sizes(asked)
-        self._from = [self._to[asked.rank]] * asked.num_ranks
-        return asked.empty(sum(self._to)), asked.empty(sum(self._from))
+        task = self.task
+        self._to = split_sizes(task)
+        self._from = [self._to[task.rank]] * task.num_ranks
+        return task.empty(sum(self._to)), task.empty(sum(self._from))
 
     @property
     def size_elements(self) -> int:
         """The most that any rank sends or gets, as nccl-tests counts it: what the last rank gets."""
-        return max(self._to) * self.asked.num_ranks
+        return max(self._to) * self.task.num_ranks
 
     def run(self) -> None:
         """Do the operation once."""
@@ -229,68 +229,66 @@ class AllToAll(Collective):
 
     def expected(self) -> torch.Tensor:
         """Return each rank's part for this one, in the order of ranks."""
-        asked = self.asked
-        first = sum(self._to[: asked.rank])
-        return torch.cat(
-            [self._pattern(rank, first, self._to[asked.rank]) for rank in range(asked.num_ranks)]
-        )
+        task = self.task
+        first = sum(self._to[: task.rank])
+        return torch.cat([self._pattern(rank, first, self._to[task.rank]) for rank in range(task.num_ranks)])
 
 
-def split_sizes(asked: Asked) -> list[int]:
+def split_sizes(task: CollectiveTask) -> list[int]:
     """Return the elements that every rank sends to each; the size is what the last rank gets of all."""
-    if asked.operation == "all_to_all":
-        return [asked.part] * asked.num_ranks
-    share = asked.num_elements / asked.num_ranks / asked.spec.skew
-    return [max(1, int(share))] * (asked.num_ranks - 1) + [asked.part]
+    if task.operation == "all_to_all":
+        return [task.part] * task.num_ranks
+    share = task.num_elements / task.num_ranks / task.spec.skew
+    return [max(1, int(share))] * (task.num_ranks - 1) + [task.part]
 
 
 class Gather(Collective):
     """The root gets every rank's part."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        asked = self.asked
-        return asked.empty(asked.part), asked.empty(asked.num_elements if asked.is_root else 0)
+        task = self.task
+        return task.empty(task.part), task.empty(task.num_elements if task.is_root else 0)
 
     def run(self) -> None:
         """Do the operation once."""
-        parts = list(self.got.chunk(self.asked.num_ranks)) if self.asked.is_root else None
-        dist.gather(self.sent, parts, dst=self.asked.spec.root)
+        parts = list(self.got.chunk(self.task.num_ranks)) if self.task.is_root else None
+        dist.gather(self.sent, parts, dst=self.task.spec.root)
 
     def expected(self) -> torch.Tensor | None:
         """Return the parts in the order of ranks; only the root has an output."""
-        asked = self.asked
-        if not asked.is_root:
+        task = self.task
+        if not task.is_root:
             return None
-        return torch.cat([self._pattern(rank, 0, asked.part) for rank in range(asked.num_ranks)])
+        return torch.cat([self._pattern(rank, 0, task.part) for rank in range(task.num_ranks)])
 
 
 class Scatter(Collective):
     """Each rank gets its part of what the root has."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        asked = self.asked
-        return asked.empty(asked.num_elements if asked.is_root else 0), asked.empty(asked.part)
+        task = self.task
+        return task.empty(task.num_elements if task.is_root else 0), task.empty(task.part)
 
     def run(self) -> None:
         """Do the operation once."""
-        parts = list(self.sent.chunk(self.asked.num_ranks)) if self.asked.is_root else None
-        dist.scatter(self.got, parts, src=self.asked.spec.root)
+        parts = list(self.sent.chunk(self.task.num_ranks)) if self.task.is_root else None
+        dist.scatter(self.got, parts, src=self.task.spec.root)
 
     def expected(self) -> torch.Tensor:
         """Return this rank's part of the root's buffer."""
-        asked = self.asked
-        return self._pattern(asked.spec.root, asked.rank * asked.part, asked.part)
+        task = self.task
+        return self._pattern(task.spec.root, task.rank * task.part, task.part)
 
 
 class SendRecv(Collective):
     """Each rank sends to the next and gets from the one before, in a ring."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.asked.empty(self.asked.num_elements), self.asked.empty(self.asked.num_elements)
+        return self.task.empty(self.task.num_elements), self.task.empty(self.task.num_elements)
 
     def run(self) -> None:
         """Do the operation once."""
-        rank, ranks = self.asked.rank, self.asked.num_ranks
+        rank, ranks = self.task.rank, self.task.num_ranks
         both = [
             dist.P2POp(dist.isend, self.sent, (rank + 1) % ranks),
             dist.P2POp(dist.irecv, self.got, (rank - 1) % ranks),
@@ -300,11 +298,11 @@ class SendRecv(Collective):
 
     def expected(self) -> torch.Tensor:
         """Return what the rank before sent."""
-        asked = self.asked
-        return self._pattern((asked.rank - 1) % asked.num_ranks, 0, asked.num_elements)
+        task = self.task
+        return self._pattern((task.rank - 1) % task.num_ranks, 0, task.num_elements)
 
 
-OPERATIONS: dict[Operation, Callable[[Asked], Collective]] = {
+OPERATIONS: dict[Operation, Callable[[CollectiveTask], Collective]] = {
     "all_reduce": InPlace,
     "reduce": InPlace,
     "broadcast": InPlace,

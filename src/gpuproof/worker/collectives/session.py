@@ -15,7 +15,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.run import RankResult
 from gpuproof.records.work.collective import CollectiveSpec, CollectiveTrial
-from gpuproof.worker.collectives.operations import OPERATIONS, Asked, Collective, whole_elements
+from gpuproof.worker.collectives.operations import OPERATIONS, Collective, CollectiveTask, whole_elements
 from gpuproof.worker.collectives.patterns import pattern_for
 from gpuproof.worker.engine.loop import StepClock
 from gpuproof.worker.engine.repeats import time_repeats
@@ -59,19 +59,19 @@ def _measure(bench: Bench, spec: CollectiveSpec) -> None:
     """Time every operation at every size in turn, and write down the window over all of them."""
     expected = len(spec.operations) * len(spec.sizes_bytes) * spec.iterations
     with window_of(bench, expected_steps=expected, stop_reason="all sizes were measured"):
-        for asked_bytes, asked in _all_asked(bench, spec):
-            bench.recorder.write(_trial(bench, asked, asked_bytes=asked_bytes))
+        for asked_bytes, task in _tasks(bench, spec):
+            bench.recorder.write(_trial(bench, task, asked_bytes=asked_bytes))
             bench.write_progress()
 
 
-def _all_asked(bench: Bench, spec: CollectiveSpec) -> Iterator[tuple[int, Asked]]:
+def _tasks(bench: Bench, spec: CollectiveSpec) -> Iterator[tuple[int, CollectiveTask]]:
     """Yield each operation at each size, with the size in bytes that was asked for."""
     identity = bench.identity
     for operation in spec.operations:
         for size_bytes in spec.sizes_bytes:
             yield (
                 size_bytes,
-                Asked(
+                CollectiveTask(
                     operation=operation,
                     num_elements=whole_elements(operation, size_bytes, spec.dtype, identity.world_size),
                     rank=identity.rank,
@@ -83,17 +83,17 @@ def _all_asked(bench: Bench, spec: CollectiveSpec) -> Iterator[tuple[int, Asked]
             )
 
 
-def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
+def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> CollectiveTrial:
     """Time and check one operation at one size; a size that holds no element of every rank is left out."""
-    if not asked.num_elements:
-        why = f"{asked_bytes} bytes hold no whole element of each of {asked.num_ranks} ranks"
-        return _record(asked, asked_bytes=asked_bytes, num_elements=0, not_checked=why)
-    collective = OPERATIONS[asked.operation](asked)
+    if not task.num_elements:
+        why = f"{asked_bytes} bytes hold no whole element of each of {task.num_ranks} ranks"
+        return _record(task, asked_bytes=asked_bytes, num_elements=0, not_checked=why)
+    collective = OPERATIONS[task.operation](task)
     heartbeat = bench.recorder.heartbeat
-    heartbeat.clock, heartbeat.operation = bench.clock, f"{asked.operation} of {asked_bytes} bytes"
-    not_checked = _why_not_checked(asked)
+    heartbeat.clock, heartbeat.operation = bench.clock, f"{task.operation} of {asked_bytes} bytes"
+    not_checked = _why_not_checked(task)
     times_s = time_iterations(
-        asked.spec,
+        task.spec,
         collective,
         clock=bench.clock,
         meet=bench.ranks.barrier,
@@ -103,7 +103,7 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
     bench.count(times_s)
     checked, wrong = (0, 0) if not_checked else _check(bench, collective)
     return _record(
-        asked,
+        task,
         asked_bytes=asked_bytes,
         num_elements=collective.size_elements,
         durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
@@ -114,7 +114,7 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
 
 
 def _record(
-    asked: Asked,
+    task: CollectiveTask,
     *,
     asked_bytes: int,
     num_elements: int,
@@ -124,10 +124,10 @@ def _record(
     not_checked: str | None = None,
 ) -> CollectiveTrial:
     return CollectiveTrial(
-        rank=asked.rank,
-        operation=asked.operation,
+        rank=task.rank,
+        operation=task.operation,
         asked_bytes=asked_bytes,
-        size_bytes=num_elements * asked.element_bytes,
+        size_bytes=num_elements * task.element_bytes,
         num_elements=num_elements,
         durations_s=durations_s,
         num_checked=num_checked,
@@ -162,18 +162,18 @@ def time_iterations(
     )
 
 
-def _why_not_checked(asked: Asked) -> str | None:
-    if not asked.spec.check_iterations:
+def _why_not_checked(task: CollectiveTask) -> str | None:
+    if not task.spec.check_iterations:
         return "collective.check_iterations is 0"
-    if asked.pattern is None:
-        ranks, dtype = asked.num_ranks, asked.spec.dtype
+    if task.pattern is None:
+        ranks, dtype = task.num_ranks, task.spec.dtype
         return f"{dtype} holds no sum over {ranks} ranks exactly, so that right and wrong look alike"
     return None
 
 
 def _check(bench: Bench, collective: Collective) -> tuple[int, int]:
     """Do the operation again; return how many elements of all its outputs were compared, and are wrong."""
-    for _ in range(collective.asked.spec.check_iterations):
+    for _ in range(collective.task.spec.check_iterations):
         collective.renew()
         collective.run()
     bench.clock.synchronize()

@@ -35,7 +35,7 @@ from gpuproof.records.work.command import (
     CommandStarted,
     ProcessTree,
 )
-from gpuproof.worker.command.kept_files import Places, collect, read_own_metrics
+from gpuproof.worker.command.collected_files import Places, collect, read_own_metrics
 from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 
@@ -100,9 +100,9 @@ def run_command_case(
         CommandFailedError: it ended with another status than 0, or was ended at its time limit.
     """
     places = Places(
-        own=(folder / FILES).resolve(), working=Path(spec.cwd or ".").resolve(), since_s=time.time()
+        output=(folder / FILES).resolve(), working=Path(spec.cwd or ".").resolve(), since_s=time.time()
     )
-    places.own.mkdir(parents=True, exist_ok=True)
+    places.output.mkdir(parents=True, exist_ok=True)
     adopt_orphans()
     try:
         with (
@@ -155,7 +155,7 @@ def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> 
         **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
         **more,
         **{name: _own_value(name) if v is None else _with_folder(v, places) for name, v in spec.env.items()},
-        OUTPUT_VARIABLE: str(places.own),
+        OUTPUT_VARIABLE: str(places.output),
     }
 
 
@@ -182,7 +182,7 @@ def _start_record(rank: int, pid: int, argv: Sequence[str], places: Places, begi
 
 
 def _with_folder(text: str, places: Places) -> str:
-    return text.replace(f"{{{OUTPUT_DIR}}}", str(places.own))
+    return text.replace(f"{{{OUTPUT_DIR}}}", str(places.output))
 
 
 def _marks_pipe(stack: ExitStack) -> MarksPipe | None:

@@ -394,7 +394,7 @@ def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Se
         check=False,
     )
     if result.returncode != 0:
-        said = (result.stderr.strip().splitlines() or ["it ended without an error message"])[-1]
+        message = (result.stderr.strip().splitlines() or ["it ended without an error message"])[-1]
         sys.stderr.write(
-            f"gpuproof: this host does not see rank 0's disk, and no copy of its own can be used: {said}\n"
+            f"gpuproof: this host does not see rank 0's disk, and no copy of its own can be used: {message}\n"
         )

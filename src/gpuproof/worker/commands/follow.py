@@ -25,24 +25,24 @@ def follow(arguments: Sequence[str]) -> int:
     """`python -m gpuproof.worker follow`: join launch after launch; takes the options of `join`."""
     launch = 0
     while True:
-        said, status = _joined(arguments, launch)
-        if said == OVER:
+        answer, status = _joined(arguments, launch)
+        if answer == OVER:
             return 0
-        if not said:  # rank 0 did not come: the joined process has said so
+        if not answer:  # rank 0 did not come: the joined process has said so
             return status
-        launch = int(said) + 1
+        launch = int(answer) + 1
 
 
 def _joined(arguments: Sequence[str], launch: int) -> tuple[str, int]:
     """Join one launch; return what rank 0 said of it, empty where it said nothing, and the exit status."""
-    told, tell = os.pipe()
-    own = [f"--launch={launch}", f"--tell={tell}", f"--parent-pid={os.getpid()}"]
-    words = [sys.executable, "-m", "gpuproof.worker", "join", *own, *arguments]
-    with os.fdopen(told, "rb", buffering=0) as reader:
+    read_end, write_end = os.pipe()
+    options = [f"--launch={launch}", f"--tell={write_end}", f"--parent-pid={os.getpid()}"]
+    words = [sys.executable, "-m", "gpuproof.worker", "join", *options, *arguments]
+    with os.fdopen(read_end, "rb", buffering=0) as reader:
         try:
-            process = subprocess.Popen(words, env=safe_environment(), pass_fds=(tell,))
+            process = subprocess.Popen(words, env=safe_environment(), pass_fds=(write_end,))
         finally:
-            os.close(tell)
+            os.close(write_end)
         status = _waited_for(process)
         os.set_blocking(reader.fileno(), False)  # what the rank started, and left, may hold the other end
         return (reader.read() or b"").decode(), status

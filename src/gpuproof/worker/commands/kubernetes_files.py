@@ -40,14 +40,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def hold(folder: Path, *, lease_s: float) -> None:
     """Wait until nothing in the folder has changed for `lease_s`, or until told to end."""
-    told = threading.Event()
+    is_ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
-    left_s, known = lease_s, _state(folder)
-    while left_s > 0 and not told.wait(LOOK_S):
+        signal.signal(number, lambda *_: is_ended.set())
+    left_s, state = lease_s, _state(folder)
+    while left_s > 0 and not is_ended.wait(LOOK_S):
         now = _state(folder)
-        left_s = lease_s if now != known or _is_busy(folder) else left_s - LOOK_S
-        known = now
+        left_s = lease_s if now != state or _is_busy(folder) else left_s - LOOK_S
+        state = now
     _keep_a_while(folder)
 
 

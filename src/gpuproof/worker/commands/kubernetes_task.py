@@ -69,9 +69,9 @@ def node_rank(environment: Mapping[str, str], *, num_nodes: int) -> int:
     value = environment[name] if name is not None else ""
     if re.fullmatch(r"\d+", value) and int(value) < num_nodes:
         return int(value)
-    said = f"{name} is {value!r}, of {num_nodes} nodes" if name else f"none of {', '.join(RANKS)} is set"
+    problem = f"{name} is {value!r}, of {num_nodes} nodes" if name else f"none of {', '.join(RANKS)} is set"
     raise EnvironmentUnfitError(
-        f"this pod does not know its rank: {said}",
+        f"this pod does not know its rank: {problem}",
         place=socket.gethostname(),
         next_step="Start it by an Indexed Job (completionMode: Indexed), a JobSet or Kubeflow's trainer",
     )

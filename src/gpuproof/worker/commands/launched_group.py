@@ -43,7 +43,7 @@ class LaunchedGroup:
         A writer takes back a line that it could not finish, so that half a line is nothing to send before
         the end.
         """
-        for entry in sorted(os.scandir(self.folder), key=lambda found: found.name):
+        for entry in sorted(os.scandir(self.folder), key=lambda file: file.name):
             if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
                 continue
             offset = self._sent.get(entry.name, 0)

@@ -263,9 +263,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def obey(directory: str | Path, lease_s: float) -> int:
     """Run the agent in a directory of its own, and remove those of killed ones; return the exit code."""
-    own = Path(directory)
-    sweep(own.parent)
-    return RemoteAgent(own, lease_s=lease_s).run()
+    lease_folder = Path(directory)
+    sweep(lease_folder.parent)
+    return RemoteAgent(lease_folder, lease_s=lease_s).run()
 
 
 def _write_all(data: bytes) -> None:

@@ -103,7 +103,7 @@ def _record(options: argparse.Namespace) -> int:
     devices = open_devices(os.environ, open_deadline_s=OPEN_PATIENCE_S)
     try:
         if options.devices is not None:
-            devices.select(_indices(options.devices, known=len(devices.identities)))
+            devices.select(_indices(options.devices, num_devices=len(devices.identities)))
             in_time.start()  # not before: ready is what is not refused, and drivers have had their time
         recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
         sampler = Sampler(
@@ -147,15 +147,15 @@ def _plan(options: argparse.Namespace) -> SamplingPlan:
     )
 
 
-def _indices(text: str, *, known: int) -> set[int]:
+def _indices(text: str, *, num_devices: int) -> set[int]:
     try:
         chosen = {int(part) for part in text.split(",")}
     except ValueError:
         raise UsageError(
             "not a list of device indices", place=f"--devices {text}", next_step="Write them as 0,2"
         ) from None
-    if not chosen <= set(range(known)):
+    if not chosen <= set(range(num_devices)):
         raise UsageError(
-            f"this host has {known} GPU(s)", place=f"--devices {text}", next_step="Indices begin at 0"
+            f"this host has {num_devices} GPU(s)", place=f"--devices {text}", next_step="Indices begin at 0"
         )
     return chosen

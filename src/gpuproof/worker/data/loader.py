@@ -53,14 +53,14 @@ class LoaderSettings:
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
 
 
-def effective_settings(asked: dict[str, Any], *, can_pin: bool) -> LoaderSettings:
+def effective_settings(options: dict[str, Any], *, can_pin: bool) -> LoaderSettings:
     """Return the settings less those that torch refuses, or that do nothing, without processes or a GPU."""
-    num_workers = int(asked["num_workers"])
+    num_workers = int(options["num_workers"])
     return LoaderSettings(
         num_workers=num_workers,
-        pin_memory=bool(asked["pin_memory"]) and can_pin,
-        prefetch_factor=asked["prefetch_factor"] if num_workers else None,
-        persistent_workers=bool(asked["persistent_workers"]) and num_workers > 0,
+        pin_memory=bool(options["pin_memory"]) and can_pin,
+        prefetch_factor=options["prefetch_factor"] if num_workers else None,
+        persistent_workers=bool(options["persistent_workers"]) and num_workers > 0,
     )
 
 

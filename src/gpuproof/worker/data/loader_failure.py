@@ -59,12 +59,12 @@ def describe_exit(pid: int | None, exit_code: int | None) -> GpuproofError:
 
 def explain_loader_error(error: BaseException) -> BaseException:
     """Return the cause of an error that a process of the loader passed on; any other error as it is."""
-    said = error.cause if isinstance(error, GpuproofError) else str(error)
-    if not isinstance(error, Exception) or not _RAISED.match(said):
+    cause = error.cause if isinstance(error, GpuproofError) else str(error)
+    if not isinstance(error, Exception) or not _RAISED.match(cause):
         return error
-    if any(text in said for text in NO_SHARED_MEMORY):
+    if any(text in cause for text in NO_SHARED_MEMORY):
         return _no_shared_memory()
-    last = said.strip().splitlines()[-1]
+    last = cause.strip().splitlines()[-1]
     return LoaderError(f"a process of the loader could not make a batch: {last.partition(': ')[2] or last}")
 
 

@@ -88,8 +88,8 @@ class BatchMeans:
         total = sum(a * a for a in away)
         if total <= count * (ROUNDING * mean) ** 2:
             return 0.0
-        found = sum(a * b for a, b in pairwise(away)) / total
-        return found + (1 + 3 * found) / count  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
+        lag_one = sum(a * b for a, b in pairwise(away)) / total
+        return lag_one + (1 + 3 * lag_one) / count  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
 
     def relative_half_width(self) -> float:
         """Half the 95 % interval of the mean, over the mean; infinite while there are too few batches."""

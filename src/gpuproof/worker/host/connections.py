@@ -40,14 +40,14 @@ def read_connections(rank: int) -> Connections:
             again[ends] += num_again
     except (OSError, struct.error) as error:
         return _unknown(rank, f"the kernel does not tell: {error}")
-    kept = sorted(sent, key=lambda ends: (-again[ends], -sent[ends], ends))[:MOST_KEPT]
-    found = tuple(
+    busiest = sorted(sent, key=lambda ends: (-again[ends], -sent[ends], ends))[:MOST_KEPT]
+    connections = tuple(
         CountedConnection(
             local=ends[0], peer=ends[1], segments_sent=sent[ends], segments_sent_again=again[ends]
         )
-        for ends in kept
+        for ends in busiest
     )
-    return Connections(rank=rank, connections=found, missing=None)
+    return Connections(rank=rank, connections=connections, missing=None)
 
 
 def _unknown(rank: int, missing: str) -> Connections:
@@ -60,19 +60,19 @@ def _counted() -> Iterator[tuple[tuple[str, str], int, int]]:
         with suppress(FileNotFoundError, NotADirectoryError):  # closed since it was listed, or no socket
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as own:
-                ends = _ends(own)
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                ends = _ends(connection)
                 if ends is not None:
-                    info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
                     yield ends, DATA_SEGS_OUT.unpack_from(info)[0], TOTAL_RETRANS.unpack_from(info)[0]
 
 
-def _ends(own: socket.socket) -> tuple[str, str] | None:
+def _ends(connection: socket.socket) -> tuple[str, str] | None:
     """Return the addresses of both ends; None of what is no TCP connection."""
-    if own.family not in (socket.AF_INET, socket.AF_INET6) or own.type != socket.SOCK_STREAM:
+    if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
         return None
     try:
-        return _address(own.getsockname()[0]), _address(own.getpeername()[0])
+        return _address(connection.getsockname()[0]), _address(connection.getpeername()[0])
     except OSError:  # it listens, or the other end is gone
         return None
 

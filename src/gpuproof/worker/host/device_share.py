@@ -157,8 +157,8 @@ class DeviceTaker:
             best = min(fit, key=_preference)
             file = (self.folder / f"claim-{os.getpid()}.json").open("w")
             fcntl.flock(file, fcntl.LOCK_EX)
-            index, asked = best.identity.physical_index, self.share.min_free_bytes or 0
-            json.dump({"pid": os.getpid(), "physical_index": index, "asked": asked}, file)
+            index, needed_bytes = best.identity.physical_index, self.share.min_free_bytes or 0
+            json.dump({"pid": os.getpid(), "physical_index": index, "asked": needed_bytes}, file)
             file.flush()
         return states, HeldDevice(self._taken(best, most, begin_s), best.identity.vendor, file)
 
@@ -178,14 +178,14 @@ class DeviceTaker:
         )
 
     def _nothing_free(self, states: Sequence[SharedDevice]) -> str:
-        asked = self.share.min_free_bytes
-        wanted = "" if asked is None else f" with {asked / 2**30:.1f} GiB free"
+        needed_bytes = self.share.min_free_bytes
+        wanted = "" if needed_bytes is None else f" with {needed_bytes / 2**30:.1f} GiB free"
         most = -(-self.share.cases_at_once // len(states))
-        found = (
+        free = (
             f"GPU {state.identity.physical_index} {state.lacks(self.share, most) or 'became free just now'}"
             for state in states
         )
-        return f"no device{wanted} within {self.share.wait_s:g} s: {'; '.join(found)}"
+        return f"no device{wanted} within {self.share.wait_s:g} s: {'; '.join(free)}"
 
 
 def _preference(state: SharedDevice) -> tuple[int, int]:
@@ -195,18 +195,20 @@ def _preference(state: SharedDevice) -> tuple[int, int]:
 
 def _claims(folder: Path) -> list[DeviceClaim]:
     """Read the claims of living processes, and remove the others."""
-    found = []
+    claims = []
     for path in folder.glob("claim-*.json"):
         with suppress(FileNotFoundError), path.open("r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 stated = json.loads(file.read())
-                index, asked = int(stated["physical_index"]), int(stated["asked"])
-                found.append(DeviceClaim(pid=int(stated["pid"]), physical_index=index, asked_bytes=asked))
+                index, needed_bytes = int(stated["physical_index"]), int(stated["asked"])
+                claims.append(
+                    DeviceClaim(pid=int(stated["pid"]), physical_index=index, asked_bytes=needed_bytes)
+                )
             else:
                 path.unlink(missing_ok=True)
-    return found
+    return claims
 
 
 def _states(
@@ -225,9 +227,9 @@ def _states(
         free = (
             None if total is None or used is None else int(total - used - values.get("mem_reserved_bytes", 0))
         )
-        own = tuple(claim for claim in claims if claim.physical_index == index)
+        claims_here = tuple(claim for claim in claims if claim.physical_index == index)
         states.append(
-            SharedDevice(identity=identity, free_bytes=free, processes=processes[index], claims=own)
+            SharedDevice(identity=identity, free_bytes=free, processes=processes[index], claims=claims_here)
         )
     if not states:
         raise EnvironmentUnfitError(

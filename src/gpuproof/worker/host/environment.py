@@ -86,7 +86,7 @@ def describe_system(
         "granted_gpus": granted_gpus(environment),
         "infiniband": infiniband_ports(),
         "affinity": describe_affinity(
-            found["pci_bus_id"] for found in accelerators["devices"] if found["pci_bus_id"]
+            device["pci_bus_id"] for device in accelerators["devices"] if device["pci_bus_id"]
         ),
         "environment": recorded_variables(_as_the_user_set_it(environment)),
     }
@@ -113,16 +113,16 @@ def _processor() -> dict[str, Any]:
 def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
     import torch
 
-    found = accelerator.properties(torch.device(accelerator.type, index))
-    capability = found.compute_capability
+    properties = accelerator.properties(torch.device(accelerator.type, index))
+    capability = properties.compute_capability
     facts = {
         "index": index,
         "kind": accelerator.type,
-        "name": found.name,
-        "uuid": found.uuid,
+        "name": properties.name,
+        "uuid": properties.uuid,
         "compute_capability": None if capability is None else ".".join(map(str, capability)),
-        "multiprocessors": found.multiprocessors,
-        "memory_total_bytes": found.memory_total_bytes,
+        "multiprocessors": properties.multiprocessors,
+        "memory_total_bytes": properties.memory_total_bytes,
     }
     facts["peer_access"] = _peer_access(accelerator, index)
     if not accelerator.simulated:
@@ -135,11 +135,13 @@ def _peer_access(accelerator: Accelerator, index: int) -> list[int] | None:
     import torch
 
     others = [other for other in range(accelerator.count()) if other != index]
-    own = torch.device(accelerator.type, index)
-    told = {other: accelerator.reaches(own, torch.device(accelerator.type, other)) for other in others}
-    if not told or None in told.values():
+    device = torch.device(accelerator.type, index)
+    reachable = {
+        other: accelerator.reaches(device, torch.device(accelerator.type, other)) for other in others
+    }
+    if not reachable or None in reachable.values():
         return None
-    return [other for other, reaches in told.items() if reaches]
+    return [other for other, reaches in reachable.items() if reaches]
 
 
 def _first_line(path: str) -> str | None:

@@ -82,7 +82,9 @@ def _shared_memory(path: Path) -> dict[str, Any]:
 
 def _resolve(name: str) -> list[str]:
     try:
-        return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
+        return sorted(
+            {str(address[4][0]) for address in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+        )
     except OSError:
         return []
 

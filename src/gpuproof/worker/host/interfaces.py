@@ -32,11 +32,11 @@ def describe_interfaces() -> list[dict[str, Any]]:
     Raises:
         OSError: the kernel gives no answer over netlink (no Linux).
     """
-    found: dict[int, dict[str, Any]] = {}
+    interfaces: dict[int, dict[str, Any]] = {}
     for body in _dump(RTM_GETLINK):
         _family, _type, index, flags, _change = LINK.unpack_from(body)
         attributes = dict(_attributes(body[LINK.size :]))
-        found[index] = {
+        interfaces[index] = {
             "name": attributes[IFLA_IFNAME].rstrip(b"\0").decode(),
             "up": bool(flags & IFF_UP),
             "running": bool(flags & IFF_RUNNING),
@@ -48,9 +48,9 @@ def describe_interfaces() -> list[dict[str, Any]]:
         family, _prefix, _flags, _scope, index = ADDRESS.unpack_from(body)
         attributes = dict(_attributes(body[ADDRESS.size :]))
         packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
-        if packed and index in found and family in (socket.AF_INET, socket.AF_INET6):
-            found[index]["addresses"].append(socket.inet_ntop(family, packed))
-    return list(found.values())
+        if packed and index in interfaces and family in (socket.AF_INET, socket.AF_INET6):
+            interfaces[index]["addresses"].append(socket.inet_ntop(family, packed))
+    return list(interfaces.values())
 
 
 def _dump(kind: int) -> Iterator[bytes]:

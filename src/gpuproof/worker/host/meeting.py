@@ -99,22 +99,22 @@ def _visit(place: MeetingPoint) -> dict[str, Any]:
     """Go to node 0 until it answers, or the time is up; then find out what stands between."""
     deadline_s = time.monotonic() + place.wait_s
     while True:
-        found = _attempt(place)
-        if found["outcome"] == "answered" or time.monotonic() + RETRY_S > deadline_s:
+        visit = _attempt(place)
+        if visit["outcome"] == "answered" or time.monotonic() + RETRY_S > deadline_s:
             break
         time.sleep(RETRY_S)
-    if found["outcome"] in ("timed out", "no route"):
+    if visit["outcome"] in ("timed out", "no route"):
         other_port = place.port + 1 if place.port < 65_535 else place.port - 1
-        found |= {"other_port": other_port, "other_outcome": _try_port(place.master, other_port)}
-    return found
+        visit |= {"other_port": other_port, "other_outcome": _try_port(place.master, other_port)}
+    return visit
 
 
 def _attempt(place: MeetingPoint) -> dict[str, Any]:
     def talk(connection: socket.socket) -> dict[str, Any]:
         with _any_port() as data:
-            own = {"node_rank": place.node_rank, "host": socket.gethostname()}
+            greeting = {"node_rank": place.node_rank, "host": socket.gethostname()}
             connection.settimeout(ANSWER_S)
-            _write(connection, {"greeting": GREETING, **own, "data_port": data.getsockname()[1]})
+            _write(connection, {"greeting": GREETING, **greeting, "data_port": data.getsockname()[1]})
             answer = _read(connection)
             if answer.get("greeting") != GREETING:
                 return {"outcome": "wrong answer"}

@@ -99,13 +99,13 @@ def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _reset_moments(optimizer: torch.optim.Optimizer) -> None:
-    for kept in optimizer.state.values():
-        kept["exp_avg"].zero_()
-        kept["exp_avg_sq"].zero_()
+    for state in optimizer.state.values():
+        state["exp_avg"].zero_()
+        state["exp_avg_sq"].zero_()
 
 
 def _cut_spikes(optimizer: torch.optim.Optimizer, *, threshold: float) -> None:
-    for parameter, kept in optimizer.state.items():
+    for parameter, state in optimizer.state.items():
         if parameter.grad is not None:
-            limit = (kept["exp_avg_sq"] * threshold).sqrt_()
+            limit = (state["exp_avg_sq"] * threshold).sqrt_()
             parameter.grad.clamp_(-limit, limit)

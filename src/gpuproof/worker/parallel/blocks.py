@@ -15,15 +15,15 @@ def repeated_blocks(module: nn.Module) -> list[nn.Module]:
     """
     if isinstance(module, (nn.ModuleList, nn.Sequential)):
         classes = Counter(type(child) for child in module)
-        found = [child for child in module if classes[type(child)] > 1 and _is_composed(child)]
+        blocks = [child for child in module if classes[type(child)] > 1 and _is_composed(child)]
     else:
-        found = []
+        blocks = []
     for child in module.children():
-        if not any(child is block for block in found):
-            found += repeated_blocks(child)
-    return found
+        if not any(child is block for block in blocks):
+            blocks += repeated_blocks(child)
+    return blocks
 
 
 def _is_composed(module: nn.Module) -> bool:
-    own = sum(1 for part in module.modules() if next(part.parameters(recurse=False), None) is not None)
-    return own > 1 and not isinstance(module, (nn.ModuleList, nn.ModuleDict))
+    num_parts = sum(1 for part in module.modules() if next(part.parameters(recurse=False), None) is not None)
+    return num_parts > 1 and not isinstance(module, (nn.ModuleList, nn.ModuleDict))

@@ -113,24 +113,24 @@ def open_store(timeout_s: float, *, awaits_all: bool = True) -> Store:
     return store
 
 
-def _backend(asked: Backend, device: torch.device) -> str:
-    known = accelerator_of(device).collectives
-    if not known:
+def _backend(backend: Backend, device: torch.device) -> str:
+    collectives = accelerator_of(device).collectives
+    if not collectives:
         raise EnvironmentUnfitError(
             f"torch has no collectives between {accelerator_of(device).title} devices",
             place="distributed.nproc",
             next_step="Run one rank, or set distributed.device=cpu",
         )
-    if asked == "auto":
-        return known[0]
-    if asked not in known:
+    if backend == "auto":
+        return collectives[0]
+    if backend not in collectives:
         raise EnvironmentUnfitError(
             "the nccl backend needs CUDA devices and this run is on the CPU"
-            if (asked, device.type) == ("nccl", "cpu")
-            else f"the {asked} backend does not move tensors of {accelerator_of(device).title} devices",
+            if (backend, device.type) == ("nccl", "cpu")
+            else f"the {backend} backend does not move tensors of {accelerator_of(device).title} devices",
             place="distributed.backend",
             next_step="Set distributed.backend=auto, which takes nccl with CUDA and gloo without"
             if device.type == "cpu"
-            else f"Set distributed.backend=auto, which takes {known[0]} here",
+            else f"Set distributed.backend=auto, which takes {collectives[0]} here",
         )
-    return asked
+    return backend

@@ -89,16 +89,16 @@ def parallelize(
             device_ids=None if device.index is None else [device.index],
         )
         hook = compress_gradients(module, work.parallel.gradient_compression, backend=backend)
-        found = Parallelism(strategy=strategy, arrangement=arrangement, gradient_hook=hook)
-        return ParallelModel(module=module, precision=precision, parallelism=found)
+        parallelism = Parallelism(strategy=strategy, arrangement=arrangement, gradient_hook=hook)
+        return ParallelModel(module=module, precision=precision, parallelism=parallelism)
     mesh = _mesh(arrangement, device)
     if arrangement.tensor > 1:
         split_layers(work, workload, mesh=mesh["tensor"])
     recomputed = _recomputed(work, workload.module)
     if arrangement.shard == 1:
-        found = Parallelism(strategy=strategy, arrangement=arrangement)
+        parallelism = Parallelism(strategy=strategy, arrangement=arrangement)
         return ParallelModel(
-            module=compiled(recomputed, work.compute), precision=precision, parallelism=found
+            module=compiled(recomputed, work.compute), precision=precision, parallelism=parallelism
         )
     return _sharded(work, recomputed, arrangement=arrangement, mesh=mesh, precision=precision)
 

@@ -107,13 +107,13 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
     Raises:
         EnvironmentUnfitError: the program failed, ran too long, or printed what is no table.
     """
-    found, accelerator = shutil.which(spec.program), accelerator_of(bench.device)
+    program, accelerator = shutil.which(spec.program), accelerator_of(bench.device)
     reason = None
-    if found is None:
+    if program is None:
         reason = f"{spec.program} is not on PATH"
     elif "nccl" not in accelerator.collectives:
         reason = f"{spec.program} needs devices that talk over NCCL, and the rank has the {accelerator.title}"
-    if found is None or reason is not None:
+    if program is None or reason is not None:
         yield ProbeFigure(
             rank=bench.identity.rank,
             quantity=QUANTITY,
@@ -124,7 +124,7 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
         )
         return
     named = bench.case.placement.devices
-    command = command_of(found, spec, num_devices=accelerator.count() if named is None else len(named))
+    command = command_of(program, spec, num_devices=accelerator.count() if named is None else len(named))
     table = read_table(_output_of(command, spec, bench))
     if not table.rows:
         printed = " | ".join(table.not_understood)[:SHOWN_CHARACTERS]
@@ -137,7 +137,7 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
 
 def command_of(program: str, spec: NcclTestsSpec, *, num_devices: int) -> list[str]:
     """Return the command line."""
-    asked = {
+    options = {
         "-b": spec.min_bytes,
         "-e": spec.max_bytes,
         "-f": spec.factor,
@@ -145,7 +145,7 @@ def command_of(program: str, spec: NcclTestsSpec, *, num_devices: int) -> list[s
         "-w": spec.warmup_iterations,
         "-g": num_devices,
     }
-    return [program, *(word for letter, value in asked.items() for word in (letter, str(value)))]
+    return [program, *(word for letter, value in options.items() for word in (letter, str(value)))]
 
 
 def _output_of(command: Sequence[str], spec: NcclTestsSpec, bench: Bench) -> str:
@@ -179,8 +179,8 @@ def _output_of(command: Sequence[str], spec: NcclTestsSpec, bench: Bench) -> str
 def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[ProbeFigure]:
     """Yield what the table says; a bandwidth that is printed as 0 is below its last digit, and no value."""
     operation = spec.program.removesuffix("_perf")
-    told = [] if table.is_complete else ["the table has no footer: the program was cut off"]
-    told += [f"not understood: {line[:SHOWN_CHARACTERS]}" for line in table.not_understood]
+    notes = [] if table.is_complete else ["the table has no footer: the program was cut off"]
+    notes += [f"not understood: {line[:SHOWN_CHARACTERS]}" for line in table.not_understood]
     for row in table.rows:
         for place, half in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
             if half is None:
@@ -200,7 +200,7 @@ def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[
                 labels=labels,
                 value=bandwidth or None,
                 missing=None if bandwidth else "printed as 0.00 GB/s: below what the table shows",
-                evidence=tuple(told),
+                evidence=tuple(notes),
                 is_of_host=True,
             )
             yield ProbeFigure(
@@ -210,6 +210,6 @@ def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[
                 labels=labels,
                 value=None if half.num_wrong is None else float(half.num_wrong),
                 missing="the program did not check" if half.num_wrong is None else None,
-                evidence=tuple(told),
+                evidence=tuple(notes),
                 is_of_host=True,
             )

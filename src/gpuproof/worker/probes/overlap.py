@@ -63,11 +63,11 @@ def _product(edge: int, bench: Bench) -> MatrixProduct:
 def _edge(spec: OverlapSpec, bench: Bench) -> int:
     """Return the width at which the products of all iterations fit into the time."""
     products = 2 * (spec.iterations + spec.warmup_iterations) * spec.products  # alone, and beside the message
-    made = lru_cache(maxsize=1)(partial(_product, bench=bench))
+    latest = lru_cache(maxsize=1)(partial(_product, bench=bench))
 
     @torch.inference_mode()
     def attempt(edge: int) -> None:
-        made(edge).multiply()
+        latest(edge).multiply()
 
     limit_s = None if spec.time_limit_s is None else spec.time_limit_s / products
     return fitting_edge(spec.edge, limit_s, attempt, bench)

@@ -44,14 +44,14 @@ def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
         for pattern in spec.patterns:
             seed = spec.seed + number
             area.write(pattern, seed)
-            found = area.read(pattern, seed)
+            mismatches = area.read(pattern, seed)
             yield ProbeFigure(
                 rank=bench.identity.rank,
                 quantity="wrong values",
                 unit="1",
                 labels={"pattern": pattern, "pass": number, "num_words": area.num_words},
-                value=float(found.num_wrong),
-                evidence=(area.told, *found.shown),
+                value=float(mismatches.num_wrong),
+                evidence=(area.told, *mismatches.shown),
             )
 
 
@@ -71,8 +71,8 @@ def _available_host_bytes() -> int | None:
     """Return what the kernel could give without swapping; None where it does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
-            told = dict(line.split(":", 1) for line in lines)
-        return int(told["MemAvailable"].split()[0]) * 1024
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return None
 

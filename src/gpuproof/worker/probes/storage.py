@@ -108,13 +108,15 @@ def file_system_of(folder: Path, mounts: str) -> str | None:
     >>> file_system_of(Path("/dev/shmem"), mounts), file_system_of(Path("/x"), "")
     ('ext4', None)
     """
-    found: tuple[int, str | None] = (-1, None)
+    deepest: tuple[int, str | None] = (-1, None)
     for line in mounts.splitlines():
         _, point, kind, *_ = line.split(" ")
         above = Path(point.encode().decode("unicode_escape").encode("latin-1").decode())
-        if folder.is_relative_to(above) and len(above.parts) >= found[0]:  # the last mount hides those before
-            found = len(above.parts), kind
-    return found[1]
+        if (
+            folder.is_relative_to(above) and len(above.parts) >= deepest[0]
+        ):  # the last mount hides those before
+            deepest = len(above.parts), kind
+    return deepest[1]
 
 
 def _forget(file: int) -> bool:
@@ -213,10 +215,10 @@ class _Trial:
             self.bench.beat()
         return times_s
 
-    def _cut_short(self, done: int, asked: int) -> tuple[str, ...]:
-        if done >= asked:
+    def _cut_short(self, done: int, planned: int) -> tuple[str, ...]:
+        if done >= planned:
             return ()
-        return (f"cut short by probe.storage.time_limit_s: {done:,} of {asked:,}",)
+        return (f"cut short by probe.storage.time_limit_s: {done:,} of {planned:,}",)
 
     def _figure(
         self,

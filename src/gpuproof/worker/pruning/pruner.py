@@ -23,8 +23,8 @@ from gpuproof.worker.pruning.scores import METHODS, keep_highest
 
 def prunable_weights(module: nn.Module) -> list[nn.Parameter]:
     """List the weights of convolutions and linear layers, each once; what is an embedding too stays dense."""
-    embeddings = {id(found.weight) for found in module.modules() if isinstance(found, nn.Embedding)}
-    layers = (found for found in module.modules() if isinstance(found, _ConvNd | nn.Linear))
+    embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
+    layers = (layer for layer in module.modules() if isinstance(layer, _ConvNd | nn.Linear))
     weights: dict[int, nn.Parameter] = {id(layer.weight): layer.weight for layer in layers}  # type: ignore[misc]
     return [weight for identity, weight in weights.items() if identity not in embeddings]
 

@@ -72,12 +72,12 @@ class StateScore(MagnitudeScore):
 
     def scores(self) -> list[torch.Tensor]:
         """Return the score; that of a weight without gradients, of which Adam knows nothing, is 0."""
-        found = []
+        scores = []
         for weight, mask in zip(self._weights, self._masks, strict=True):
             moment = self._state[weight].get("exp_avg_sq")
             importance = torch.zeros_like(weight) if moment is None else moment.sqrt().sqrt_()
-            found.append(importance.mul_(weight.detach().abs()).masked_fill_(~mask, -1.0))
-        return found
+            scores.append(importance.mul_(weight.detach().abs()).masked_fill_(~mask, -1.0))
+        return scores
 
 
 class MovementScore:

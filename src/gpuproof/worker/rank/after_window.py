@@ -76,10 +76,10 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
     pools = [(prepared.pool, False), *([] if held_out is None else [(held_out, True)])]
     with recorder.phase("evaluate"):
         for pool, is_held_out in pools:
-            found = evaluate(
+            evaluation = evaluate(
                 workload.module, pool=pool, loss=workload.loss, precision=prepared.precision, rank=rank
             )
-            recorder.write(replace(found, is_held_out=is_held_out))
+            recorder.write(replace(evaluation, is_held_out=is_held_out))
 
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:

@@ -26,7 +26,7 @@ def hand_over_last_words(store: Any, rank: int, content: str) -> bool:
 
 def collect_last_words(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
     """Return the journals of the other ranks that come in time, those that were finished too."""
-    found: list[tuple[int, str]] = []
+    last_words: list[tuple[int, str]] = []
     deadline_s = monotonic() + LAST_WORDS_S
 
     def collect() -> None:
@@ -34,10 +34,10 @@ def collect_last_words(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]
             left_s = max(0.01, deadline_s - monotonic())
             key = _first_set(store, [f"failed/{rank}", f"journal/{rank}"], left_s)
             if key is not None:
-                found.append((rank, store.get(key).decode()))
+                last_words.append((rank, store.get(key).decode()))
 
     _within(LAST_WORDS_S * 2, collect)
-    return list(found)
+    return list(last_words)
 
 
 def _first_set(store: Any, keys: Sequence[str], timeout_s: float) -> str | None:

@@ -37,19 +37,19 @@ def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> R
     in_group = distributed is not None and distributed.is_available() and distributed.is_initialized()
     if clock is None and not in_group:
         return None
-    found = [RankProgress(operation=operation, missing=f"the device did not answer within {ANSWER_S:g} s")]
+    progress = [RankProgress(operation=operation, missing=f"the device did not answer within {ANSWER_S:g} s")]
 
     def look() -> None:
         if in_group:
-            found[0] = replace(found[0], **_asked(distributed))
+            progress[0] = replace(progress[0], **_answer(distributed))
         if clock is not None:
-            found[0] = replace(found[0], **_reached(clock))
-        found[0] = replace(found[0], missing=None)
+            progress[0] = replace(progress[0], **_reached(clock))
+        progress[0] = replace(progress[0], missing=None)
 
     thread = threading.Thread(target=look, name="gpuproof-progress", daemon=True)
     thread.start()
     thread.join(ANSWER_S)
-    return found[0]
+    return progress[0]
 
 
 def _reached(clock: ProgressClock) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _reached(clock: ProgressClock) -> dict[str, Any]:
     return {"launched": launched, "begun": begun, "completed": completed}
 
 
-def _asked(distributed: Any) -> dict[str, Any]:
+def _answer(distributed: Any) -> dict[str, Any]:
     """Return torch's count of operations, its last records of them, and what NCCL says."""
     group = distributed.distributed_c10d._get_default_group()
     calls = read_calls(_dump(distributed))
@@ -92,7 +92,7 @@ def read_calls(dump: bytes) -> tuple[CollectiveCall, ...]:
         entries = parse_json(dump).get("entries", [])
     except (ValueError, AttributeError):
         return ()
-    own = [entry for entry in entries if _is_of_all_ranks(entry)]
+    entries_of_all = [entry for entry in entries if _is_of_all_ranks(entry)]
     return tuple(
         CollectiveCall(
             number=entry["collective_seq_id"],
@@ -100,7 +100,7 @@ def read_calls(dump: bytes) -> tuple[CollectiveCall, ...]:
             sizes=tuple(tuple(shape) for shape in entry.get("input_sizes", ())),
             state=entry.get("state"),
         )
-        for entry in own[-LAST_CALLS:]
+        for entry in entries_of_all[-LAST_CALLS:]
     )
 
 
@@ -117,9 +117,9 @@ def ask_ras(address: tuple[str, int]) -> str | None:
         with socket.create_connection(address, timeout=ANSWER_S / 4) as connection:
             connection.settimeout(ANSWER_S / 2)
             connection.sendall(b"CLIENT PROTOCOL 2\nTIMEOUT 1\nVERBOSE STATUS\n")
-            said = b""
-            while len(said) < RAS_CHARACTERS and (more := connection.recv(4096)):
-                said += more
+            answer = b""
+            while len(answer) < RAS_CHARACTERS and (more := connection.recv(4096)):
+                answer += more
     except OSError:
         return None
-    return said.decode(errors="replace")[:RAS_CHARACTERS].strip() or None
+    return answer.decode(errors="replace")[:RAS_CHARACTERS].strip() or None

@@ -255,7 +255,7 @@ def _window_record(
 ) -> Window:
     """Return the record of a window; `neighbours` are those before it."""
     peaks = accelerator_of(prepared.device).peak_memory_bytes(prepared.device)
-    found = window_record(
+    record = window_record(
         timing,
         planned,
         rank=prepared.identity.rank,
@@ -264,7 +264,7 @@ def _window_record(
         load=load,
         neighbours=most_users(neighbours, _neighbours(prepared)),
     )
-    return replace(found, peak_allocated_bytes=peaks[0], peak_reserved_bytes=peaks[1])
+    return replace(record, peak_allocated_bytes=peaks[0], peak_reserved_bytes=peaks[1])
 
 
 def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:

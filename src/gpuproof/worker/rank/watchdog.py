@@ -159,11 +159,11 @@ class Watchdog:
     def _stacks(self) -> str:
         frames = sys._current_frames()
         threads = {t.ident: t.name for t in threading.enumerate()}
-        own = threading.get_ident()
+        this_thread = threading.get_ident()
         parts = [
             f"thread {threads.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
             for ident, frame in sorted(frames.items(), key=lambda item: item[0] != self._main_thread_id)
-            if ident != own
+            if ident != this_thread
         ]
         return "\n".join(parts)
 

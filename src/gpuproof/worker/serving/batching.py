@@ -84,8 +84,8 @@ def serve(
                 return served
         while waiting < rule.max_requests and not (source.exhausted and waiting):
             left_s = oldest_s + rule.max_wait_s - clock()
-            found = source.new_requests(max(0.0, left_s))
-            waiting += found
+            arrivals = source.new_requests(max(0.0, left_s))
+            waiting += arrivals
             if left_s <= 0:
                 break
         if waiting == 0:

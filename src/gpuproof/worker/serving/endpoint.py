@@ -107,8 +107,8 @@ class EndpointLoad:
         self._address = Address.parse(self.spec.url)
         key = _key(self.spec)
         self._secrets = () if key is None else (key,)
-        given = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **given}
+        authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **authorization}
         self._room = asyncio.Semaphore(self.spec.max_connections)
 
     def body(self, number: int) -> bytes:
@@ -240,7 +240,7 @@ class EndpointLoad:
 
     async def _closed(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         begin_s = plan.begin_monotonic_s
-        made: list[RequestTimes] = []
+        requests: list[RequestTimes] = []
         issued = 0
 
         def goes_on() -> bool:
@@ -251,12 +251,14 @@ class EndpointLoad:
             nonlocal issued
             while goes_on():
                 number, issued = issued, issued + 1
-                made.append(await self.request(number, scheduled_s=monotonic() - begin_s, begin_s=begin_s))
-                on_done(len(made))
+                requests.append(
+                    await self.request(number, scheduled_s=monotonic() - begin_s, begin_s=begin_s)
+                )
+                on_done(len(requests))
 
         users: list[Awaitable[None]] = [one_after_the_other() for _ in range(plan.concurrency or 1)]
         await asyncio.gather(*users)
-        return sorted(made, key=lambda times: times.issued_s)
+        return sorted(requests, key=lambda times: times.issued_s)
 
 
 T = TypeVar("T")

@@ -111,13 +111,13 @@ class Connection:
         words = status.split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
             raise ProtocolError(f"no HTTP/1.1 status line: {status[:80]!r}")
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         while line := await self._line():
-            if len(found) >= MAX_HEADERS:
+            if len(fields) >= MAX_HEADERS:
                 raise ProtocolError(f"over {MAX_HEADERS} headers")
             name, _, value = line.partition(":")
-            found[name.strip().lower()] = value.strip()
-        return Answer(status=int(words[1]), headers=found, connection=self)
+            fields[name.strip().lower()] = value.strip()
+        return Answer(status=int(words[1]), headers=fields, connection=self)
 
     async def body_lines(self, headers: Mapping[str, str]) -> AsyncIterator[str]:
         """Give the body's lines as they come, without their ends; then the connection may be used again.

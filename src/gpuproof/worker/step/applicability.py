@@ -29,7 +29,7 @@ def not_applied(
 ) -> tuple[NotApplied, ...]:
     """List the keys of the case that change nothing on this device, in this kind of run."""
     work = case.model_work
-    found = [
+    ineffective = [
         *_device_keys(work, shape, accelerator=accelerator),
         *_kind_keys(work),
         *_inference_keys(work),
@@ -42,7 +42,7 @@ def not_applied(
         *_limit_keys(work.parallel, accelerator),
         *find_workload(work.model.name).without_effect,
     ]
-    return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
+    return tuple(NotApplied(key=key, reason=reason) for key, reason in ineffective)
 
 
 def _device_keys(
@@ -171,17 +171,17 @@ def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
 
 
 def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
-    asked = data.loader
+    settings = data.loader
     if data.loading == "device":
         reason = "all samples are on the device before the window begins; no loader runs"
-        for key in asked:
+        for key in settings:
             yield f"data.{key}", reason
         return
-    if asked["pin_memory"] and not can_pin:
+    if settings["pin_memory"] and not can_pin:
         yield "data.pin_memory", "there is no GPU to copy to"
-    if not asked["num_workers"]:
+    if not settings["num_workers"]:
         for key in ("prefetch_factor", "persistent_workers"):
-            if asked[key]:
+            if settings[key]:
                 yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
 
 

@@ -48,12 +48,12 @@ def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.M
 
 def num_checkpointed(module: nn.Module) -> int:
     """Count the modules that are computed again."""
-    return sum(isinstance(found, CheckpointWrapper) for found in module.modules())
+    return sum(isinstance(part, CheckpointWrapper) for part in module.modules())
 
 
 def has_batch_norm(module: nn.Module) -> bool:
     """Say whether the model keeps running statistics, which a second forward pass updates a second time."""
-    return any(isinstance(found, nn.modules.batchnorm._BatchNorm) for found in module.modules())
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
 def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:

@@ -84,11 +84,11 @@ class MaskedFlops(TorchDispatchMode):
     ) -> Any:
         """Run the operator; where it is attention under a causal mask, count what is hidden."""
         names = [argument.name for argument in func._schema.arguments]
-        given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        formula = self._formulas.get(func._overloadpacket) if given.get("is_causal") else None
+        arguments = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+        formula = self._formulas.get(func._overloadpacket) if arguments.get("is_causal") else None
         if formula is not None:
             whole = formula(*(getattr(one, "shape", one) for one in args))
-            self.flops += whole * hidden_share(given["query"].shape[2], given["key"].shape[2])
+            self.flops += whole * hidden_share(arguments["query"].shape[2], arguments["key"].shape[2])
         return func(*args, **(kwargs or {}))
 
 
@@ -152,8 +152,8 @@ def count_training_flops(
 @contextmanager
 def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
-    kept = module.state_dict(keep_vars=True)
-    saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in kept]
+    state = module.state_dict(keep_vars=True)
+    saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in state]
     with accelerator_of(device).kept_random_state(device):
         try:
             yield

@@ -27,12 +27,12 @@ Shape = tuple[int, ...]
 
 def own_formulas() -> dict[object, Callable[..., int]]:
     """Give every formula of ours by the operator that it is for; not every version of torch has all."""
-    own: dict[object, Callable[..., int]] = {
+    formulas: dict[object, Callable[..., int]] = {
         **_attention_formulas(),
         torch.ops.aten.convolution_backward: convolution_backward_flops,
     }
     grouped = getattr(torch.ops.aten, "_grouped_mm", None)
-    return own if grouped is None else {**own, grouped: grouped_product_flops}
+    return formulas if grouped is None else {**formulas, grouped: grouped_product_flops}
 
 
 def _attention_formulas() -> dict[object, Callable[..., int]]:

@@ -49,9 +49,9 @@ def casts_of_step(module: nn.Module, step: StepFunction) -> Counter[LayerCasts]:
     seen: Counter[LayerCasts] = Counter()
     latest: dict[nn.Module, LayerCasts] = {}
 
-    def note_forward(layer: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+    def note_forward(layer: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
         assert isinstance(layer, Fp8Linear)
-        inputs = given[0]
+        inputs = arguments[0]
         latest[layer] = LayerCasts(
             rows=padded_rows(inputs.numel() // layer.in_features),
             fan_in=layer.in_features,

@@ -109,9 +109,9 @@ class _Sizes(NamedTuple):
 
 def _sizes(work: ModelWork) -> _Sizes:
     if isinstance(work, InferenceWork):
-        asked = work.inference
-        phase: Literal["prefill", "decode"] = "decode" if asked.phase == "decode" else "prefill"
-        return _Sizes(phase, asked.prompt_tokens, asked.new_tokens)
+        inference = work.inference
+        phase: Literal["prefill", "decode"] = "decode" if inference.phase == "decode" else "prefill"
+        return _Sizes(phase, inference.prompt_tokens, inference.new_tokens)
     assert isinstance(work, ServingWork)
     assert work.serving.prompt_tokens is not None
     assert work.serving.new_tokens is not None

@@ -74,9 +74,9 @@ class OutputWatch:
 def _tensors(outputs: object) -> Iterator[torch.Tensor]:
     """Yield the floating-point tensors of what a model returns; of one that ranks share, this rank's part."""
     if isinstance(outputs, torch.Tensor):
-        own = outputs.to_local() if hasattr(outputs, "to_local") else outputs
-        if own.is_floating_point() and own.numel():
-            yield own.detach()
+        local = outputs.to_local() if hasattr(outputs, "to_local") else outputs
+        if local.is_floating_point() and local.numel():
+            yield local.detach()
     elif isinstance(outputs, Mapping | Sequence) and not isinstance(outputs, str):
         for part in outputs.values() if isinstance(outputs, Mapping) else outputs:
             yield from _tensors(part)

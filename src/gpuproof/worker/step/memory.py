@@ -119,7 +119,9 @@ def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> M
     """Count the bytes of this rank's parameters, gradients and optimizer state in the tensors themselves."""
     parameters = list(module.parameters())
     state = (
-        [] if optimizer is None else [value for kept in optimizer.state.values() for value in kept.values()]
+        []
+        if optimizer is None
+        else [value for values in optimizer.state.values() for value in values.values()]
     )
     return MemoryParts(
         parameters_bytes=_num_bytes(parameters),

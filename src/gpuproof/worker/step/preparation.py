@@ -341,12 +341,12 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
 def device_record(device: torch.device) -> Device:
     """Name a device."""
     accelerator = accelerator_of(device)
-    found = accelerator.properties(device)
+    properties = accelerator.properties(device)
     return Device(
         kind=device.type,
         index=device.index,
-        name=found.name,
+        name=properties.name,
         uuid=accelerator.driver_uuid(device),
-        memory_total_bytes=found.memory_total_bytes,
+        memory_total_bytes=properties.memory_total_bytes,
         simulated=accelerator.simulated,
     )

@@ -69,8 +69,8 @@ def check_product(product: MatrixProduct, precision: Precision, *, rank: int) ->
         wrong += int(off.sum())
         widest = max(widest, float(allowed.max()))
         for row, column in off.nonzero()[: MOST_SHOWN - len(shown)].tolist():
-            found, right_value = float(got[some[row], column]), float(expected[row, column])
-            shown.append(f"element ({int(some[row])}, {column}) is {found:.6g}, not {right_value:.6g}")
+            value, right_value = float(got[some[row], column]), float(expected[row, column])
+            shown.append(f"element ({int(some[row])}, {column}) is {value:.6g}, not {right_value:.6g}")
     share = "all elements" if len(rows) == len(left) else f"{len(rows)} of {len(left)} rows"
     return ProbeFigure(
         rank=rank,

@@ -101,9 +101,9 @@ class TrainingStep:
     @contextmanager
     def through(self, module: nn.Module) -> Iterator[None]:
         """Have steps call another wrapper of the same parameters meanwhile."""
-        kept = self.module, self.without_sync
+        saved = self.module, self.without_sync
         self.module, self.without_sync = module, without_gradient_sync(module)
         try:
             yield
         finally:
-            self.module, self.without_sync = kept
+            self.module, self.without_sync = saved

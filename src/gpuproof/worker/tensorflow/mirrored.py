@@ -179,11 +179,11 @@ class MirroredTraining:
 
     def errors(self) -> tuple[float, float]:
         """Return the mean squared and the mean absolute error over all batches, without dropout."""
-        tf, found = self._tf, []
+        tf, errors = self._tf, []
         for inputs, targets in self._batches:
             of_each = self._strategy.run(self._errors_of_one, args=(inputs, targets))
-            found.append(self._strategy.reduce(tf.distribute.ReduceOp.MEAN, of_each, axis=None))
-        squared, absolute = tf.reduce_mean(tf.stack(found), axis=0)
+            errors.append(self._strategy.reduce(tf.distribute.ReduceOp.MEAN, of_each, axis=None))
+        squared, absolute = tf.reduce_mean(tf.stack(errors), axis=0)
         return float(squared), float(absolute)
 
     def _errors_of_one(self, inputs: Any, targets: Any) -> Any:
@@ -238,21 +238,21 @@ def draw_features(tf: Any, shape: InputShape, num_samples: int, *, seed: tuple[i
     return tf.concat([first, second, third, drawn[:, 3:]], axis=1)
 
 
-def chosen_reduction(asked: Reduction, *, is_gpu: bool) -> Reduction:
+def chosen_reduction(reduction: Reduction, *, is_gpu: bool) -> Reduction:
     """Return how gradients are summed: auto is as TensorFlow itself decides, NCCL where it has GPUs."""
-    if asked != "auto":
-        return asked
+    if reduction != "auto":
+        return reduction
     return "nccl" if is_gpu else "reduction_to_one_device"
 
 
 def _reducer(tf: Any, reduction: Reduction) -> Any:
     of = tf.distribute
-    known = {
+    reducers = {
         "nccl": of.NcclAllReduce,
         "hierarchical_copy": of.HierarchicalCopyAllReduce,
         "reduction_to_one_device": of.ReductionToOneDevice,
     }
-    return known[reduction]()
+    return reducers[reduction]()
 
 
 def _perceptron(tf: Any, name: str, shape: InputShape) -> Any:
@@ -266,8 +266,8 @@ def _perceptron(tf: Any, name: str, shape: InputShape) -> Any:
 
 
 def _optimizer(tf: Any, work: TrainingWork) -> Any:
-    training, known = work.training, tf.keras.optimizers
+    training, optimizers = work.training, tf.keras.optimizers
     if training.optimizer == "SGD":
-        return known.SGD(training.learning_rate, momentum=training.momentum)
+        return optimizers.SGD(training.learning_rate, momentum=training.momentum)
     assert training.optimizer == "Adam", "the recipe was checked"
-    return known.Adam(training.learning_rate)
+    return optimizers.Adam(training.learning_rate)

@@ -115,8 +115,8 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
     options = info.options_type(**work.model.options)
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
     # Replicas on a processor share its threads: as many each as a rank of torch's would have.
-    asked, replicas = work.parallel.threads_per_rank, work.training.framework.num_replicas
-    of_all = None if asked is None else asked * replicas
+    num_threads, replicas = work.parallel.threads_per_rank, work.training.framework.num_replicas
+    of_all = None if num_threads is None else num_threads * replicas
     threads = threads_of_each(of_all, num_ranks=1, users=users_threads())
     mirrors = set_process_up(tf, work, case.placement, threads=threads, processor=cpu_model() or "processor")
     training = MirroredTraining(tf, work, shape, mirrors)
@@ -226,7 +226,7 @@ def _measure(
         timing = run_window(prepared.training, prepared.clock, planned.plan, feed_plan(planned.plan, writer))
         load = load_between(load_before, read_load())
         writer.flush()
-        found = window_record(
+        record = window_record(
             timing,
             planned,
             rank=recorder.rank,
@@ -236,7 +236,7 @@ def _measure(
             neighbours=most_users(neighbours, _neighbours()),
         )
         window = replace(
-            found,
+            record,
             peak_allocated_bytes=prepared.mirrors.peak_memory_bytes(prepared.tf),
             peak_with_warmup_bytes=warm_peak_bytes,
         )

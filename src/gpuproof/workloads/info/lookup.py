@@ -49,8 +49,8 @@ def find_workload(name: str) -> WorkloadInfo:
         return _own_model(name)
     if TORCHVISION.fullmatch(name) and name not in registry.names(registry.WORKLOADS):
         name = f"torchvision/{name}"
-    if (found := library_model(name)) is not None:
-        return found
+    if (library := library_model(name)) is not None:
+        return library
     try:
         info = registry.load(registry.WORKLOADS, name)
     except UsageError as error:

@@ -61,8 +61,8 @@ class Decoder(nn.Module):
         """Map (batch, tokens), behind those in the cache, to scores (batch, vocab_size) of the last."""
         angles = cache.next_angles(tokens.shape[1])
         hidden = self.embedding(tokens)
-        for layer, kept in zip(self.layers, cache.layers, strict=True):
-            hidden = layer(hidden, angles, kept)
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            hidden = layer(hidden, angles, layer_cache)
         scores: torch.Tensor = self.head(self.norm(hidden[:, -1]))
         return scores
 

@@ -46,8 +46,8 @@ class LayerCache:
             shape = (self._num_slots, keys.shape[1], self._max_tokens, keys.shape[3])
             self._kept = (keys.new_empty(shape), values.new_empty(shape))
         batch, begin, end = keys.shape[0], self.length, self.length + keys.shape[2]
-        for kept, new in zip(self._kept, (keys, values), strict=True):
-            kept[:batch, :, begin:end] = new
+        for stored, new in zip(self._kept, (keys, values), strict=True):
+            stored[:batch, :, begin:end] = new
         self.length = end
         return self._kept[0][:batch, :, :end], self._kept[1][:batch, :, :end]
 

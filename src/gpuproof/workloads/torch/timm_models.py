@@ -24,13 +24,13 @@ def input_shape(
         EnvironmentUnfitError: timm is not installed.
         UsageError: it has no such model.
     """
-    own = _configuration(name)
-    channels, height, width = own.get("input_size") or (CHANNELS, IMAGE_SIZE, IMAGE_SIZE)
+    config = _configuration(name)
+    channels, height, width = config.get("input_size") or (CHANNELS, IMAGE_SIZE, IMAGE_SIZE)
     sizes = (image_size, image_size) if image_size else (height, width)
     return InputShape(
         kind="image",
         shape=(options.get("in_chans", channels), *sizes),
-        num_targets=num_classes or own.get("num_classes") or NUM_CLASSES,
+        num_targets=num_classes or config.get("num_classes") or NUM_CLASSES,
     )
 
 
@@ -41,10 +41,10 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         EnvironmentUnfitError: timm is not installed.
         UsageError: it has no such model, or the model does not take the options or the images.
     """
-    own = _configuration(name)
+    config = _configuration(name)
     timm = _timm()
     keywords = {"num_classes": shape.num_targets, **options}
-    if own.get("fixed_input_size") and tuple(own["input_size"])[1:] != shape.shape[1:]:
+    if config.get("fixed_input_size") and tuple(config["input_size"])[1:] != shape.shape[1:]:
         keywords.setdefault("img_size", shape.shape[-1])
     try:
         module: nn.Module = timm.create_model(name, pretrained=False, **keywords)
@@ -74,6 +74,6 @@ def _configuration(name: str) -> dict[str, Any]:
     elif tag and name not in (tagged := timm.list_models(f"{base}.*", pretrained=True)):
         hint = suggest(name, tagged, otherwise=f"Close to it: {base}")
     else:
-        found = timm.get_pretrained_cfg(name)
-        return found.to_dict() if found is not None else {}
+        config = timm.get_pretrained_cfg(name)
+        return config.to_dict() if config is not None else {}
     raise UsageError(f"timm has no model {name!r}", place="model.name", next_step=hint)

@@ -70,9 +70,9 @@ def _models_with(name: str) -> Any:
     declare_missing_operators()
     from torchvision import models
 
-    known = models.list_models(module=models)
-    if name not in known:
-        next_step = suggest(name, known, otherwise=f"There are {', '.join(known)}")
+    names = models.list_models(module=models)
+    if name not in names:
+        next_step = suggest(name, names, otherwise=f"There are {', '.join(names)}")
         raise UsageError(f"torchvision has no classifier {name!r}", place="model.name", next_step=next_step)
     return models
 

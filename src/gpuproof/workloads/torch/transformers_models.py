@@ -112,21 +112,21 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
     """Return the type's configuration with the options in it, each a field that it has."""
     transformers = _transformers()
     model_type = name.partition(":")[0]
-    known = sorted(transformers.CONFIG_MAPPING.keys())
-    if model_type not in known:
-        hint = suggest(model_type, known, otherwise=f"There are {', '.join(known)}")
+    types = sorted(transformers.CONFIG_MAPPING.keys())
+    if model_type not in types:
+        hint = suggest(model_type, types, otherwise=f"There are {', '.join(types)}")
         raise UsageError(
             f"transformers has no type of model {model_type!r}", place="model.name", next_step=hint
         )
     fields = {option: value for option, value in options.items() if option != "seq_len"}
-    made = transformers.AutoConfig.for_model(model_type)
-    _check_task(name, made)
+    config = transformers.AutoConfig.for_model(model_type)
+    _check_task(name, config)
     for field in fields:
-        if not hasattr(made, field):
+        if not hasattr(config, field):
             raise UsageError(
                 f"the configuration of {model_type} has no field {field!r}",
                 place=f"model.options.{field}",
-                next_step=suggest(field, made.to_dict(), otherwise=f"See {type(made).__name__}"),
+                next_step=suggest(field, config.to_dict(), otherwise=f"See {type(config).__name__}"),
             )
     try:
         return transformers.AutoConfig.for_model(model_type, **fields)
@@ -134,7 +134,7 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
         raise UsageError(
             f"{model_type} cannot be configured so: {one_line(error)}",
             place="model.options",
-            next_step=f"See the fields of {type(made).__name__}",
+            next_step=f"See the fields of {type(config).__name__}",
         ) from error
 
 

@@ -43,11 +43,11 @@ def try_once(module: nn.Module, name: str, shape: InputShape, *, next_step: str)
     module.train(was_training)
     positions = shape.shape if shape.kind == "tokens" else ()
     expected = (TRIAL_BATCH, *positions, shape.num_targets)
-    found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-    if found != expected:
+    actual = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+    if actual != expected:
         taken = f"{PLURALS[shape.kind]} {tuple(batch.shape)}"
         raise UsageError(
-            f"{name} maps {taken} to {found}, and not to scores {expected}",
+            f"{name} maps {taken} to {actual}, and not to scores {expected}",
             place="model.name",
             next_step=next_step,
         )
@@ -99,9 +99,9 @@ def require_library(name: str) -> None:
         )
 
 
-def suggest(name: str, known: Iterable[str], *, otherwise: str) -> str:
+def suggest(name: str, names: Iterable[str], *, otherwise: str) -> str:
     """Return the next step for a misspelt name: those that are close to it, else `otherwise`."""
-    close = difflib.get_close_matches(name, known, n=3)
+    close = difflib.get_close_matches(name, names, n=3)
     return f"Close to it: {', '.join(close)}" if close else otherwise
 
 

@@ -80,11 +80,11 @@ def resnet_activation_values(plan: ResNetPlan, *, image_size: int) -> int:
     stem = _stem(image_size)
     pooled = stem.outputs * _halved(stem.size) ** 2
     depth = 3 if plan.bottleneck else 2
-    found = 2 * stem.outputs * stem.size**2 + 3 * pooled
+    num_values = 2 * stem.outputs * stem.size**2 + 3 * pooled
     for block in _blocks(plan, image_size=image_size):
         values = [c.outputs * c.size**2 for c in block]
-        found += 2 * sum(values[:depth]) + sum(values[depth:])
-    return found
+        num_values += 2 * sum(values[:depth]) + sum(values[depth:])
+    return num_values
 
 
 def block_convolutions(

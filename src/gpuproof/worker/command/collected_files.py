@@ -18,7 +18,7 @@ CLOCK_STEP_S = 0.02
 class Places:
     """Where a command's files may lie."""
 
-    own: Path
+    output: Path
     """The launch's own folder."""
     working: Path
     since_s: float
@@ -26,9 +26,9 @@ class Places:
 
     def find(self, pattern: str) -> Iterator[Path]:
         """Yield the files that match, of the first place that has any: written by this launch alone."""
-        for place in (self.own, self.working):
-            found = [path for path in sorted(place.glob(pattern)) if path.is_file()]
-            fresh = [path for path in found if path.stat().st_mtime >= self.since_s - CLOCK_STEP_S]
+        for place in (self.output, self.working):
+            paths = [path for path in sorted(place.glob(pattern)) if path.is_file()]
+            fresh = [path for path in paths if path.stat().st_mtime >= self.since_s - CLOCK_STEP_S]
             if fresh:
                 yield from fresh
                 return
@@ -43,20 +43,20 @@ def collect(patterns: Sequence[str], places: Places, *, rank: int) -> CollectedF
     files: list[str] = []
     missing: list[str] = []
     for pattern in patterns:
-        found = list(places.find(pattern))
-        if not found:
+        paths = list(places.find(pattern))
+        if not paths:
             missing.append(f"{pattern} (older than the launch)" if places.is_stale(pattern) else pattern)
-        files += [_kept(path, places) for path in found]
+        files += [_stored(path, places) for path in paths]
     return CollectedFiles(rank=rank, files=tuple(files), missing=tuple(missing))
 
 
-def _kept(path: Path, places: Places) -> str:
+def _stored(path: Path, places: Places) -> str:
     """Return a file's name in the launch's own folder, where it is put if it is not there."""
-    if path.is_relative_to(places.own):
-        return str(path.relative_to(places.own))
+    if path.is_relative_to(places.output):
+        return str(path.relative_to(places.output))
     name = path.relative_to(places.working)
-    (places.own / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, places.own / name)
+    (places.output / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, places.output / name)
     return str(name)
 
 
@@ -69,10 +69,12 @@ def read_own_metrics(name: str, places: Places, *, rank: int) -> CommandMetrics:
     try:
         if path.stat().st_size > MAX_BYTES:
             return _without(name, f"{path}: larger than {MAX_BYTES >> 20} MiB", rank=rank)
-        found = read_metrics(path.read_text(encoding="utf-8", errors="replace"), name=path.name)
+        metrics = read_metrics(path.read_text(encoding="utf-8", errors="replace"), name=path.name)
     except (OSError, ValueError) as error:
         return _without(name, f"{path}: {error}", rank=rank)
-    return CommandMetrics(rank=rank, file=str(path), values=found.values, series=found.series, missing=None)
+    return CommandMetrics(
+        rank=rank, file=str(path), values=metrics.values, series=metrics.series, missing=None
+    )
 
 
 def _without(name: str, reason: str, *, rank: int) -> CommandMetrics:
