@@ -59,6 +59,7 @@ def test_every_operation_gives_right_results_and_the_same_figures_everywhere(tmp
             for m in measures
             if m["labels"].get("size_bytes") == of_row[0].size_bytes
             and m["labels"]["operation"] == row["operation"]
+            and m["labels"].get("quantity") == "bus bandwidth"
             and m["statistic"] == "mean"
         ]
         assert measure["value"] == pytest.approx(bus)
