@@ -52,10 +52,10 @@ def redacted_with_count(text: str, *, known: Iterable[str] = ()) -> tuple[str, i
     """Return a text without secrets, and how many were taken out."""
     total = 0
     for secret in known:
-        text, count = _known(secret).subn(REDACTED, text)
+        text, count = _pattern(secret).subn(REDACTED, text)
         total += count
     for pattern in PATTERNS:
-        text, count = pattern.subn(lambda found: f"{found['kept']}{REDACTED}", text)
+        text, count = pattern.subn(lambda match: f"{match['kept']}{REDACTED}", text)
         total += count
     return text, total
 
@@ -79,10 +79,10 @@ def words_with_secrets(words: Sequence[str]) -> Iterator[int]:
     [6]
     """
     for index, (before, word) in enumerate(pairwise(("", *words))):
-        found = [match["secret"] for pattern in PATTERNS for match in pattern.finditer(word)]
+        secrets = [match["secret"] for pattern in PATTERNS for match in pattern.finditer(word)]
         if _takes_as_secret(before, word):
-            found.append(word)
-        if not all(map(NO_SECRET.fullmatch, found)):
+            secrets.append(word)
+        if not all(map(NO_SECRET.fullmatch, secrets)):
             yield index
 
 
@@ -90,7 +90,7 @@ def _takes_as_secret(before: str, word: str) -> bool:
     return SECRET_OPTION.fullmatch(before) is not None and not word.startswith("-")
 
 
-def _known(secret: str) -> re.Pattern[str]:
+def _pattern(secret: str) -> re.Pattern[str]:
     """Return what finds a secret, whole or cut after its first characters."""
     rest = ""
     for character in reversed(secret[SHORTEST_CUT:]):

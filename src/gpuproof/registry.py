@@ -55,7 +55,7 @@ def names(group: str) -> tuple[str, ...]:
 @functools.cache
 def registered(group: str) -> tuple[Registered, ...]:
     """Return every entry of `group` by name, duplicates too, without importing any of it."""
-    found = {
+    entries = {
         Registered(
             group=group,
             name=point.name,
@@ -65,7 +65,7 @@ def registered(group: str) -> tuple[Registered, ...]:
         )
         for point in _entries(group)
     }
-    return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution, entry.value)))
+    return tuple(sorted(entries, key=lambda entry: (entry.name, entry.distribution, entry.value)))
 
 
 def find_owner(group: str, name: str) -> str:
@@ -83,12 +83,12 @@ def load(group: str, name: str) -> Any:
     """
     points = _points(group, name)
     if not points:
-        known = names(group)
-        close = difflib.get_close_matches(name, known, n=1)
+        registered_names = names(group)
+        close = difflib.get_close_matches(name, registered_names, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         raise UsageError(
             f"no {group.rpartition('.')[2].rstrip('s')} is called {name!r}",
-            next_step=f"{hint}Known: {', '.join(known) or 'none'}",
+            next_step=f"{hint}Known: {', '.join(registered_names) or 'none'}",
         )
     if len(points) > 1:
         raise UsageError(
@@ -112,8 +112,8 @@ def forget() -> None:
 
 def _points(group: str, name: str) -> Sequence[EntryPoint]:
     """Return the entries of a name, one for each package and object: a path may be searched twice."""
-    found = {(point.value, _distribution(point)): point for point in _entries(group) if point.name == name}
-    return list(found.values())
+    points = {(point.value, _distribution(point)): point for point in _entries(group) if point.name == name}
+    return list(points.values())
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -106,18 +106,18 @@ def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
         return None
     by_point = grouped(((trial.operation, trial.asked_bytes), trial) for trial in trials)
     whole = [
-        found
-        for found in by_point.values()
-        if sorted(trial.rank for trial in found) == list(range(launch.world_size))
-        and all(trial.durations_s for trial in found)
-        and len({len(trial.durations_s) for trial in found}) == 1
+        point
+        for point in by_point.values()
+        if sorted(trial.rank for trial in point) == list(range(launch.world_size))
+        and all(trial.durations_s for trial in point)
+        and len({len(trial.durations_s) for trial in point}) == 1
     ]
-    measured = {found[0].operation for found in whole}
-    empty = [found[0] for found in by_point.values() if not found[0].num_elements]
-    devices = next((told.facts.get("devices") for told in records.of(Environment)), None)
+    measured = {point[0].operation for point in whole}
+    empty = [point[0] for point in by_point.values() if not point[0].num_elements]
+    devices = next((environment.facts.get("devices") for environment in records.of(Environment)), None)
     return CollectiveLaunch(
         launch=launch,
-        figures=tuple(_figures(found) for found in whole),
+        figures=tuple(_figures(point) for point in whole),
         left_out=tuple(f"{trial.operation}: {trial.not_checked}" for trial in empty),
         not_measured=tuple(
             name for name in dict.fromkeys(t.operation for t in trials) if name not in measured

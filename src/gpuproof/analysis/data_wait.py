@@ -19,10 +19,10 @@ def data_wait_share(launches: Sequence[Launch]) -> float | None:
     True
     """
     waits = [waiting_window(launch) for launch in launches]
-    known = [(w.data_wait_s, w.wall_s) for w in waits if w is not None and w.data_wait_s is not None]
-    if not known or len(known) < len(launches):
+    pairs = [(w.data_wait_s, w.wall_s) for w in waits if w is not None and w.data_wait_s is not None]
+    if not pairs or len(pairs) < len(launches):
         return None
-    return sum(wait_s for wait_s, _ in known) / sum(wall_s for _, wall_s in known)
+    return sum(wait_s for wait_s, _ in pairs) / sum(wall_s for _, wall_s in pairs)
 
 
 def waiting_window(launch: Launch) -> Window | None:

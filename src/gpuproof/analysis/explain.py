@@ -234,14 +234,19 @@ def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
 def _host_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
     for sentence in _host_sentences(readings.host):
         yield SlowdownCause(gravity="host", physical_index=None, sentence=sentence)
-    known = [d.util_gpu_percent for d in readings.devices if d.util_gpu_percent is not None]
+    utilizations = [d.util_gpu_percent for d in readings.devices if d.util_gpu_percent is not None]
     core = readings.host.cpu_max_core_percent
-    if known and core is not None and core >= BUSY_CORE_PERCENT and max(known) < LOW_UTILISATION_PERCENT:
+    if (
+        utilizations
+        and core is not None
+        and core >= BUSY_CORE_PERCENT
+        and max(utilizations) < LOW_UTILISATION_PERCENT
+    ):
         yield SlowdownCause(
             gravity="host",
             physical_index=None,
             sentence=f"the host was the bottleneck: one CPU was busy {significant(core)} % of the time "
-            f"while no GPU was over {significant(max(known))} %",
+            f"while no GPU was over {significant(max(utilizations))} %",
         )
 
 

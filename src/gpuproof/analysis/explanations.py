@@ -66,20 +66,20 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
     causes: list[SlowdownCause] = []
     unread: list[str] = []
     for host, windows in grouped((window.host, window) for window in launch.windows).items():
-        found = evidence.readings(
+        of_host = evidence.readings(
             launch.case,
             host,
             begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
             end_monotonic_s=max(window.end_monotonic_s for window in windows),
             uuids=_ranks(launch).keys(),
         )
-        if isinstance(found, MissingReadings):
-            unread.append(f"no readings of {host}: {found.reason}")
+        if isinstance(of_host, MissingReadings):
+            unread.append(f"no readings of {host}: {of_host.reason}")
             continue
-        read = _readings(launch, host, found)
+        read = _readings(launch, host, of_host)
         readings.append(read)
-        unread += _unread_devices(launch, host, windows, found)
-        causes += explain(read.readings, slower_by=_slower_by(launch, found))
+        unread += _unread_devices(launch, host, windows, of_host)
+        causes += explain(read.readings, slower_by=_slower_by(launch, of_host))
     energy = _energy(launch, readings)
     per_item = energy.energy_j_per_item
     return LaunchExplanation(
@@ -94,13 +94,13 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
 
 
 def _unread_devices(
-    launch: Launch, host: str, windows: Sequence[Window], found: WindowReadings
+    launch: Launch, host: str, windows: Sequence[Window], readings: WindowReadings
 ) -> Iterator[str]:
     """Say how many devices of the launch on a host are not among those that were read."""
     used = len(windows) if launch.setup.device.kind != "cpu" else 0
-    if len(found.devices) < used:
+    if len(readings.devices) < used:
         yield (
-            f"{used - len(found.devices)} of {used} devices of the launch on {host} were not read: "
+            f"{used - len(readings.devices)} of {used} devices of the launch on {host} were not read: "
             "their clocks, heat and errors are not known"
         )
 
@@ -108,20 +108,23 @@ def _unread_devices(
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
     """Return the highest clock that any device of the launches may run at; None where it was not read."""
     devices = (
-        device for found in explanations for host in found.readings for device in host.readings.devices
+        device
+        for explanation in explanations
+        for host in explanation.readings
+        for device in host.readings.devices
     )
     clocks = (device.clock_sm_max_mhz for device in devices)
     return max((clock for clock in clocks if clock is not None), default=None)
 
 
-def _readings(launch: Launch, host: str, found: WindowReadings) -> LaunchReadings:
+def _readings(launch: Launch, host: str, readings: WindowReadings) -> LaunchReadings:
     # Where the processor is the device, that it is busy says nothing of a bottleneck.
-    own = replace(found.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else found.host
+    of_host = replace(readings.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else readings.host
     return LaunchReadings(
         replicate=launch.case.replicate,
         host=host,
-        device_names={str(device.physical_index): device.name for device in found.devices},
-        readings=replace(found, host=own),
+        device_names={str(device.physical_index): device.name for device in readings.devices},
+        readings=replace(readings, host=of_host),
     )
 
 
@@ -134,16 +137,16 @@ def _ranks(launch: Launch) -> dict[str, int]:
 def used_devices(launch: Launch, recording: RecordingData) -> frozenset[int]:
     """Name the devices that the launch used by their physical index."""
     identities = [track.identity for track in recording.devices]
-    places = named_among(_ranks(launch).keys(), [known.uuid for known in identities])
+    places = named_among(_ranks(launch).keys(), [identity.uuid for identity in identities])
     return frozenset(identities[place].physical_index for place in places)
 
 
-def _slower_by(launch: Launch, found: WindowReadings) -> dict[int, float]:
+def _slower_by(launch: Launch, readings: WindowReadings) -> dict[int, float]:
     """Name the devices that were slower than the median of all, and by what share."""
     rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
     middle, ranks = median(rates.values()), _ranks(launch)
-    known = {d.physical_index: ranks.get(bare_uuid(d.uuid or "")) for d in found.devices}
-    lags = {index: 1 - rates[rank] / middle for index, rank in known.items() if rank is not None}
+    ranks_by_index = {d.physical_index: ranks.get(bare_uuid(d.uuid or "")) for d in readings.devices}
+    lags = {index: 1 - rates[rank] / middle for index, rank in ranks_by_index.items() if rank is not None}
     return {index: lag for index, lag in lags.items() if lag > SLOWER}
 
 
@@ -170,23 +173,23 @@ def energy_of_run(
     explanations: Sequence[LaunchExplanation], *, num_launches: int, item: str
 ) -> RunEnergy | None:
     """Add the launches' energies up; None where that of none is known."""
-    known = [found for found in explanations if found.energy_j is not None]
-    if not known:
+    measured = [explanation for explanation in explanations if explanation.energy_j is not None]
+    if not measured:
         return None
-    if len(known) < num_launches:
-        untold = [found for found in explanations if found.energy_j is None]
+    if len(measured) < num_launches:
+        untold = [explanation for explanation in explanations if explanation.energy_j is None]
         why = f": launch {untold[0].replicate + 1}: {untold[0].energy.sentence}" if untold else ""
-        return RunEnergy(energy_j=None, text=f"known of {len(known)} of {num_launches} launches{why}")
-    text = known[0].energy.sentence if num_launches == 1 else _over_launches(known, item)
-    return RunEnergy(energy_j=sum(found.energy_j or 0.0 for found in known), text=text)
+        return RunEnergy(energy_j=None, text=f"known of {len(measured)} of {num_launches} launches{why}")
+    text = measured[0].energy.sentence if num_launches == 1 else _over_launches(measured, item)
+    return RunEnergy(energy_j=sum(explanation.energy_j or 0.0 for explanation in measured), text=text)
 
 
-def _over_launches(known: Sequence[LaunchExplanation], item: str) -> str:
-    per_item = [found.energy.energy_j_per_item or 0.0 for found in known]
-    bases = " or ".join(dict.fromkeys(found.energy.basis for found in known))
-    lowest = min(found.energy.coverage or 0.0 for found in known)
-    each = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
+def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
+    per_item = [explanation.energy.energy_j_per_item or 0.0 for explanation in measured]
+    bases = " or ".join(dict.fromkeys(explanation.energy.basis for explanation in measured))
+    lowest = min(explanation.energy.coverage or 0.0 for explanation in measured)
+    span = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
     return (
-        f"all {len(known)} launches, {each}, over {known[0].energy.num_devices} GPU(s), from {bases}, which "
-        f"cover {share(lowest)} of a window or more"
+        f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from {bases}, "
+        f"which cover {share(lowest)} of a window or more"
     )

@@ -21,20 +21,20 @@ def idle_share(launch: Launch) -> Interval | Unavailable | None:
     None where no device was seen to wait, and so nobody looked; the reason where looking told nothing.
     """
     by_rank = {window.rank: window for window in launch.windows}
-    found = [_of_rank(by_rank[busy.rank], busy) for busy in launch.busy if busy.rank in by_rank]
-    known = [each for each in found if isinstance(each, Interval)]
-    return max(known, key=lambda each: each.low) if known else next(iter(found), None)
+    shares = [_of_rank(by_rank[busy.rank], busy) for busy in launch.busy if busy.rank in by_rank]
+    measured = [interval for interval in shares if isinstance(interval, Interval)]
+    return max(measured, key=lambda interval: interval.low) if measured else next(iter(shares), None)
 
 
-def idle_text(found: Interval) -> str:
+def idle_text(idle: Interval) -> str:
     """Write the share of the window, and its interval where that tells anything.
 
     >>> idle_text(Interval(low=0.5, high=0.52, centre=0.51, confidence=0.95, method="", num_launches=1,
     ...                    num_samples=6, between_launches=False))
     '51 % of the window (50 % to 52 %)'
     """
-    low, high = share(found.low), share(found.high)
-    return f"{share(found.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
+    low, high = share(idle.low), share(idle.high)
+    return f"{share(idle.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
 
 
 def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:

@@ -104,19 +104,19 @@ def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
 
 def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSummary | None:
     """Sum a trace of so many steps up; None where it holds no work."""
-    kept = [event for event in events if event.category in (*ON_DEVICE, "cpu_op") or _is_gloo(event)]
-    on_device = [event for event in kept if event.category in ON_DEVICE]
-    operators = [event for event in kept if event.category == "cpu_op"]
+    relevant = [event for event in events if event.category in (*ON_DEVICE, "cpu_op") or _is_gloo(event)]
+    on_device = [event for event in relevant if event.category in ON_DEVICE]
+    operators = [event for event in relevant if event.category == "cpu_op"]
     if on_device:
         lanes = _device_lanes(on_device)
         by_operator = _rows(_by_launching_operator(on_device, operators))
         kernels = _rows((event.name, event.end_us - event.begin_us) for event in on_device)
     elif operators:
-        lanes = _processor_lanes(operators, [event for event in kept if _is_gloo(event)])
+        lanes = _processor_lanes(operators, [event for event in relevant if _is_gloo(event)])
         by_operator, kernels = _rows(_self_times(operators)), ()
     else:
         return None
-    return _summary(lanes, steps, by_operator, kernels, num_events=len(kept), on_device=bool(on_device))
+    return _summary(lanes, steps, by_operator, kernels, num_events=len(relevant), on_device=bool(on_device))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

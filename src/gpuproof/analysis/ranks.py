@@ -82,7 +82,7 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
         _figures(window, setup, bursts.get(window.rank))
         for window, setup in zip(launch.windows, launch.setups, strict=True)
     )
-    missing = next((found.missing for found in launch.own_compute if found.missing), None)
+    missing = next((record.missing for record in launch.own_compute if record.missing), None)
     if len(bursts) == len(ranks):
         return _apart(ranks, "own steps", stands_apart(list(bursts.values())), missing)
     basis: Basis = "windows" if waits else "steps in the window"
@@ -91,7 +91,7 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
 
 
 def _bursts(launch: Launch) -> Mapping[int, Sequence[Sequence[float]]]:
-    return {found.rank: found.bursts_s for found in launch.own_compute if found.bursts_s}
+    return {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
 
 
 def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankFigures:
@@ -174,9 +174,9 @@ def _lags(log_times: FloatArray) -> FloatArray:
     order = np.argsort(log_times, kind="stable")
     ranked, num_others = log_times[order], len(log_times) - 1
     low, high = (num_others - 1) // 2, num_others // 2  # of the others: the middle one, or the middle two
-    own = np.empty(len(log_times), dtype=np.intp)
-    own[order] = np.arange(len(log_times))
-    medians = (ranked[low + (own <= low)] + ranked[high + (own <= high)]) / 2
+    positions = np.empty(len(log_times), dtype=np.intp)
+    positions[order] = np.arange(len(log_times))
+    medians = (ranked[low + (positions <= low)] + ranked[high + (positions <= high)]) / 2
     lags: FloatArray = log_times - medians
     return lags
 
@@ -193,10 +193,10 @@ def _apart(
     missing: str | None,
 ) -> RanksCompared:
     lags = _lags(_log([_by(rank, basis) for rank in ranks]))
-    told = [replace(rank, slower_by=exp(lag) - 1) for rank, lag in zip(ranks, lags, strict=True)]
-    apart = [rank for rank, far in zip(told, is_apart, strict=True) if far]
+    compared = [replace(rank, slower_by=exp(lag) - 1) for rank, lag in zip(ranks, lags, strict=True)]
+    apart = [rank for rank, far in zip(compared, is_apart, strict=True) if far]
     slow = sorted((r for r in apart if r.slower_by > 0), key=lambda rank: -rank.slower_by)
-    return RanksCompared(ranks=tuple(told), basis=basis, apart=tuple(slow or apart), own_missing=missing)
+    return RanksCompared(ranks=tuple(compared), basis=basis, apart=tuple(slow or apart), own_missing=missing)
 
 
 def _by(rank: RankFigures, basis: Basis) -> float:

@@ -73,8 +73,8 @@ def build_roofline(ceilings: Sequence[Ceilings]) -> Roofline | None:
     """Put the ceilings of a launch's ranks together; None where none were measured."""
     if not ceilings:
         return None
-    products = [[trial for trial in found.trials if trial.what == "gemm"] for found in ceilings]
-    passes = [[trial for trial in found.trials if trial.what != "gemm"] for found in ceilings]
+    products = [[trial for trial in record.trials if trial.what == "gemm"] for record in ceilings]
+    passes = [[trial for trial in record.trials if trial.what != "gemm"] for record in ceilings]
     return Roofline(
         compute=_lowest([best_ceiling(trials) for trials in products]),
         memory=_lowest([best_ceiling(trials) for trials in passes]),
@@ -83,6 +83,6 @@ def build_roofline(ceilings: Sequence[Ceilings]) -> Roofline | None:
     )
 
 
-def _lowest(found: Sequence[MeasuredCeiling | None]) -> MeasuredCeiling | None:
-    known = [ceiling for ceiling in found if ceiling is not None]
-    return min(known, key=lambda ceiling: ceiling.value_per_s, default=None)
+def _lowest(trials: Sequence[MeasuredCeiling | None]) -> MeasuredCeiling | None:
+    measured = [ceiling for ceiling in trials if ceiling is not None]
+    return min(measured, key=lambda ceiling: ceiling.value_per_s, default=None)

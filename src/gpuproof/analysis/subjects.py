@@ -44,13 +44,13 @@ def subjects_of_ranks(
 ) -> tuple[RankSubjects, ...]:
     """Return the subjects of a launch's ranks, in their order; windows and setups are in it too."""
     named = case.placement.hosts
-    found, ranks_on = [], Counter[str]()
+    subjects, ranks_on = [], Counter[str]()
     for window, setup in zip(windows, setups, strict=True):
         place = window.rank // case.placement.ranks_per_host
         name = named[place] if len(named) == case.placement.num_hosts > place else window.host
         host = f"host/{name}"
-        found.append(
+        subjects.append(
             RankSubjects(host=host, device=device_subject(host, setup.device, local_rank=ranks_on[host]))
         )
         ranks_on[host] += 1
-    return tuple(found)
+    return tuple(subjects)

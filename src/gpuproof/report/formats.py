@@ -54,23 +54,21 @@ IN_RESULTS = (
 """The types of which a result is made."""
 
 
-def choose_format(asked: str | None, output: PurePath | None) -> ReportFormat:
+def choose_format(name: str | None, output: PurePath | None) -> ReportFormat:
     """Return the format that was asked for, else the one that the name of the file has.
 
     Raises:
         UsageError: there is no such format, or the name says none.
     """
-    if asked is None and output is None:
+    if name is None and output is None:
         return "terminal"
-    for known in FORMATS:
-        if asked == known:
-            return known
+    for candidate in FORMATS:
+        if name == candidate:
+            return candidate
     suffix = "" if output is None else output.suffix.lower()
-    if asked is None and suffix in SUFFIXES:
+    if name is None and suffix in SUFFIXES:
         return SUFFIXES[suffix]
-    cause = (
-        f"no format {asked}" if asked is not None else f"{output} does not say in which format it is to be"
-    )
+    cause = f"no format {name}" if name is not None else f"{output} does not say in which format it is to be"
     raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
 
 
@@ -145,10 +143,10 @@ def _flat(value: Any) -> Any:
 def result_schema() -> dict[str, Any]:
     """Return the JSON Schema of result.json, which has the same shape for every suite."""
     schema = TypeAdapter(Result).json_schema()
-    for found in (Result, *IN_RESULTS):
-        described = schema if found is Result else schema["$defs"][found.__name__]
-        described["description"] = inspect.getdoc(found)
-        for name, meaning in _meanings(found).items():
+    for record in (Result, *IN_RESULTS):
+        described = schema if record is Result else schema["$defs"][record.__name__]
+        described["description"] = inspect.getdoc(record)
+        for name, meaning in _meanings(record).items():
             described["properties"][name]["description"] = meaning
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
@@ -158,9 +156,9 @@ def _meanings(record: type) -> dict[str, str]:
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
     assert isinstance(node, ast.ClassDef)
     return {
-        field.target.id: inspect.cleandoc(said.value.value)
-        for field, said in zip(node.body, node.body[1:], strict=False)
+        field.target.id: inspect.cleandoc(meaning.value.value)
+        for field, meaning in zip(node.body, node.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
-        if isinstance(said.value.value, str)
+        if isinstance(meaning, ast.Expr) and isinstance(meaning.value, ast.Constant)
+        if isinstance(meaning.value.value, str)
     }

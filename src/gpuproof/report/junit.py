@@ -55,10 +55,10 @@ def _checked(item: Judged, result: Result) -> Element:
     if not item.is_required and tag in ("failure", "error"):
         tag = None  # advisory: told, and decides nothing
     if tag is not None:
-        said = SubElement(element, tag, message=plain(item.outcome.said))
+        message = SubElement(element, tag, message=plain(item.outcome.said))
         if tag != "skipped":
-            said.set("type", item.outcome.status)
-        said.text = plain(_explained(item.outcome))
+            message.set("type", item.outcome.status)
+        message.text = plain(_explained(item.outcome))
     elif item.outcome.status != "PASS":
         SubElement(element, "system-out").text = plain(f"{item.outcome.status}: {_explained(item.outcome)}")
     return element
@@ -70,14 +70,16 @@ def _whole(result: Result) -> Element:
     if result.exit_code == ExitCode.DONE:
         return element
     tag = "failure" if result.exit_code == ExitCode.FAILED else "error"
-    said = SubElement(
+    message = SubElement(
         element, tag, message=plain(f"{result.verdict}: {result.headline}"), type=result.verdict
     )
-    said.text = plain("\n".join([*map(_told, result.failures), *(doubt.reason for doubt in result.doubts)]))
+    message.text = plain(
+        "\n".join([*map(_message, result.failures), *(doubt.reason for doubt in result.doubts)])
+    )
     return element
 
 
-def _told(failure: Failure) -> str:
+def _message(failure: Failure) -> str:
     return f"{failure.cause} on {failure.host}: {failure.message}"
 
 

@@ -52,7 +52,7 @@ def markdown(page: pages.Page) -> str:
 def escaped(text: str) -> str:
     """Return a text as one line in which nothing is markup."""
     line = SPECIAL.sub(r"\\\g<0>", one_line(text).strip())
-    return HTML.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", line)
+    return HTML.sub(lambda match: "&lt;" if match[0] == "<" else "&amp;", line)
 
 
 def _begun(text: str) -> str:
@@ -157,7 +157,7 @@ def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align])
         for width, align in zip(widths, aligns, strict=True)
     ]
     return [
-        f"| {' | '.join(_filled(*each) for each in zip(line, widths, aligns, strict=True))} |"
+        f"| {' | '.join(_filled(*cell) for cell in zip(line, widths, aligns, strict=True))} |"
         for line in (heads, rules, *rows)
     ]
 

@@ -64,8 +64,8 @@ def print_page(page: pages.Page, console: Console) -> None:
     for section in in_words(page):
         if section.title:
             write(console, Text(f"\n{one_line(section.title)}", style="bold"))
-        said = pages.Text(title="", lines=(NOTHING,)) if section.title and is_empty(section) else section
-        for part, fold in _body(said, console.width - INDENT):
+        content = pages.Text(title="", lines=(NOTHING,)) if section.title and is_empty(section) else section
+        for part, fold in _body(content, console.width - INDENT):
             write(console, Padding(part, (0, 0, 0, INDENT)) if fold else part, fold=fold)
 
 

@@ -67,7 +67,7 @@ def summarize_probe(records: CaseRecords) -> ProbeLaunch | None:
     return ProbeLaunch(records=records, launch=summarize_launch(records), values=(*values, *_exposed(values)))
 
 
-def _value(figure: ProbeFigure, rank: RankSubjects, own: Device) -> ProbeValue:
+def _value(figure: ProbeFigure, rank: RankSubjects, device: Device) -> ProbeValue:
     return ProbeValue(
         quantity=figure.quantity,
         subject=_subject(figure, rank),
@@ -78,7 +78,7 @@ def _value(figure: ProbeFigure, rank: RankSubjects, own: Device) -> ProbeValue:
         missing=figure.missing,
         is_inapplicable=figure.is_inapplicable,
         evidence=figure.evidence,
-        device_name=(figure.device or own).name,
+        device_name=(figure.device or device).name,
     )
 
 
@@ -108,8 +108,8 @@ def _exposed(values: list[ProbeValue]) -> Iterator[ProbeValue]:
     for value in values:
         if value.quantity == "time" and "of" in value.labels:
             times.setdefault(value.subject, {})[value.labels["of"]] = value
-    for subject, found in times.items():
-        alone, compute, both = (found.get(of) for of in ("communication", "compute", "both"))
+    for subject, times_of_subject in times.items():
+        alone, compute, both = (times_of_subject.get(of) for of in ("communication", "compute", "both"))
         if alone is None or compute is None or both is None or not alone.value:
             continue
         exposed_s = (both.value or 0.0) - (compute.value or 0.0)
