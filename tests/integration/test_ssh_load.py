@@ -138,6 +138,61 @@ def test_a_sweep_on_two_hosts(hosts: Hosts, command_line: CommandLine) -> None:
     assert "2 batch_size=4" in " ".join(ended.stdout.split())
 
 
+COMMON = ("--run.run_id=r", "--run.repeats=1", "--distributed.device=cpu", "--distributed.threads_per_rank=1")
+SERVING = (
+    *("run", "serving", "--serving.target=noop", "--serving.rate_per_s=500", "--serving.window_s=0.5"),
+    *("--serving.min_requests=200", "--model.name=medium", *COMMON),
+)
+SEARCH = (
+    *("run", "quick", "--model.name=medium", "--data.name=synthetic", "--run.experiment_name=tests"),
+    *("--search.kind=batch_size", "--search.start=2", "--search.up_to=4", "--benchmark.warmup_steps=1"),
+    *("--benchmark.measure_by=steps", "--benchmark.measure_steps=5", *COMMON),
+)
+
+COLLECTIVES = (
+    *("run", "collectives", "-b", "4096", "-e", "4096", "--nproc=2", "-n", "3", "-w", "1", *COMMON),
+    *("--run.experiment_name=collectives", "--collective.operations=[all_reduce]"),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "experiment", "figure", "file"),
+    [
+        (SERVING, "serving", "answered", "run_summary.json"),
+        (SEARCH, "tests", "largest that was tried", "run_summary.json"),
+        (COLLECTIVES, "collectives", "bus bandwidth", "collectives.csv"),
+    ],
+    ids=["serving", "search", "collectives"],
+)
+def test_figures_that_each_host_has_of_its_own(
+    words: tuple[str, ...],
+    experiment: str,
+    figure: str,
+    file: str,
+    hosts: Hosts,
+    command_line: CommandLine,
+) -> None:
+    """One host is dead: the two others stand beside each other, and the dead one is named."""
+    servers = hosts.world.servers
+    inventory = hosts.write_inventory(command_line.folder / "hosts.json", servers)
+    servers[2].kill_host()
+    ended = command_line.run(*words, *inventory, "--connect-attempts=1")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    run = RunDirectory.open(command_line.folder / "results" / experiment / "r")
+    fleet = json.loads((run.root / "fleet.json").read_text())
+    measured = {
+        of_host["hostname"]: [found["value"] for found in of_host["figures"] if found["name"] == figure]
+        for of_host in fleet["successful_results"]
+    }
+    assert list(measured) == ["node 0", "node 1"]
+    assert all(value > 0 for (value,) in measured.values())
+    assert [told["stage"] for told in fleet["failed_results"]] == ["setup"]
+    report = " ".join(ended.stdout.split())
+    assert "fleet: 2 of 3 hosts measured" in report
+    assert "Figures of each host" in report
+    assert (run.root / "hosts" / "node%200" / file).is_file()
+
+
 def test_an_agent_that_is_killed_takes_its_fork_server_and_launch_with_it(
     hosts: Hosts, command_line: CommandLine
 ) -> None:

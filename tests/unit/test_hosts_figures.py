@@ -1,119 +1,192 @@
-"""The figures of several hosts, against numbers worked out by hand."""
+"""Suites on several hosts whose figures are no points that hosts share: requests, a search, collectives."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from gpuproof.analysis.hosts import HostMeasured, summarize_fleet
-from gpuproof.suites.by_host.exports import HostTests, aggregate
+from collectives_by_hand import MIB, collective_records, trial
+from concluding import figures_of, lines_of, table_of, text_of
+from gpuproof.conclude import Concluded, conclude
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import ExitCode
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Figure
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.cases import build_case, place_case
+from planning import HERE, suite_of
+from points_by_hand import failed, ladder
+from records_by_hand import H200, case, failure, write_run
+from served_by_hand import answered
+
+SERVING: dict[str, Any] = {
+    "kind": "serving",
+    "serving": {"latency_bound_s": 0.05, "time_at_a_rate_s": 1.0, "window_s": 0.1, "curve": False},
+}
+COLLECTIVE: dict[str, Any] = {
+    "kind": "collective",
+    "collective": {"operations": ["all_reduce", "broadcast"], "min_bytes": "4M", "max_bytes": "4M"},
+    "distributed": {"nproc": 2},
+    "monitoring": {"enabled": False},
+    "data": {},
+    "model": {},
+}
+SEARCH: dict[str, Any] = {"search": {"kind": "batch_size"}}
 
 
-def host(name: str, per_device: float, *, gpu: str = "H100", devices: int = 1, **more: float) -> HostMeasured:
-    return HostMeasured(
-        host=name,
-        gpu_type=gpu,
-        num_devices=devices,
-        items_per_s_total=per_device * devices,
-        items_total=1000 * devices,
-        energy_j=more.get("energy_j"),
-        price_per_hour=more.get("price_per_hour"),
-    )
+def on(host: str, launches: list[CaseRecords]) -> list[CaseRecords]:
+    return [replace(launch, case=place_case(launch.case, HostPlace(name=host))) for launch in launches]
 
 
-def test_middle_and_spread_are_of_a_device_whatever_a_host_has_of_them() -> None:
-    fleet = summarize_fleet([host("a", 100, devices=8), host("b", 110), host("c", 96)], num_hosts=4)
-    spread = fleet.items_per_s_per_device
-    assert spread is not None
-    # the deviations from 100 are 0, 10 and 4
-    assert (spread.median, spread.mad, spread.lowest, spread.highest) == (100, 4, 96, 110)
-    assert fleet.items_per_s_total == 800 + 110 + 96
-    assert (fleet.num_hosts, fleet.num_measured, fleet.num_devices) == (4, 3, 10)
+def unreached(host: str, begun: Case | None = None) -> list[CaseRecords]:
+    gone = failure("environment", rank=None, host=host, phase="deploy", message="no room there")
+    return on(host, [CaseRecords(case=begun or case(), records=(gone,))])
 
 
-def test_the_host_that_stands_apart_is_named() -> None:
-    rates = {"a": 100.0, "b": 101.0, "c": 99.0, "d": 102.0, "e": 98.0, "slow": 70.0}
-    fleet = summarize_fleet([host(name, rate) for name, rate in rates.items()], num_hosts=6)
-    (outlier,) = fleet.outliers
-    # median 99.5; deviations 0.5 1.5 0.5 2.5 1.5 29.5, so MAD 1.5 and 0.6745 · 29.5 / 1.5 = 13.27
-    assert outlier.host == "slow"
-    assert outlier.modified_z == pytest.approx(-13.265, abs=1e-3)
-    assert outlier.relative_difference == pytest.approx(70 / 99.5 - 1)
+def concluded(
+    folder: Path, hosts: Mapping[str, list[CaseRecords]], sections: dict[str, Any]
+) -> tuple[RunDirectory, Concluded]:
+    launches = [launch for of_host in hosts.values() for launch in of_host]
+    run = write_run(folder, launches, **{"run": {"repeats": 1}, **sections})
+    fleet = {"hosts": [{"name": name} for name in hosts], "currency": "USD"}
+    run.write_description({**run.description(), "fleet": fleet})
+    return run, conclude(run)
 
 
-def test_of_four_hosts_the_one_far_from_three_that_agree_is_named() -> None:
-    fleet = summarize_fleet(
-        [host(name, rate) for name, rate in zip("abcd", (100, 100, 101, 10), strict=True)], num_hosts=4
-    )
-    (outlier,) = fleet.outliers
-    assert (outlier.host, outlier.modified_z) == ("d", None)
-    assert outlier.relative_difference == pytest.approx(-0.9)
-    standard = fleet.types[0].standard
-    assert standard is not None
-    assert (standard.basis, standard.num_without_interval) == ("launches", 4)
+def served(highest_per_s: float, sections: dict[str, Any] = SERVING) -> list[CaseRecords]:
+    """Return the launches of a search on a server whose highest rate is known."""
+    config = RunConfig.model_validate(sections)
+    suite, launched = suite_of(config), []
+    state = suite.begin(config, HERE)
+    while following := next(iter(suite.next(state, {}, None)), None):
+        launched.append(answered(following, offline_per_s=1000.0, highest_per_s=highest_per_s))
+        state = suite.settle(state, launched[-1])
+    return launched
 
 
-def test_types_are_compared_with_each_other_and_not_mixed() -> None:
-    slow = [host(f"a{i}", 50 + i / 10, gpu="A100") for i in range(5)]
-    fast = [host(f"h{i}", 100 + i / 10, gpu="H100") for i in range(5)]
-    fleet = summarize_fleet([*slow, *fast], num_hosts=10)
-    assert [kind.gpu_type for kind in fleet.types] == ["H100", "A100"]
-    assert [kind.relative_to_fastest for kind in fleet.types] == [1.0, pytest.approx(50.2 / 100.2)]
-    assert fleet.outliers == ()
-
-
-def test_energy_and_cost_are_of_all_hosts_or_of_none() -> None:
-    hosts = [
-        host("a", 500, energy_j=2000.0, price_per_hour=3.6),
-        host("b", 500, energy_j=4000.0, price_per_hour=7.2),
+def collectives(*, slower: float = 1.0) -> list[CaseRecords]:
+    config = RunConfig.model_validate(COLLECTIVE)
+    trials = [
+        trial(rank, name, durations_s=(0.002 * slower,) * 20)
+        for name in ("all_reduce", "broadcast")
+        for rank in range(2)
     ]
-    fleet = summarize_fleet(hosts, num_hosts=2)
-    assert fleet.energy_j_per_item == 3.0  # 6000 J for 2000 samples
-    assert fleet.cost_per_million_items == pytest.approx(
-        3.0
-    )  # 10.8 an hour is 0.003 a second for 1000 samples
-    assert hosts[0].cost_per_million_items == pytest.approx(2.0)
-    partly = summarize_fleet([*hosts, host("c", 500)], num_hosts=3)
-    assert (partly.energy_j_per_item, partly.cost_per_million_items) == (None, None)
-    assert partly.cost_missing == "price_per_hour is given for 2 of 3 hosts"
-    assert partly.energy_missing == "energy is known of 2 of 3 hosts"
+    return [collective_records(build_case(config, 0), trials, device=H200)]
 
 
-def test_a_fleet_that_measured_nothing_has_no_figures() -> None:
-    fleet = summarize_fleet([], num_hosts=3)
-    assert (fleet.items_per_s_total, fleet.items_per_s_per_device, fleet.types) == (None, None, ())
-    assert fleet.energy_j_per_item is None
+def all_figures_are_measures(conclusion: Concluded) -> bool:
+    return all(shown in conclusion.result.measures for shown in figures_of(conclusion))
 
 
-def test_the_aggregate_of_a_suite_has_lambdactls_keys() -> None:
-    def ended(kind: str, rate: float | None, *, success: bool = True) -> dict[str, object]:
-        return {"test_type": kind, "throughput_samples_per_second": rate, "success": success}
-
-    first = {"system_info": {"hostname": "x"}, "results": [ended("training", 10.0), ended("inference", 30.0)]}
-    second = {"results": [ended("training", 20.0), ended("training", None, success=False)]}
-    found = aggregate(
-        [
-            HostTests(host="a", document=first),
-            HostTests(host="b", document=second),
-            HostTests(host="c", document=None, stage="setup", error="no answer"),
-            HostTests(host="d", document=None, stage="parse", error="damaged"),
-        ],
-        timestamp="2026-11-20T12:00:00+00:00",
-    )
-    assert found["summary"] == {
-        "total_instances": 4,
-        "successful_instances": 2,
-        "failed_instances": 2,
-        "success_rate": 0.5,
-        "timestamp": "2026-11-20T12:00:00+00:00",
+def figures_by_host(conclusion: Concluded, title: str) -> dict[str, dict[str, float | None]]:
+    return {
+        str(row["host"].text): {
+            name: cell.measure.value for name, cell in row.items() if isinstance(cell, Figure)
+        }
+        for row in table_of(conclusion, title)
     }
-    assert found["performance_summary"] == {
-        "total_tests": 4,
-        "training_tests": 3,
-        "inference_tests": 1,
-        "training": {"avg_throughput": 15.0, "max_throughput": 20.0, "min_throughput": 10.0},
-        "inference": {"avg_throughput": 30.0, "max_throughput": 30.0, "min_throughput": 30.0},
+
+
+def test_each_servers_highest_rate_stands_beside_the_others(tmp_path: Path) -> None:
+    highest = {"n0": 420.0, "n1": 421.0, "n2": 422.0, "n3": 419.0, "n4": 200.0}
+    hosts = {name: on(name, served(rate)) for name, rate in highest.items()}
+    begun = next(iter(hosts["n0"])).case
+    gone = unreached("n5", replace(begun, case_id="offline"))
+    run, conclusion = concluded(tmp_path, {**hosts, "n5": gone}, SERVING)
+    assert conclusion.result.exit_code == ExitCode.FAILED
+    assert "fleet: 5 of 6 hosts measured" in conclusion.page.title
+    found = figures_by_host(conclusion, "Figures of each host")
+    assert set(found) == set(highest)
+    for name, rate in highest.items():
+        met = found[name]["highest rate"]
+        assert met is not None
+        assert 1.0 <= rate / met <= 1.05, name
+    assert all_figures_are_measures(conclusion)
+    (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("n4: ")]
+    assert apart.startswith("n4: outlier in 1 of 1 figures: highest rate 5")
+    assert [row["state"].text for row in table_of(conclusion, "Hosts")][5] == "failed at deploy"
+    stored = json.loads((run.root / "fleet.json").read_text())
+    assert stored["failed_results"][0] == {"hostname": "n5", "stage": "deploy", "error": "no room there"}
+    names = [figure["name"] for figure in stored["successful_results"][0]["figures"]]
+    assert names[0] == "highest rate"
+    assert (run.root / "hosts" / "n0" / "run_summary.json").is_file()
+    assert not (run.root / "hosts" / "n5").exists()
+
+
+def test_two_servers_say_who_is_slower_and_accuse_nobody(tmp_path: Path) -> None:
+    hosts = {"a": on("a", served(420.0)), "b": on("b", served(150.0))}
+    _, conclusion = concluded(tmp_path, hosts, SERVING)
+    assert conclusion.result.exit_code == ExitCode.DONE
+    told = " ".join(lines_of(conclusion, "Outlier hosts"))
+    assert "in 1 of the figures: highest rate b 63 % slower" in told
+    assert "judged by highest rate: the other figures" in told
+    assert "two hosts cannot show which of them is at fault" in told
+
+
+@pytest.mark.parametrize("num_hosts", [3, 8])
+def test_one_step_of_the_search_makes_no_outlier(num_hosts: int, tmp_path: Path) -> None:
+    """Capacities that differ by 1 % may end a step of the search apart, here 15 %, the others equal."""
+    coarse = {**SERVING, "serving": {**SERVING["serving"], "search_precision": 0.2}}
+    equal = {f"n{i}": on(f"n{i}", served(501.0, coarse)) for i in range(num_hosts - 1)}
+    hosts = {**equal, "odd": on("odd", served(499.0, coarse))}
+    _, conclusion = concluded(tmp_path, hosts, coarse)
+    rates = [
+        row["highest rate"] or 0.0 for row in figures_by_host(conclusion, "Figures of each host").values()
+    ]
+    assert min(rates) / max(rates) < 0.9
+    assert not [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("odd: ")]
+
+
+def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
+    small = [*ladder(slower=2.0)[:2], failed("batch_size=64", "out_of_memory", batch=64)]
+    small.append(failed("batch_size=48", "out_of_memory", batch=48))
+    hosts = {"large": on("large", ladder()), "small": on("small", small)}
+    _, conclusion = concluded(tmp_path, hosts, SEARCH)
+    found = figures_by_host(conclusion, "Figures of each host")
+    assert found["large"] == {
+        "best throughput": pytest.approx(64 / 0.029),
+        "largest that fits": 96,
     }
-    assert [failed["stage"] for failed in found["failed_results"]] == ["setup", "parse"]
-    tests = [each for came in found["successful_results"] for each in came["results"]]
-    assert [each["source_hostname"] for each in tests] == ["a", "a", "b", "b"]
-    assert found["successful_results"][0]["system_info"] == {"hostname": "x"}
+    assert found["small"]["largest that fits"] == 32
+    assert found["small"]["best throughput"] == pytest.approx(32 / 0.030)
+    assert all_figures_are_measures(conclusion)
+    # A batch that fits is a count, and no rate by which a host could be slow.
+    told = " ".join(lines_of(conclusion, "Outlier hosts"))
+    assert "largest that fits" not in told
+    assert "judged by best throughput: the other figures are counts" in told
+
+
+def test_collectives_within_each_host(tmp_path: Path) -> None:
+    hosts = {
+        name: on(name, collectives(slower=2.0 if name == "n3" else 1.0)) for name in ["n0", "n1", "n2", "n3"]
+    }
+    hosts["n4"] = unreached("n4", hosts["n0"][0].case)
+    _, conclusion = concluded(tmp_path, hosts, COLLECTIVE)
+    found = figures_by_host(conclusion, "Figures of each host")
+    # 4 MiB in 2 ms; over two ranks both operations move every byte once
+    by_hand = 4 * MIB / 0.002
+    assert list(found["n0"].values()) == pytest.approx([by_hand, by_hand])
+    assert list(found["n3"].values()) == pytest.approx([by_hand / 2, by_hand / 2])
+    assert all_figures_are_measures(conclusion)
+    assert list(found["n0"]) == ["bus bandwidth, all_reduce", "bus bandwidth, broadcast"]
+    (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("n3: ")]
+    assert apart.startswith("n3: outlier in 2 of 2 figures: bus bandwidth, all_reduce 50 % slower")
+
+
+def test_hosts_of_which_none_measured_anything(tmp_path: Path) -> None:
+    for name, sections in (("serving", SERVING), ("collective", COLLECTIVE), ("search", SEARCH)):
+        config = RunConfig.model_validate({"data": {}, "model": {}, **sections})
+        begun = (
+            (served(420.0)[0] if name == "serving" else collectives()[0]).case if name != "search" else None
+        )
+        hosts = {host: unreached(host, begun) for host in ("a", "b")}
+        _, conclusion = concluded(tmp_path / name, hosts, sections)
+        assert conclusion.result.exit_code == ExitCode.UNFIT_ENVIRONMENT, config.kind
+        assert "NOTHING MEASURED" in text_of(conclusion)

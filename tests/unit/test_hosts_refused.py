@@ -78,18 +78,12 @@ def test_no_place_for_the_results(listener: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--data.name=synthetic", "--search.kind=batch_size"], "search.kind: each host would search"),
         (["--matrix.distributed.nodes=[1, 2]"], "matrix.distributed.nodes: the hosts that are named say"),
         (["--matrix.distributed.nproc=[1, 2]"], "matrix.distributed.nproc: the inventory says how many"),
     ],
 )
 def test_sweeps_that_hosts_cannot_share(listener: socket.socket, words: list[str], said: str) -> None:
     assert said in refused(listener, "run", "quick", inventory(listener, gpus=2), *words)
-
-
-def test_serving(listener: socket.socket) -> None:
-    said = refused(listener, "run", "serving", inventory(listener))
-    assert "kind: serving on several hosts has no report yet" in said
 
 
 def test_other_hosts_for_a_run_that_was_begun(listener: socket.socket) -> None:

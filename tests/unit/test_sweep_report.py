@@ -17,23 +17,13 @@ from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
-from gpuproof.records.run import FailureCause, Start
+from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.points.results import PointsDetail
-from records_by_hand import case, failure, one_rank, start, steady_times, with_work, write_run
+from points_by_hand import at, failed, ladder
+from records_by_hand import one_rank, steady_times, write_run
 
 PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}
-
-
-def at(point: str, records: CaseRecords, *, forked: bool = False, batch: int | None = None) -> CaseRecords:
-    data = (
-        records.case.model_work.data
-        if batch is None
-        else replace(records.case.model_work.data, batch_size=batch)
-    )
-    begun: Any = {"start": "fork" if forked else "exec"}
-    told = tuple(replace(x, **begun) if isinstance(x, Start) else x for x in records.records)
-    return replace(records, case=with_work(replace(records.case, case_id=point), data=data), records=told)
 
 
 def three(point: str, *steps_s: float) -> list[CaseRecords]:
@@ -42,10 +32,6 @@ def three(point: str, *steps_s: float) -> list[CaseRecords]:
         at(point, one_rank(times_s=steady_times(100, step_s), replicate=i).records())
         for i, step_s in enumerate(steps_s)
     ]
-
-
-def failed(point: str, cause: FailureCause, *, batch: int | None = None) -> CaseRecords:
-    return at(point, CaseRecords(case=case(), records=(start(), failure(cause))), batch=batch)
 
 
 def concluded(
@@ -200,20 +186,6 @@ def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None
     assert any("count different things (samples, tokens)" in note for note in notes_of(conclusion))
     assert conclusion.result.headline == "2 of 2 points"
     assert "\n2 of 2 points  VALID: " in text_of(conclusion)
-
-
-def ladder() -> list[CaseRecords]:
-    """Batches 16, 32, 64, 96 at steps of 10, 15, 29 and 44 ms; 128 and 112 do not fit."""
-    steps_s = {16: 0.010, 32: 0.015, 64: 0.029, 96: 0.044}
-    fit = []
-    for batch, step_s in steps_s.items():
-        told = one_rank(times_s=steady_times(100, step_s), items=100 * batch).records()
-        built = tuple(
-            replace(record, items_per_step=batch) if hasattr(record, "items_per_step") else record
-            for record in told.records
-        )
-        fit.append(at(f"batch_size={batch}", replace(told, records=built), batch=batch))
-    return [*fit, *(failed(f"batch_size={b}", "out_of_memory", batch=b) for b in (128, 112))]
 
 
 def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> None:

@@ -93,18 +93,25 @@ class SuiteSummary:
     """A type each; none where there is but one test."""
 
 
-def summarize_suite(tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int) -> SuiteSummary:
-    """Put together what hosts measured of each test; `num_hosts` were asked."""
+def summarize_suite(
+    tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int, whole_share: float = WHOLE_SHARE
+) -> SuiteSummary:
+    """Put together what hosts measured of each test; `num_hosts` were asked.
+
+    `whole_share` of the error rate is for the mean over tests; with 0 none is judged.
+    """
     found = [
         FleetTest(
             name=name,
-            summary=summarize_fleet(measured, num_hosts=num_hosts, error_rate=_rate_of_a_test(tests)),
+            summary=summarize_fleet(
+                measured, num_hosts=num_hosts, error_rate=_rate_of_a_test(tests, whole_share)
+            ),
         )
         for name, measured in tests.items()
     ]
     types, types_missing = _types(tests, found)
     ratios = _ratios(tests, found)
-    overall = _overall(tests, ratios) if len(tests) > 1 else ()
+    overall = _overall(tests, ratios, whole_share) if len(tests) > 1 and whole_share else ()
     return SuiteSummary(
         num_hosts=num_hosts,
         num_measured=len({host.host for measured in tests.values() for host in measured}),
@@ -120,14 +127,14 @@ def summarize_suite(tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: i
     )
 
 
-def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]]) -> float | None:
+def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: float) -> float | None:
     """Return what judging one type in one test may use of the error rate; None where there is but one test.
 
     Bonferroni's division, since tests of one host resemble each other to a degree that nobody knows: it holds
     whatever they have in common.
     """
     questions = sum(len({host.gpu_type for host in measured}) for measured in tests.values())
-    return ERROR_RATE * (1 - WHOLE_SHARE) / max(1, questions) if len(tests) > 1 else None
+    return ERROR_RATE * (1 - whole_share) / max(1, questions) if len(tests) > 1 else None
 
 
 def _ratios(
@@ -146,7 +153,9 @@ def _ratios(
 
 
 def _overall(
-    tests: Mapping[str, Sequence[HostMeasured]], ratios: Mapping[str, Mapping[str, float]]
+    tests: Mapping[str, Sequence[HostMeasured]],
+    ratios: Mapping[str, Mapping[str, float]],
+    whole_share: float,
 ) -> tuple[TypeOverall, ...]:
     """Judge hosts of each type by their mean over the tests that most of them measured."""
     reaches: dict[str, dict[str, dict[str, float | None]]] = {}
@@ -154,7 +163,7 @@ def _overall(
         for host in measured:
             reaches.setdefault(host.gpu_type, {}).setdefault(host.host, {})[name] = host.relative_reach
     return tuple(
-        _overall_of_type(gpu_type, of_type, ratios, error_rate=ERROR_RATE * WHOLE_SHARE / len(reaches))
+        _overall_of_type(gpu_type, of_type, ratios, error_rate=ERROR_RATE * whole_share / len(reaches))
         for gpu_type, of_type in reaches.items()
     )
 

@@ -125,7 +125,6 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.one_job_has_its_hosts,
     launch.one_job_has_equal_hosts,
     launch.hosts_are_not_swept,
-    launch.each_host_has_a_report,
     collective.collective_has_ranks,
     probe.probe_has_its_ranks,
     tensorflow.tensorflow_runs_here,

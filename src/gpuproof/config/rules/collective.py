@@ -63,9 +63,3 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
             cause=f"there is no rank {config.collective.root} among {ranks}",
             next_step=f"Ranks count from 0 to {ranks - 1}",
         )
-    if facts.hosts and config.distributed.nodes == 1 and len(facts.hosts) > 1:
-        yield Refusal(
-            keys=("distributed.nodes", "kind"),
-            cause="collectives on each of several hosts have no report yet",
-            next_step="Measure over all of them with --one-job, or start a run on each host",
-        )

@@ -164,21 +164,3 @@ def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
             cause="the inventory says how many ranks each host starts (gpus)",
             next_step="Leave `gpus` out of the inventory, or the key out of the matrix",
         )
-
-
-def each_host_has_a_report(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse on each of several hosts what no report sets side by side yet."""
-    if not facts.hosts or config.distributed.nodes > 1:
-        return
-    if config.kind == "serving":
-        yield Refusal(
-            keys=("kind",),
-            cause="serving on several hosts has no report yet",
-            next_step="Start it on each host by itself",
-        )
-    if config.search.kind is not None:
-        yield Refusal(
-            keys=("search.kind",),
-            cause="each host would search points of its own, and no report sets them against each other yet",
-            next_step="Sweep the same points on all hosts: --matrix.data.batch_size='[16, 32, 64]'",
-        )

@@ -16,7 +16,13 @@ from gpuproof.records.result import WHOLE, Doubt, Measure, worst
 from gpuproof.suites.base import Conclusion, Suite
 from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
-from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, report_of_points, report_of_recipe
+from gpuproof.suites.by_host.rows import (
+    FleetReport,
+    FleetSuite,
+    report_of_headlines,
+    report_of_points,
+    report_of_recipe,
+)
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT
@@ -30,6 +36,8 @@ class HostsDetail:
     common: Common
     num_headlines: int
     """Of the measures, those of all hosts together: they come first."""
+    num_compared: int = 0
+    """Of the measures after them, those of each host that stand beside the other hosts'."""
     recipe: FleetReport | None
     points: FleetSuite | None
 
@@ -39,9 +47,9 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     launched = grouped((launch.case.placement.host, launch) for launch in evidence.launches)
     hosts = [conclude_host(evidence, host, launched.get(host["name"], ()), inner) for host in evidence.hosts]
     currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))
-    is_single = all(host.is_single for host in hosts)
-    report = (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)
+    report = _report(hosts, currency)
     together = list(_measures(report)) if isinstance(report, FleetReport) else []
+    compared, others = _measures_by_host(hosts)
     results = [host.conclusion.result for host in hosts]
     num_launches = sum(result.num_launches for result in results)
     num_planned = sum(result.num_planned for result in results)
@@ -50,13 +58,14 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     detail = HostsDetail(
         common=_common(hosts, report, evidence),
         num_headlines=len(together),
+        num_compared=len(compared),
         recipe=report if isinstance(report, FleetReport) else None,
         points=report if isinstance(report, FleetSuite) else None,
     )
     result = benchmark_result(
         inner.name,
         evidence,
-        measures=[*together, *(measure for host in hosts for measure in _of_host(host))],
+        measures=[*together, *compared, *others],
         doubts=doubts,
         failures=failures,
         num_launches=num_launches,
@@ -71,6 +80,14 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     return Conclusion(result=result, exports=tuple(exports_of_hosts(evidence, hosts, report, result)))
 
 
+def _report(hosts: Sequence[HostConclusion], currency: str) -> FleetReport | FleetSuite:
+    """Return hosts side by side: of one recipe, of points that they share, or of figures of their own."""
+    if not any(host.points for host in hosts):
+        return report_of_headlines(hosts, currency=currency)
+    is_single = all(host.is_single for host in hosts)
+    return (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)
+
+
 def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, is_empty: bool) -> ExitCode:
     """Return 0 where every host measured all that it was asked to; 5 where none could begin."""
     if not is_empty and causes - {"interrupted"}:
@@ -81,9 +98,20 @@ def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, 
     return exit_code_without_lack(causes, validity, is_complete=is_complete)
 
 
-def _of_host(host: HostConclusion) -> Iterator[Measure]:
-    for measure in host.conclusion.result.measures:
-        yield replace(measure, subject=measure.subject.replace(WHOLE, f"host/{host.name}", 1))
+def _measures_by_host(hosts: Sequence[HostConclusion]) -> tuple[list[Measure], list[Measure]]:
+    """Return the measures that stand side by side by host, none where hosts share points, and the others."""
+    compared: list[Measure] = []
+    others: list[Measure] = []
+    for host in hosts:
+        headlines = () if host.points else host.headlines.values()
+        shown = {id(measure) for measure in headlines}
+        compared += (_of_host(host, measure) for measure in headlines)
+        others += (_of_host(host, measure) for measure in host.result.measures if id(measure) not in shown)
+    return compared, others
+
+
+def _of_host(host: HostConclusion, measure: Measure) -> Measure:
+    return replace(measure, subject=measure.subject.replace(WHOLE, f"host/{host.name}", 1))
 
 
 def _measures(report: FleetReport) -> Iterator[Measure]:
@@ -149,7 +177,7 @@ def _common(hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite, e
     how_many = f"fleet: {summary.num_measured} of {summary.num_hosts} hosts measured"
     notes = [note for host in hosts for note in host.common.notes if note not in _torn(host, evidence)]
     torn = [f"{x.case.placement.host}: {note}" for x in evidence.launches for note in x.torn]
-    missing = _missing(summary) if isinstance(summary, SuiteSummary) else ()
+    missing = _missing(summary) if isinstance(summary, SuiteSummary) and hosts[0].points else ()
     return Common(
         title=", ".join([work, how_many, *(kind.gpu_type for kind in summary.types)]),
         work=work,

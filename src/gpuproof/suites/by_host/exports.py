@@ -43,13 +43,22 @@ def exports_of_hosts(
     )
     for host, document in zip(hosts, documents, strict=True):
         for export in host.conclusion.exports:
-            if document["results"]:
+            if document["results"] or (not host.points and host.result.num_launches):
                 name = f"{HOSTS_FOLDER}/{folder_name(host.name)}/{export.name}"
                 yield Export(name=name, content=export.content)
 
 
 def _document(host: HostConclusion) -> dict[str, Any]:
-    """Return a host's tests in S0's form: as the inner suite writes them, else made of its figures."""
+    """Return a host's tests in S0's form: as the inner suite writes them, else made of its figures.
+
+    Figures that are no tests stand beside them.
+    """
+    if not host.points:
+        figures = [(m.name, m.value, m.unit) for m in host.headlines.values()]
+        return {
+            "results": [],
+            "figures": [dict(zip(("name", "value", "unit"), f, strict=True)) for f in figures],
+        }
     for export in host.conclusion.exports:
         if isinstance(export.content, JsonContent):
             return dict(export.content.value)
@@ -107,7 +116,10 @@ def _host_tests(host: HostConclusion, document: Mapping[str, Any]) -> HostTests:
         return HostTests(host=host.name, document=document)
     stage, error = missing
     return HostTests(
-        host=host.name, document=document if document["results"] else None, stage=stage, error=error
+        host=host.name,
+        document=document if document["results"] or document.get("figures") else None,
+        stage=stage,
+        error=error,
     )
 
 

@@ -5,7 +5,7 @@ A launch to which the host could not be brought is a failure of the host and not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,13 @@ from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.records.run import Failure, Start, is_host_failure
 from gpuproof.suites.base import Conclusion, Suite, launch_key
 from gpuproof.suites.by_host.plan import as_on_one_machine
 from gpuproof.suites.sections import Common
 
+UNKNOWN_TYPE = "devices of unknown type"
 NOT_BEGUN = "nothing was launched there"
 NOT_ENDED = "not all of its launches were made"
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
@@ -32,10 +34,12 @@ class HostConclusion:
     host: Mapping[str, Any]
     """As run.json holds it."""
     conclusion: Conclusion
-    """Of its files those that each host has; what makes the others would hold all that it measured."""
+    """Of its files those that each host has; what makes the others would hold all that it measured, and of
+    hosts with points stands in the files of all."""
     common: Common
     points: Mapping[str, PointFigures]
-    """By name, in order; the recipe itself where there are no points."""
+    """By name, in order; the recipe itself where there are no points. Empty where hosts have figures of their
+    own only: requests, collectives, points that a search chose on each host."""
     unreached: Failure | None
     """Why something could not be begun there."""
 
@@ -45,15 +49,28 @@ class HostConclusion:
         return str(self.host["name"])
 
     @property
+    def result(self) -> Result:
+        """What the inner suite concluded of the host."""
+        return self.conclusion.result
+
+    @property
     def is_single(self) -> bool:
         """Whether it is of one recipe, and not of points or tests."""
         return not any(point.assignment for point in self.points.values())
 
     @property
+    def headlines(self) -> dict[str, Measure]:
+        """Figures of the host as a whole that say which of two is better, by name; of one quantity."""
+        of_whole = self.result.measures[: self.result.detail.get("num_headlines")]
+        compared = [measure for measure in of_whole if measure.subject == WHOLE and measure.better]
+        quantities = {measure.labels.get("quantity") for measure in compared[:1]}
+        return titled(m for m in compared if m.labels.get("quantity") in quantities)
+
+    @property
     def gpu_type(self) -> str | None:
         """Type of its GPUs: as the inventory says, else as they call themselves."""
-        found = next((point.device for point in self.points.values() if point.device), None)
-        return self.host.get("gpu_type") or found
+        devices = (point.device for point in self.points.values() if point.device)
+        return self.host.get("gpu_type") or next(devices, self.result.conditions.get("device"))
 
     @property
     def num_devices(self) -> int | None:
@@ -88,6 +105,25 @@ class HostConclusion:
             price_per_hour=self.host.get("price_per_hour"),
         )
 
+    def rate(self, headline: str) -> HostMeasured | None:
+        """Return a rate as hosts are compared by, of a time its inverse; None of a count, or of no value."""
+        measure = self.headlines.get(headline)
+        if measure is None or not measure.value:
+            return None
+        if measure.unit != "s" and not measure.unit.endswith("/s"):
+            return None
+        reach, interval = None, measure.interval
+        if interval is not None and interval.kind != "within_launch":
+            reach = max(measure.value - interval.low, interval.high - measure.value) / measure.value
+        return HostMeasured(
+            host=self.name,
+            gpu_type=self.gpu_type or UNKNOWN_TYPE,
+            num_devices=1,
+            items_per_s_total=measure.value if measure.better == "higher" else 1 / measure.value,
+            items_total=1,
+            relative_reach=reach,
+        )
+
     @property
     def first_failures(self) -> list[Failure]:
         """The first failure of each point that failed."""
@@ -96,12 +132,14 @@ class HostConclusion:
     @property
     def host_failure(self) -> Failure | None:
         """Why the way to it failed, if it did."""
-        failures = [f for point in self.points.values() for f in point.failures]
+        failures = [*(f for point in self.points.values() for f in point.failures), *self.result.failures]
         return self.unreached or next(filter(is_host_failure, failures), None)
 
     def told_failures(self) -> list[Failure]:
         """Return its failures, those of several points that are alike told once, under the host's name."""
         told = [] if self.unreached is None else [self.unreached]
+        if not self.points:
+            return [*told, *(replace(failure, host=self.name) for failure in self.result.failures)]
         if self.is_single:
             return [*told, *(f for point in self.points.values() for f in point.failures)]
         alike: dict[tuple[str, str], list[tuple[str, Failure]]] = {}
@@ -120,7 +158,10 @@ class HostConclusion:
         Tests that failed are part of going through, unless nothing was measured.
         """
         points = list(self.points.values())
-        if self.is_single:
+        if not points:
+            failures = list(self.result.failures)
+            num_planned, num_measured = self.result.num_planned, self.result.num_launches
+        elif self.is_single:
             failures = list(points[0].failures)
             num_planned, num_measured = points[0].num_planned, len(points[0].launches)
         else:
@@ -144,6 +185,24 @@ class HostConclusion:
         ]
 
 
+def is_bounded(measure: Measure) -> bool:
+    """Say whether a search narrowed a figure down to a range."""
+    return measure.interval is not None and measure.interval.kind == "bound"
+
+
+def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
+    """Return measures by name; those of one name by the words in their labels that tell them apart, too."""
+    by_title = {}
+    for name, alike in grouped((measure.name, measure) for measure in measures).items():
+        apart = [
+            label for label in alike[0].labels if len({measure.labels.get(label) for measure in alike}) > 1
+        ]
+        for measure in alike:
+            words = (measure.labels.get(label) for label in apart)
+            by_title[", ".join([name, *(word for word in words if isinstance(word, str))])] = measure
+    return by_title
+
+
 def failure_stage(failure: Failure) -> str:
     """Name the stage of a failure; what a rank itself tells of happened while it ran."""
     return failure.phase if is_host_failure(failure) else "execute"
@@ -165,10 +224,14 @@ def conclude_host(
         )
     )
     detail = conclusion.result.detail
-    points = [from_json(PointFigures, point) for point in detail.get("points", ())]
+    # A search chooses its points by what it meets on the host, so that hosts share none.
+    shared = () if detail.get("is_search") else detail.get("points", ())
+    points = [from_json(PointFigures, point) for point in shared]
     return HostConclusion(
         host=host,
-        conclusion=replace(conclusion, exports=tuple(x for x in conclusion.exports if x.is_of_host)),
+        conclusion=replace(
+            conclusion, exports=tuple(x for x in conclusion.exports if x.is_of_host or not points)
+        ),
         common=from_json(Common, detail["common"]),
         points={point.case_id: point for point in points},
         unreached=next((failure for launch in own if (failure := _never_begun(launch))), None),

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpuproof import units
 from gpuproof.analysis.hosts import FleetSummary, Spread, TypeSummary
+from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, Section, Table, Text, table
-from gpuproof.records.result import Result
+from gpuproof.records.page import Cell, Column, Page, Section, Table, Text, figure, pivot, table
+from gpuproof.records.result import Measure, Result
 from gpuproof.suites.by_host.conclude import HostsDetail
+from gpuproof.suites.by_host.host import titled
 from gpuproof.suites.by_host.page_apart import apart_of_points, apart_of_recipe
 from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, HostRow, SuiteCell, SuiteHost
 from gpuproof.suites.sections import TONES, benchmark_page
@@ -24,6 +26,9 @@ def page(result: Result) -> Page:
     sections: Iterable[Section] = ()
     if detail.recipe is not None:
         sections = _recipe(detail.recipe)
+    elif detail.points is not None and detail.points.what == "figures":
+        compared = result.measures[detail.num_headlines :][: detail.num_compared]
+        sections = _figures(detail.points, compared)
     elif detail.points is not None:
         sections = _points(detail.points)
     return benchmark_page(result, detail.common, *sections, num_measures=detail.num_headlines)
@@ -131,6 +136,22 @@ def _during(rows: Sequence[HostRow | SuiteHost]) -> Text:
     return Text(title="Host and devices during the run", lines=lines)
 
 
+def _figures(suite: FleetSuite, measures: Sequence[Measure]) -> Iterator[Section]:
+    yield _hosts(suite)
+    of_hosts = grouped((measure.subject, measure) for measure in measures)
+    titles = {id(m): title for of_host in of_hosts.values() for title, m in titled(of_host).items()}
+    for group, columns in grouped((column.group, column) for column in suite.columns).items():
+        yield pivot(
+            f"{group} of each host",
+            [m for m in measures if titles[id(m)] in {column.name for column in columns}],
+            [Column.of("host", lambda m: m.subject.removeprefix("host/"), align="left", folds=True)],
+            *(figure(column.label, column.name) for column in columns),
+            key=lambda m: titles[id(m)],
+        )
+    yield Text(title=APART, lines=tuple(apart_of_points(suite)))
+    yield _during(suite.hosts)
+
+
 def _points(suite: FleetSuite) -> Iterator[Section]:
     yield _hosts(suite)
     if suite.summary.num_measured:
@@ -148,15 +169,23 @@ def _points(suite: FleetSuite) -> Iterator[Section]:
 
 def _hosts(suite: FleetSuite) -> Table:
     energy, cost = _price_columns((column.item for column in suite.columns), suite.currency)
+    has_points = suite.what != "figures"
     return table(
         "Hosts",
         suite.hosts,
         *_host_columns(),
-        Column.of(suite.what, lambda row: f"{row.num_successful}/{len(row.cells)}"),
+        Column.of(
+            suite.what if has_points else "launches",
+            lambda row: f"{row.num_successful}/{row.num_successful + row.num_failed + row.num_not_run}",
+        ),
         Column.of(FAILED, _num_failed),
-        Column.of("of its type", lambda row: units.share(row.relative_to_type)),
-        Column.of(energy.header.title, lambda row: _number(row.energy_j_per_item)),
-        Column.of(cost.header.title, lambda row: _number(row.cost_per_million_items)),
+        Column.of("of its type", lambda row: units.share(row.relative_to_type), is_optional=not has_points),
+        Column.of(
+            energy.header.title, lambda row: _number(row.energy_j_per_item), is_optional=not has_points
+        ),
+        Column.of(
+            cost.header.title, lambda row: _number(row.cost_per_million_items), is_optional=not has_points
+        ),
         Column.of("state", _how, align="left", folds=True),
         Column.of("best", lambda row: row.best or units.MISSING, align="left", folds=True, is_optional=True),
     )

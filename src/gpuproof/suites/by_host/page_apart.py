@@ -11,6 +11,7 @@ from gpuproof.analysis.hosts import FleetSummary, Outlier, TypeSummary
 from gpuproof.analysis.hosts_suite import HostApart, TypeOverall
 from gpuproof.suites.by_host.rows import FleetSuite
 
+NOT_WHICH = "(two hosts cannot show which of them is at fault)"
 TOLD_TESTS = 3
 """In which a host stands apart, by name; of the others the number is told."""
 
@@ -35,6 +36,10 @@ def apart_of_points(suite: FleetSuite) -> Iterator[str]:
     """Yield a line a host that stands apart, and what was looked at of each type."""
     for host in suite.summary.apart:
         yield _host_apart(host, suite)
+    judged = [test.name for test in suite.summary.tests]
+    if len(judged) < len(suite.columns):
+        others = "the other figures are counts, or hold where each host's own search ended"
+        yield f"judged by {', '.join(judged) or 'none'}: {others}"
     overall = {kind.gpu_type: kind for kind in suite.summary.overall}
     for speed in suite.summary.types:
         kinds = [
@@ -52,7 +57,7 @@ def _type_lines(
     num_apart: int,
     kinds: Sequence[tuple[str, TypeSummary]],
     overall: TypeOverall | None,
-    what: Literal["tests", "points"],
+    what: Literal["tests", "points", "figures"],
 ) -> Iterator[str]:
     gpu_type = kinds[0][1].gpu_type
     standards = [kind.standard for _, kind in kinds if kind.standard is not None]
@@ -82,7 +87,7 @@ def _host_apart(apart: HostApart, suite: FleetSuite) -> str:
         parts.append(f"{told}, in the mean over {suite.what}")
     if apart.tests:
         told = _some([f"{name} {_difference(o)}{_score(o)}" for name, o in apart.tests])
-        parts.append(f"outlier in {len(apart.tests)} of {len(suite.columns)} {suite.what}: {told}")
+        parts.append(f"outlier in {len(apart.tests)} of {len(suite.summary.tests)} {suite.what}: {told}")
     return f"{apart.host}: {'; '.join(parts)}"
 
 
@@ -104,16 +109,18 @@ def _pair(slower: Slower | None) -> str:
     if slower is None:
         return "no difference shown between 2 hosts"
     told = f"{slower.host} is {units.share(slower.relative_difference)} slower than {slower.than}"
-    return f"{told} (two hosts cannot show which of them is at fault)"
+    return f"{told} {NOT_WHICH}"
 
 
 def _pair_of_points(
-    in_mean: Slower | None, slower: Sequence[tuple[str, Slower]], what: Literal["tests", "points"]
+    in_mean: Slower | None, slower: Sequence[tuple[str, Slower]], what: Literal["tests", "points", "figures"]
 ) -> str:
     told = _pair(in_mean)
     if not slower:
         return told
     tests = _some([f"{name} {s.host} {units.share(s.relative_difference)} slower" for name, s in slower])
+    if what == "figures":  # which have no mean
+        return f"in {len(slower)} of the figures: {tests} {NOT_WHICH}"
     return f"{told} in the mean over {what}; in {len(slower)}: {tests}"
 
 

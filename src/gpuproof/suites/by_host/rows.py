@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpuproof.analysis.hosts import FleetSummary, cost_per_million, summarize_fleet
 from gpuproof.analysis.hosts_suite import SuiteSummary, summarize_suite
 from gpuproof.analysis.points import PointFigures
 from gpuproof.records.result import Validity
-from gpuproof.suites.by_host.host import HostConclusion, failure_stage
+from gpuproof.suites.by_host.host import HostConclusion, failure_stage, is_bounded
 
 PER_TABLE = 6
 """Points beside each other; as many as there are tests of a kind in the load suite."""
@@ -112,7 +112,8 @@ class SuiteHost:
 class FleetSuite:
     """Every test on every host."""
 
-    what: Literal["tests", "points"]
+    what: Literal["tests", "points", "figures"]
+    """Figures are those that each host has of its own: they are no points that hosts share."""
     currency: str
     columns: tuple[SuiteColumn, ...]
     hosts: tuple[SuiteHost, ...]
@@ -167,14 +168,69 @@ def report_of_points(hosts: Sequence[HostConclusion], *, currency: str) -> Fleet
     )
 
 
+def report_of_headlines(hosts: Sequence[HostConclusion], *, currency: str) -> FleetSuite:
+    """Put beside each other what each host says of itself; no mean is taken over figures."""
+    measures = {name: measure for host in reversed(hosts) for name, measure in host.headlines.items()}
+    rates = {name: [rate for host in hosts if (rate := host.rate(name)) is not None] for name in measures}
+    # What a search narrowed down is compared by its bounds; other figures were taken where each host ended.
+    searched = {name for host in hosts for name, m in host.headlines.items() if is_bounded(m)}
+    judged = {name: of for name, of in rates.items() if of and (name in searched or not searched)}
+    summary = summarize_suite(judged, num_hosts=len(hosts), whole_share=0.0)
+    summary = replace(summary, num_measured=sum(host.result.num_launches > 0 for host in hosts))
+    columns = (
+        SuiteColumn(
+            name=name,
+            group=_group("Figures", place, len(measures)) if len(measures) > PER_TABLE else "Figures",
+            label=name,
+            item=measure.unit,
+        )
+        for place, (name, measure) in enumerate(measures.items())
+    )
+    return FleetSuite(
+        what="figures",
+        currency=currency,
+        columns=tuple(columns),
+        hosts=tuple(map(_host_of_headlines, hosts)),
+        summary=summary,
+    )
+
+
+def _host_of_headlines(host: HostConclusion) -> SuiteHost:
+    result = host.result
+    num_failed = len(host.told_failures())
+    stage, failure = host.incomplete() or (None, None)
+    return SuiteHost(
+        host=host.name,
+        gpu_type=host.gpu_type,
+        num_devices=host.num_devices,
+        num_successful=result.num_launches,
+        num_failed=num_failed,
+        num_not_run=max(0, result.num_planned - result.num_launches - num_failed),
+        relative_to_type=None,
+        energy_j_per_item=None,
+        cost_per_million_items=None,
+        best=None,
+        validity=result.validity,
+        stage=stage,
+        failure=failure,
+        cells=(),
+        sentences=tuple(host.sentences()),
+    )
+
+
+def _group(what: str, place: int, count: int) -> str:
+    """Name the table in which a column stands."""
+    first = place - place % PER_TABLE
+    return f"{what} {first + 1} to {min(first + PER_TABLE, count)}"
+
+
 def _columns(hosts: Sequence[HostConclusion]) -> Iterator[SuiteColumn]:
     points = [point for host in hosts for point in host.points.values() if point.launches]
     items = {point.case_id: point.item for point in reversed(points)}
     labels = {label.case_id: label for label in hosts[0].common.labels}
     num_points = len(hosts[0].points)
     for place, name in enumerate(hosts[0].points):
-        first = place - place % PER_TABLE
-        group, label = f"Points {first + 1} to {min(first + PER_TABLE, num_points)}", str(place + 1)
+        group, label = _group("Points", place, num_points), str(place + 1)
         if name in labels:
             group, label = labels[name].group, labels[name].label
         yield SuiteColumn(name=name, group=group, label=label, item=items.get(name, "samples"))
@@ -183,8 +239,8 @@ def _columns(hosts: Sequence[HostConclusion]) -> Iterator[SuiteColumn]:
 def _suite_host(host: HostConclusion, summary: SuiteSummary) -> SuiteHost:
     ended = [point.success for point in host.points.values()]
     validities = [point.validity for point in host.points.values() if point.validity is not None]
-    gravest: Validity | None = next((v for v in ("INVALID", "SUSPECT", "VALID") if v in validities), None)
     speed = next((speed for speed in summary.hosts if speed.host == host.name), None)
+    gravest: Validity | None = next((v for v in ("INVALID", "SUSPECT", "VALID") if v in validities), None)
     stage, failure = host.incomplete() or (None, None)
     energy, cost = _of_all_points(host) if all(ended) else (None, None)
     return SuiteHost(

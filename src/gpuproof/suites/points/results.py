@@ -58,6 +58,8 @@ class PointsDetail:
     points: tuple[PointFigures, ...]
     num_headlines: int
     """Of the measures, those of the whole: they come first, and those of the points after them."""
+    is_search: bool = False
+    """Whether the points were chosen by what came of the points before."""
 
 
 def conclude_points(
@@ -156,21 +158,21 @@ def conclusion_of_points(
     """
     figures = [point.figures for point in points]
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
-    launches = [launch for point in points for launch in point.launches]
-    all_notes = (*_ranking_notes(ranking, launches), *notes)
-    common = _common(evidence, points, title=title, notes=all_notes, labels=labels, is_ranked=is_ranked)
-    best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
-    headlines = [*best, *measures]
+    common = _common(evidence, points, ranking, title=title, notes=notes, labels=labels, is_ranked=is_ranked)
+    headlines = [*_best(points, ranking), *measures]
+    detail = PointsDetail(
+        common=common, points=tuple(figures), num_headlines=len(headlines), is_search=limits is not None
+    )
     result = benchmark_result(
         suite,
         evidence,
         measures=[*headlines, *(m for point in points for m in point.result.measures)],
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
-        num_launches=len(launches),
+        num_launches=sum(len(point.launches) for point in points),
         num_planned=num_planned,
         conditions=shared_conditions([point.result for point in points]),
-        detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
+        detail=to_json(detail),
         headline_text=_headline(headlines, figures),
         is_of_points=True,
     )
@@ -187,9 +189,10 @@ def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> st
 def _common(
     evidence: Evidence,
     points: Sequence[PointResult],
+    ranking: Ranking,
     *,
     title: Sequence[str],
-    notes: Sequence[str],
+    notes: Iterable[str],
     labels: tuple[PointLabel, ...],
     is_ranked: bool,
 ) -> Common:
@@ -201,7 +204,12 @@ def _common(
         names_cases=True,
         is_ranked=is_ranked,
         not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
-        notes=(*notes, *notes_of_setup(launches), *torn_notes(evidence.launches)),
+        notes=(
+            *_ranking_notes(ranking, launches),
+            *notes,
+            *notes_of_setup(launches),
+            *torn_notes(evidence.launches),
+        ),
         **_read_during(points),
     )
 
@@ -216,10 +224,16 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
     yield from (f"points were not compared: {reason}" for reason in reasons)
 
 
-def _best(point: PointResult) -> list[Measure]:
-    """Return the throughput of the best point under a name of its own."""
-    found = [m for m in point.result.measures if m.name == "throughput" and m.subject == WHOLE]
-    return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in found]
+def _best(points: Sequence[PointResult], ranking: Ranking) -> list[Measure]:
+    """Return the throughput of the best point, if there is one, under a name of its own."""
+    measures = [
+        measure
+        for point in points
+        if ranking.best is not None and point.figures.case_id == ranking.best.case_id
+        for measure in point.result.measures
+        if measure.name == "throughput" and measure.subject == WHOLE
+    ]
+    return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in measures]
 
 
 def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
