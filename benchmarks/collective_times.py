@@ -116,15 +116,11 @@ def _ours(rank: int, size_bytes: int) -> Any:
 
     spec = CollectiveSpec(
         operations=("all_reduce",),
-        sizes_bytes=(size_bytes,),
-        dtype="float32",
-        reduction="sum",
-        root=0,
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
         warmup_iterations=0,
         iterations=30,
         check_iterations=0,
-        blocking=False,
-        skew=1.0,
     )
     task = CollectiveTask(
         operation="all_reduce",

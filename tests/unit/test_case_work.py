@@ -12,8 +12,10 @@ from gpuproof.errors import RecordError
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
+    CollectiveWork,
     InferenceWork,
     MonitorSpec,
+    ProbeWork,
     ServingWork,
     TrainingWork,
 )
@@ -77,10 +79,40 @@ def test_a_spec_of_schema_2_is_read(asked: Case) -> None:
 
 
 def test_a_serving_spec_of_schema_2_is_read() -> None:
-    old = {**of_schema_2(INFERS), "kind": "serving", "serving": to_json(SPEC)}
+    serving = {**to_json(SPEC), "endpoint": None, "arrival_seed": 7}
+    old = {**of_schema_2(INFERS), "kind": "serving", "serving": serving}
     read = from_json(Case, upgraded(old))
     assert isinstance(read.work, ServingWork)
     assert (read.work.serving, read.work.compute) == (SPEC, INFERS.model_work.compute)
+    assert read.work.arrival_seed == 7
+
+
+def of_schema_3(asked: Case, **work: Any) -> dict[str, Any]:
+    parallel = to_json(asked.model_work.parallel)
+    return {**to_json(asked), "schema_version": 3, "work": {"parallel": parallel, **work}}
+
+
+@pytest.mark.parametrize("sizes", [(8, 64, 512), (4096,)])
+def test_a_collective_of_schema_3_keeps_its_sizes(sizes: tuple[int, ...]) -> None:
+    old = {"operations": ["broadcast"], "sizes_bytes": list(sizes), "root": 1, "seed": 0}
+    read = from_json(Case, upgraded(of_schema_3(TRAINS, kind="collective", collective=old)))
+    assert isinstance(read.work, CollectiveWork)
+    assert (read.work.collective.sizes_bytes, read.work.collective.root) == (sizes, 1)
+
+
+def test_probes_of_schema_3_are_read() -> None:
+    pattern = {"kind": "pattern", "memory_share": 0.5, "patterns": ["random"], "passes": 2, "seed": 3}
+    link = {"kind": "link", "sizes_bytes": [1024, 4096], "host_memory": ["pinned"], "iterations": 4}
+    for old in (pattern, link):
+        read = from_json(Case, upgraded(of_schema_3(TRAINS, kind="probe", probe=old)))
+        assert isinstance(read.work, ProbeWork)
+        assert read.work.probe.name == old["kind"]
+        if old is pattern:
+            spec = read.work.probe.pattern
+            assert (spec.memory_share, spec.patterns, spec.passes, spec.seed) == (0.5, ("random",), 2, 3)
+        else:
+            assert read.work.probe.link.sizes_bytes == (1024, 4096)
+            assert read.work.probe.link.iterations == 4
 
 
 def test_an_old_spec_that_lacks_a_part_is_refused_by_its_name() -> None:

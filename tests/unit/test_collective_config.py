@@ -22,7 +22,7 @@ HERE = Facts(hosts=())
 def test_sizes_are_read_with_binary_units(given: str, expected: int) -> None:
     words = [TWO, f"--collective.min_bytes={given}", f"--collective.max_bytes={given}"]
     config = load_config("collectives", words, facts=HERE).config
-    assert config.collective.sizes_bytes() == (expected,)
+    assert config.collective.sizes_bytes == (expected,)
 
 
 @pytest.mark.parametrize("given", ["0", "-8", "8T", "many", "1.5M", "true", "2097152G"])

@@ -29,7 +29,8 @@ def task(
 ) -> CollectiveTask:
     spec = CollectiveSpec(
         operations=(operation,),
-        sizes_bytes=(4 * ELEMENTS,),
+        min_bytes=4 * ELEMENTS,
+        max_bytes=4 * ELEMENTS,
         dtype=dtype,
         reduction=reduction,
         root=1,

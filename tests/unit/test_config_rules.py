@@ -376,7 +376,6 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
             Facts(hosts=UNEVEN, is_one_job=True),
             "c:1: the hosts have different numbers",
         ),
-        ("search: {kind: batch_size}", Facts(hosts=UNSAID), "x.yaml:1: search.kind: each host would search"),
         (
             "distributed: {devices: [0, 5]}",
             HERE,

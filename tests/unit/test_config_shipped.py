@@ -14,10 +14,11 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.collective import CollectiveConfig
+from gpuproof.config.sections.base import option_types
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
-from gpuproof.config.sections.probe import ProbeConfig
 from gpuproof.config.settings import KeyPath, dotted
+from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.probe import ProbeSpec
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 
@@ -154,7 +155,7 @@ NEEDS = {
     "data.download_checksum": [*CIFAR, "--data.download=true"],
     "run.order_seed": ["--matrix.data.batch_size=[1,2]"],
     **dict.fromkeys(("load.num_epochs", "load.num_batches", "load.metrics_sample_rate_s"), LOAD),
-    **dict.fromkeys((f"collective.{key}" for key in CollectiveConfig.model_fields), COLLECTIVE),
+    **dict.fromkeys((f"collective.{key}" for key in option_types(CollectiveSpec)), COLLECTIVE),
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
     "probe.name": ["--kind=probe"],
@@ -165,7 +166,7 @@ NEEDS = {
             *(FOLDER if probe == "storage" and key != "folder" else []),
         ]
         for probe in PROBES
-        for key in type(getattr(ProbeConfig(), probe)).model_fields
+        for key in option_types(type(getattr(ProbeSpec(), probe)))
     },
     "command.argv": ["--kind=command"],
     **dict.fromkeys((f"command.{key}" for key in CommandConfig.model_fields if key != "argv"), COMMAND),

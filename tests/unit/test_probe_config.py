@@ -11,7 +11,7 @@ from gpuproof.config.load import load_config
 from gpuproof.config.rules.base import Facts
 from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.work.probe import LinkSpec, ProbeName
+from gpuproof.records.work.probe import ProbeName
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.probe import SUITE
 from planning import next_cases
@@ -25,7 +25,7 @@ def test_each_probe_is_a_case_that_survives_json(name: str) -> None:
     words = [f"--probe.name={name}", *NEEDED.get(name, [])]
     (case,) = next_cases(load_config("probe", words, facts=HERE).config)
     assert isinstance(case.work, ProbeWork)
-    assert case.work.probe.kind == name
+    assert case.work.probe.name == name
     assert from_json(Case, to_json(case), place="case") == case
 
 
@@ -33,8 +33,7 @@ def test_sizes_of_links_go_up() -> None:
     words = ["--probe.link.min_bytes=1K", "--probe.link.max_bytes=1M", "--probe.link.factor=16"]
     (case,) = next_cases(load_config("probe", words, facts=HERE).config)
     assert isinstance(case.work, ProbeWork)
-    assert isinstance(case.work.probe, LinkSpec)
-    assert case.work.probe.sizes_bytes == (2**10, 2**14, 2**18)
+    assert case.work.probe.link.sizes_bytes == (2**10, 2**14, 2**18)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def ended(figures: Figures = healthy) -> Callable[[Case], CaseRecords]:
         if not isinstance(case.work, ProbeWork):
             return done(case)
         ranks = range(case.placement.num_ranks)
-        told = [figure for rank in ranks for figure in figures(case.work.probe.kind, rank)]
+        told = [figure for rank in ranks for figure in figures(case.work.probe.name, rank)]
         host = case.placement.host or "node1"
         found = probe_records(case, told)
         return replace(found, records=(*found.records, Environment(host=host, facts={"devices": [{}] * 2})))

@@ -22,9 +22,12 @@ from pydantic import BaseModel
 from gpuproof import registry
 from gpuproof.config.errors import Mistake, shown
 from gpuproof.config.models import RunConfig
+from gpuproof.config.schema import schema_at
+from gpuproof.config.sections.base import option_types
 from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
 from gpuproof.config.suite_options import is_suite, option_names, options_type
 from gpuproof.errors import UsageError
+from gpuproof.records.work.options import Options
 
 ALIKE = 0.7
 """Of difflib's ratio: `rounds` for `round`, but not `notes` for `steps`."""
@@ -55,11 +58,17 @@ class Key:
     """A key of the config that holds a value."""
 
     path: KeyPath
-    description: str
     is_text: bool
     """Holds free text, so that `007` and `true` are taken as written."""
     is_free: bool
     """Holds a mapping whose keys a plug-in checks."""
+
+    @property
+    def description(self) -> str:
+        """What the key means."""
+        if _is_block(self.path):
+            return f"an option of {self.path[0]}"
+        return " ".join(schema_at(self.path)["description"].split())
 
 
 @functools.cache
@@ -78,7 +87,7 @@ def _keys_at(path: KeyPath) -> Mapping[KeyPath, Key]:
     if not _is_block(path):
         return all_keys()
     suite, hints = path[0], typing.get_type_hints(options_type(path[0]) or object)
-    keys = (_key((suite, name), hints[name], f"an option of {suite}") for name in option_names(suite))
+    keys = (_key((suite, name), hints[name]) for name in option_names(suite))
     return {**all_keys(), **{key.path: key for key in keys}}
 
 
@@ -112,20 +121,19 @@ def _blocks() -> Iterable[str]:
                 yield suite
 
 
-def _walk_keys(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
-    for name, field in model.model_fields.items():
+def _walk_keys(model: type[BaseModel | Options], above: KeyPath) -> Iterable[Key]:
+    for name, annotation in option_types(model).items():
         path = (*above, name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _walk_keys(field.annotation, path)
+        if isinstance(annotation, type) and issubclass(annotation, (BaseModel, Options)):
+            yield from _walk_keys(annotation, path)
         else:
-            assert field.description is not None
-            yield _key(path, field.annotation, field.description)
+            yield _key(path, annotation)
 
 
-def _key(path: KeyPath, annotation: Any, description: str) -> Key:
+def _key(path: KeyPath, annotation: Any) -> Key:
     held = set(_held_types(annotation))
     is_free = any(kind is dict or dataclasses.is_dataclass(kind) for kind in held)
-    return Key(path=path, description=" ".join(description.split()), is_text=str in held, is_free=is_free)
+    return Key(path=path, is_text=str in held, is_free=is_free)
 
 
 def _held_types(annotation: Any) -> Iterable[Any]:

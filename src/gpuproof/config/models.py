@@ -17,20 +17,19 @@ from gpuproof.config.rules import check_recipe
 from gpuproof.config.rules.base import Refusal
 from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
-from gpuproof.config.sections.collective import CollectiveConfig
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
-from gpuproof.config.sections.inference import InferenceConfig
 from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.model import ModelConfig
-from gpuproof.config.sections.probe import ProbeConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
-from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.config.suite_options import is_suite, resolve_block
-from gpuproof.records.case import WorkKind
+from gpuproof.records.case import InferenceSpec, WorkKind
+from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.probe import ProbeSpec
+from gpuproof.records.work.serving import ServingSpec
 
 
 class RunConfig(ConfigSection):
@@ -56,7 +55,7 @@ class RunConfig(ConfigSection):
     """A trace and ceilings, after the window."""
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig)
     """What is read beside the work."""
-    inference: InferenceConfig = Field(default_factory=InferenceConfig)
+    inference: InferenceSpec = Field(default_factory=InferenceSpec)
     """What a run of kind inference measures."""
     matrix: dict[str, JsonValue] = Field(default_factory=dict)
     """Keys to sweep, each with a list of values: every combination is a point, launched run.repeats times in
@@ -64,13 +63,13 @@ class RunConfig(ConfigSection):
     to add. Of a command the keys are fields of its template."""
     search: SearchConfig = Field(default_factory=SearchConfig)
     """Points chosen by what those before them gave."""
-    serving: ServingConfig = Field(default_factory=ServingConfig)
+    serving: ServingSpec = Field(default_factory=ServingSpec)
     """Requests under load, for the kind serving."""
     load: LoadConfig = Field(default_factory=LoadConfig)
     """The load suite, for the kind load."""
-    collective: CollectiveConfig = Field(default_factory=CollectiveConfig)
+    collective: CollectiveSpec = Field(default_factory=CollectiveSpec)
     """Operations and sizes, for the kind collective."""
-    probe: ProbeConfig = Field(default_factory=ProbeConfig)
+    probe: ProbeSpec = Field(default_factory=ProbeSpec)
     """One property of devices, links or a disk, for the kind probe."""
     command: CommandConfig = Field(default_factory=CommandConfig)
     """What is run, for the kind command."""

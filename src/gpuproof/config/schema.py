@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from gpuproof.config.keys import all_keys
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import KeyPath
 from gpuproof.config.suite_options import block_schemas
@@ -22,7 +21,7 @@ _FORMATS = {
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config file, for editors and for the documentation."""
-    schema = json.loads(json.dumps(RunConfig.model_json_schema()).replace(r"\n", " "))
+    schema = json.loads(json.dumps(_whole()).replace(r"\n", " "))
     del schema["properties"]["suite_options"]  # set by the suites' own sections
     properties, definitions = block_schemas(frozenset(RunConfig.model_fields))
     schema["properties"] |= properties
@@ -31,14 +30,13 @@ def json_schema() -> dict[str, Any]:
 
 
 @functools.cache
-def key_schemas() -> Mapping[KeyPath, dict[str, Any]]:
-    """Return the JSON Schema of each key's value."""
-    whole = RunConfig.model_json_schema()
-    return {path: _schema_at(whole, path) for path in all_keys()}
+def _whole() -> dict[str, Any]:
+    return RunConfig.model_json_schema()
 
 
-def _schema_at(whole: dict[str, Any], path: Iterable[str]) -> dict[str, Any]:
-    node = whole
+def schema_at(path: KeyPath) -> dict[str, Any]:
+    """Return the JSON Schema of a key's value."""
+    node = whole = _whole()
     for name in path:
         reference = node.get("$ref")
         section = whole["$defs"][reference.rpartition("/")[2]] if reference else node

@@ -15,7 +15,7 @@ from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import all_keys, enclosing_key
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Refusal
-from gpuproof.config.schema import accepted, key_schemas
+from gpuproof.config.schema import accepted, schema_at
 from gpuproof.config.settings import ConfigSetting, KeyPath, dotted, nest
 from gpuproof.config.yaml import resolve
 
@@ -79,7 +79,7 @@ def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
 
 def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
     setting = next(setting for setting in settings if setting.path == path)
-    schema = key_schemas()[path]
+    schema = schema_at(path)
     cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
     return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
 

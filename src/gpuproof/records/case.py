@@ -7,21 +7,23 @@ of a worker's input: no other flag, environment variable or file changes what is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from gpuproof.records.codec import Host, Positive
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.framework import FrameworkSpec
+from gpuproof.records.work.options import MAX_TOKENS, Limits, Options
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.records.work.sharing import DeviceShare
 
-CASE_SCHEMA_VERSION = 3
+CASE_SCHEMA_VERSION = 4
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
-3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11)."""
+3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11).
+4: blocks of the recipe as they are, for probes, collectives and serving (2026-11)."""
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
@@ -174,15 +176,18 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceSpec:
-    """How a model is run forward; nothing of it concerns training."""
+class InferenceSpec(Options):
+    """How a model is run forward."""
 
     mode: InferenceMode = "throughput"
-    """Steps are queued and never waited for, or each is waited for and timed alone."""
+    """throughput queues steps and waits for none; latency waits for each and times it alone."""
     phase: InferencePhase = "forward"
-    prompt_tokens: Positive = 512
-    new_tokens: Positive = 128
-    """Tokens decoded after the prompt, before the cache goes back to it."""
+    """forward runs whole samples; prefill reads prompts into a key-value cache; decode makes one token a step
+    from it."""
+    prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 512
+    """Tokens of each prompt, for prefill and decode."""
+    new_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 128
+    """Tokens that decode makes, a step each, before the cache goes back to the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +295,15 @@ class ServingWork(ModelWork):
 
     kind: Literal["serving"] = "serving"
     serving: ServingSpec
+    arrival_seed: int | None = None
+    """What this launch's arrivals and prompts are drawn from, unlike those of any other launch of the run.
+
+    None in runs of before 2026-12, which judged a rate by one launch.
+    """
+
+    def seed_of(self, replicate: int) -> int:
+        """Return what a launch's arrivals and prompts are drawn from."""
+        return self.compute.seed + replicate if self.arrival_seed is None else self.arrival_seed
 
     @property
     def generates(self) -> bool:

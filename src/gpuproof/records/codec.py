@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from gpuproof.errors import RecordError
+from gpuproof.records.work.options import Limits
 
 Natural = Annotated[int, 0]
 Positive = Annotated[int, 1]
@@ -196,6 +197,8 @@ def _plain_reader(expected: Any) -> _Reader:
         return functools.partial(_build, expected)
     if typing.get_origin(expected) is Annotated:
         kind, bound = typing.get_args(expected)
+        if isinstance(bound, Limits):
+            return _reader(kind)  # it was checked where the recipe was read
         return functools.partial(_bounded, bound, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 

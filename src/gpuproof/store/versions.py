@@ -9,7 +9,7 @@ Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -85,7 +85,9 @@ def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case of an older schema, as JSON, in the present one; others as they are."""
     if data.get("schema_version") == 1:
         data = _with_placement(data)
-    return _with_work(data) if data.get("schema_version") == 2 else data  # a schema
+    if data.get("schema_version") == 2:  # a schema
+        data = _with_work(data)
+    return _with_blocks(data) if data.get("schema_version") == 3 else data
 
 
 def _with_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -109,7 +111,32 @@ def _with_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
     monitor = {"interval_s": interval_s, "host_interval_s": host_interval_s}
     return {
         **{name: value for name, value in data.items() if name not in work},
-        "schema_version": CASE_SCHEMA_VERSION,
+        "schema_version": 3,
         "monitor": None if interval_s is None else monitor,
         "work": work,
     }
+
+
+def _with_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a case whose work holds the recipe's blocks, and no shapes of its own."""
+    work = dict(data.get("work") or {})
+    match work:
+        case {"collective": {"sizes_bytes": [*sizes]} as collective}:
+            work["collective"] = {**collective, **_range_of(sizes)}
+        case {"probe": {"kind": str(name)} as probe}:
+            sizes = probe.get("sizes_bytes", ())
+            work["probe"] = {"name": name, name: {**probe, **_range_of(sizes)}}
+        case {"serving": dict(serving)}:
+            work["arrival_seed"] = serving.get("arrival_seed")
+            if serving.get("endpoint") is None:
+                work["serving"] = {key: value for key, value in serving.items() if key != "endpoint"}
+        case _:
+            pass
+    return {**data, "schema_version": CASE_SCHEMA_VERSION, "work": work}
+
+
+def _range_of(sizes: Sequence[int]) -> dict[str, int]:
+    if not sizes:
+        return {}
+    factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
+    return {"min_bytes": sizes[0], "max_bytes": sizes[-1], "factor": factor}

@@ -13,8 +13,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
 from gpuproof.config.rules.base import changed_keys
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.config.sections.probe import LinkConfig
-from gpuproof.config.sections.training import PruningConfig, TrainingConfig
+from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
@@ -22,7 +21,6 @@ from gpuproof.records.case import (
     CollectiveWork,
     CommandWork,
     ComputeSpec,
-    InferenceSpec,
     InferenceWork,
     ModelSpec,
     MonitorSpec,
@@ -39,21 +37,9 @@ from gpuproof.records.case import (
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
-from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec, filled, value_text
 from gpuproof.records.work.data import DataSpec, DownloadSpec
 from gpuproof.records.work.framework import FrameworkSpec
-from gpuproof.records.work.probe import (
-    FingerprintSpec,
-    LinkSpec,
-    NcclTestsSpec,
-    OverlapSpec,
-    PatternSpec,
-    ProbeName,
-    ProbeSpec,
-    StorageSpec,
-)
-from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
@@ -65,13 +51,6 @@ AT, AND = "@", "+"
 """Between a case and its hosts, and between these."""
 LONGEST_HOST = 120
 """Characters of all hosts' names in the name of a case, which is a folder's."""
-PROBE_SPECS: Mapping[ProbeName, type[ProbeSpec]] = {
-    "pattern": PatternSpec,
-    "fingerprint": FingerprintSpec,
-    "overlap": OverlapSpec,
-    "storage": StorageSpec,
-    "nccl_tests": NcclTestsSpec,
-}
 PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
 
@@ -108,11 +87,13 @@ def build_case(
     case_id: str = CASE_ID,
     is_sweep: bool = False,
     serving: ServingSpec | None = None,
+    arrival_seed: int | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> Case:
     """Make one launch of a recipe.
 
-    One of kind `serving` is told in `serving` what is asked of it; `fields` fill a command's template.
+    Of kind `serving`, `serving` is the recipe's block as this launch has it; `fields` fill the template of a
+    command.
 
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
@@ -130,7 +111,7 @@ def build_case(
         start=_start_mode(config, is_sweep=is_sweep),
         work=CommandWork(command=_command(config, fields or {}), parallel=_parallel(config))
         if config.kind == "command"
-        else _work(config, serving),
+        else _work(config, serving, arrival_seed),
     )
 
 
@@ -152,11 +133,11 @@ def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
     )
 
 
-def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
+def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | None) -> Work:
     if config.kind == "collective":
-        return CollectiveWork(collective=_collective(config), parallel=_parallel(config))
+        return CollectiveWork(collective=config.collective, parallel=_parallel(config))
     if config.kind == "probe":
-        return ProbeWork(probe=_probe(config), parallel=_parallel(config))
+        return ProbeWork(probe=config.probe, parallel=_parallel(config))
     chosen = require_workload(config)
     asked: dict[str, Any] = {
         "model": ModelSpec(
@@ -175,25 +156,10 @@ def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
         return TrainingWork(training=_training(config), **asked)
     asked["ignored"] = tuple(_only_for_training(config.training))
     if config.kind == "inference":
-        return InferenceWork(inference=InferenceSpec(**config.inference.model_dump()), **asked)
+        return InferenceWork(inference=config.inference, **asked)
     assert config.kind == "serving"  # a load test's recipes are of the two kinds above
     assert serving is not None
-    return ServingWork(serving=serving, **asked)
-
-
-def _collective(config: RunConfig) -> CollectiveSpec:
-    asked = config.collective
-    own = asked.model_dump(exclude={"min_bytes", "max_bytes", "factor"})
-    return CollectiveSpec(**own, sizes_bytes=asked.sizes_bytes())
-
-
-def _probe(config: RunConfig) -> ProbeSpec:
-    """Return what is asked of the one probe that is named; its keys are those of its section."""
-    asked = getattr(config.probe, config.probe.name)
-    if isinstance(asked, LinkConfig):
-        own = asked.model_dump(exclude={"min_bytes", "max_bytes", "factor"})
-        return LinkSpec(**own, sizes_bytes=asked.sizes_bytes())
-    return PROBE_SPECS[config.probe.name](**asked.model_dump())
+    return ServingWork(serving=serving, arrival_seed=arrival_seed, **asked)
 
 
 def _only_for_training(training: TrainingConfig) -> Iterator[str]:
@@ -231,18 +197,12 @@ def _training(config: RunConfig) -> TrainingSpec:
     return spec_of(
         TrainingSpec,
         training,
-        pruning=_pruning(training.pruning),
-        spam=SpamSpec(**training.spam.model_dump()) if training.optimizer == "AdamWSpam" else None,
+        pruning=training.pruning if training.pruning.method != "none" else None,
+        spam=training.spam if training.optimizer == "AdamWSpam" else None,
         framework=FrameworkSpec(
             name=training.framework, num_replicas=_num_replicas(config), reduction=training.reduction
         ),
     )
-
-
-def _pruning(pruning: PruningConfig) -> PruningSpec | None:
-    if pruning.method == "none":
-        return None
-    return PruningSpec(**pruning.model_dump())
 
 
 def _data(data: DataConfig, shape: InputShape) -> DataSpec:

@@ -92,9 +92,14 @@ class Served:
         )
 
     @property
+    def arrival_seed(self) -> int | None:
+        """What its arrivals and prompts were drawn from; None where it is of before."""
+        return self.case.work.arrival_seed if isinstance(self.case.work, ServingWork) else None
+
+    @property
     def is_of_before(self) -> bool:
         """Whether a version ran it that judged a rate by one launch, and drew arrivals otherwise."""
-        return self.spec.arrival_seed is None
+        return self.arrival_seed is None
 
     @property
     def num_within(self) -> int | None:

@@ -6,13 +6,14 @@ change first; the message is placed where the first of them was set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.config.sections.base import ConfigSection
+from gpuproof.config.sections.base import ConfigSection, option_types
+from gpuproof.records.work.options import Options
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -46,13 +47,15 @@ class Facts:
     """All hosts are to work on one job, whatever their inventory says of each."""
 
 
-def changed_keys(section: ConfigSection, keys: Sequence[str] | None = None) -> list[str]:
+def changed_keys(section: ConfigSection | Options, keys: Sequence[str] | None = None) -> list[str]:
     """Return the keys of a section, or of those in `keys`, that do not have their default."""
-    defaults = _defaults(type(section))
+    defaults = _defaults(cast("Hashable", type(section)))
     return [key for key in (defaults if keys is None else keys) if getattr(section, key) != defaults[key]]
 
 
-def without_effect(name: str, section: ConfigSection, cause: str, next_step: str, *, beside: str) -> Refusals:
+def without_effect(
+    name: str, section: ConfigSection | Options, cause: str, next_step: str, *, beside: str
+) -> Refusals:
     """Refuse each key of the section `name` that does not have its default; `beside` says why it is idle."""
     for key in changed_keys(section):
         yield Refusal(keys=(f"{name}.{key}", beside), cause=cause, next_step=next_step)
@@ -65,7 +68,7 @@ def of_another_kind(config: RunConfig, name: str, of: str) -> Refusals:
 
 
 @cache
-def _defaults(section: type[ConfigSection]) -> dict[str, Any]:
+def _defaults(section: Any) -> dict[str, Any]:
     """Return the default of each key: made once, since every recipe is asked for all of them."""
-    fields = section.model_fields.items()
-    return {key: found.get_default(call_default_factory=True) for key, found in fields}
+    default = section()
+    return {key: getattr(default, key) for key in option_types(section)}

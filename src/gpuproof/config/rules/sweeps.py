@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from gpuproof import registry
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, of_another_kind
-from gpuproof.config.sections.serving import ServingConfig
+from gpuproof.config.sections.base import option_types
+from gpuproof.records.work.serving import ServingSpec
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -17,7 +18,7 @@ BROUGHT = {
     "benchmark": ("enabled", "measure_by", "measure_steps", "measure_seconds"),
     "monitoring": ("interval_s", "host_interval_s"),
     "inference": ("mode", "phase", "prompt_tokens", "new_tokens"),
-    "serving": tuple(ServingConfig.model_fields),
+    "serving": tuple(option_types(ServingSpec)),
 }
 """Section → its keys that each of the load suite's tests decides by itself, or has no use for."""
 INSTEAD = {

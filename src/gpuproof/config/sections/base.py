@@ -1,17 +1,17 @@
-"""What all sections of a recipe share: strict, immutable, no unknown keys; and the types of single values."""
+"""What all sections of a recipe share: strict, immutable, no unknown keys; and the types of single values.
+
+A section that a case carries to the node is a dataclass of `records` (see `records/work/options.py`).
+"""
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-MAX_SECONDS = 7 * 86_400
-"""A week: longer than any benchmark that somebody still waits for."""
+from gpuproof.records.work.options import Options
 
-Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
-Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 FileName = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100, json_schema_extra={"format": "file-name"}),
@@ -22,39 +22,6 @@ CommitHash = Annotated[
 DeviceIndices = Annotated[  # not strict, so that a list will do
     tuple[Annotated[int, Field(ge=0, le=1023)], ...], Field(min_length=1, max_length=1024, strict=False)
 ]
-
-
-SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-MAX_BYTES = 2**40
-
-
-def _read_bytes(value: Any) -> Any:
-    """Read 64, "64", "8K", "128M" or "2G", with binary units as in nccl-tests; others are left to be refused.
-
-    >>> _read_bytes("128M"), _read_bytes(8)
-    (134217728, 8)
-    """
-    if isinstance(value, str) and (
-        found := re.fullmatch(r"(\d+)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
-    ):
-        return int(found[1]) * SUFFIXES[found[2].upper()]
-    return value
-
-
-Bytes = Annotated[int, BeforeValidator(_read_bytes), Field(ge=1, le=MAX_BYTES)]
-
-
-def growing_sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
-    """Return the sizes from the smallest up to the largest that the factor reaches.
-
-    >>> growing_sizes(8, 600, 8)
-    (8, 64, 512)
-    """
-    sizes, size = [], smallest
-    while size <= largest:
-        sizes.append(size)
-        size *= factor
-    return tuple(sizes)
 
 
 STRICT = ConfigDict(
@@ -72,3 +39,11 @@ class ConfigSection(BaseModel):
     """What all sections share: immutable, strict types, no unknown keys, finite numbers."""
 
     model_config = STRICT
+
+
+def option_types(section: type[BaseModel] | type[Options]) -> Mapping[str, Any]:
+    """Return the keys of a section, in order, with the types of their values."""
+    if issubclass(section, BaseModel):
+        return {name: field.annotation for name, field in section.model_fields.items()}
+    hints = get_type_hints(section, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}

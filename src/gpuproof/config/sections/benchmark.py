@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import ConfigSection, Seconds
+from gpuproof.config.sections.base import ConfigSection
+from gpuproof.records.work.options import Seconds
 
 
 class BenchmarkConfig(ConfigSection):

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from gpuproof.config.sections.base import Bytes, ConfigSection, Seconds, Text
+from gpuproof.config.sections.base import ConfigSection
+from gpuproof.records.work.options import Bytes, Seconds, Text
 
 Word = Annotated[str, Field(max_length=32_768)] | int | float | bool
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

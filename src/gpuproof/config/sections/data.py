@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gpuproof.config.sections.base import ConfigSection, Text
+from gpuproof.config.sections.base import ConfigSection
 from gpuproof.records.work.data import DataLoading, DataSplit, TokenType
+from gpuproof.records.work.options import Text
 
 DatasetName = Literal["synthetic", "digits", "CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "tokens"]
 _DATASETS: dict[str, DatasetName] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import ConfigSection, DeviceIndices, Seconds, Text
+from gpuproof.config.sections.base import ConfigSection, DeviceIndices
 from gpuproof.records.case import Backend, CommunicationProfile, GradientCompression, ParallelStrategy
+from gpuproof.records.work.options import Seconds, Text
 
 
 class DistributedConfig(ConfigSection):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, JsonValue
 
-from gpuproof.config.sections.base import ConfigSection, Text
+from gpuproof.config.sections.base import ConfigSection
+from gpuproof.records.work.options import Text
 
 
 class ModelConfig(ConfigSection):

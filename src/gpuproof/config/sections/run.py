@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import CommitHash, ConfigSection, FileName, Seconds, Text
+from gpuproof.config.sections.base import CommitHash, ConfigSection, FileName
+from gpuproof.records.work.options import Seconds, Text
 
 
 class RunSection(ConfigSection):

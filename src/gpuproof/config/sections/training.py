@@ -15,9 +15,8 @@ from gpuproof.records.case import (
     Precision,
 )
 from gpuproof.records.work.framework import Framework, Reduction
-from gpuproof.records.work.pruning import PruningMethod, SparsityRamp
+from gpuproof.records.work.pruning import MAX_STEPS, PruningSpec, SpamSpec
 
-MAX_STEPS = 10**9
 _OPTIMIZERS = {name.casefold(): name for name in get_args(OptimizerName)}
 
 
@@ -36,35 +35,6 @@ class CompileConfig(ConfigSection):
     """Fail where the model cannot be compiled into one graph, without a break."""
     dynamic: bool | None = None
     """Compile for any shape (true), for each shape anew (false), or as torch decides (null)."""
-
-
-class PruningConfig(ConfigSection):
-    """Weights of convolutions and linear layers that are set to zero while the model learns."""
-
-    method: PruningMethod = "none"
-    """Score by which weights are kept: their size (magnitude), whether they were learnt away from zero
-    (movement), or their size and the second moment of their gradients (state, of AdamWPrune alone)."""
-    target_sparsity: float | None = Field(default=None, gt=0, lt=1)
-    """The share of these weights that is zero in the end."""
-    schedule: SparsityRamp = "cubic"
-    """How sparsity rises: fast and then slowly (cubic, of Zhu and Gupta), or evenly (linear)."""
-    begin_step: int = Field(default=0, ge=0, le=MAX_STEPS)
-    """The update of the weights after which it rises; those of the warm-up count."""
-    end_step: int | None = Field(default=None, ge=1, le=MAX_STEPS)
-    """The update at which the target is reached; null is three quarters of training.total_steps."""
-    every_steps: int = Field(default=50, ge=1, le=MAX_STEPS)
-    """Updates from one choice of weights to the next."""
-
-
-class SpamConfig(ConfigSection):
-    """Constants of the optimizer AdamWSpam."""
-
-    threshold: float = Field(default=5000.0, gt=0, le=1e12)
-    """A gradient whose square is over so many times its second moment is cut back to that."""
-    reset_steps: int = Field(default=500, ge=1, le=MAX_STEPS)
-    """Updates from one reset of both moments to the next."""
-    warmup_steps: int = Field(default=150, ge=0, le=MAX_STEPS)
-    """Updates after a reset in which the learning rate comes back."""
 
 
 class TrainingConfig(ConfigSection):
@@ -103,9 +73,9 @@ class TrainingConfig(ConfigSection):
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: bool = False
     """Capture the whole step as one CUDA graph and replay it: one GPU, no amp."""
-    pruning: PruningConfig = Field(default_factory=PruningConfig)
+    pruning: PruningSpec = Field(default_factory=PruningSpec)
     """Pruning while the model learns."""
-    spam: SpamConfig = Field(default_factory=SpamConfig)
+    spam: SpamSpec = Field(default_factory=SpamSpec)
     """Constants of AdamWSpam."""
     total_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
     """Updates that AdamWAdv's learning rate and pruning are laid over; null is warm-up and window."""

@@ -7,10 +7,20 @@ Sizes are counted as nccl-tests counts them, so that figures stand beside those 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from gpuproof.records.codec import Amounts, Natural
 from gpuproof.records.journal import record_kind
+from gpuproof.records.work.options import (
+    SOME,
+    Bytes,
+    Factor,
+    Iterations,
+    Limits,
+    Options,
+    WarmUp,
+    growing_sizes,
+)
 
 Operation = Literal[
     "all_reduce",
@@ -45,22 +55,39 @@ ROOTED: frozenset[Operation] = frozenset(("broadcast", "reduce", "gather", "scat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveSpec:
-    """Which operations, at which sizes, how often."""
+class CollectiveSpec(Options):
+    """Collective operations over all ranks, counted as nccl-tests counts them."""
 
-    operations: tuple[Operation, ...]
-    sizes_bytes: tuple[int, ...]
-    dtype: ElementType
-    reduction: Reduction
-    root: int
-    warmup_iterations: int
-    iterations: int
-    check_iterations: int
-    blocking: bool
-    """Wait for the device and for all ranks between two iterations, outside of the time that is taken."""
-    skew: float
-    """Under all_to_all_v, what each rank sends to the last one over what it sends to any other."""
-    seed: int = 0
+    operations: Annotated[tuple[Operation, ...], SOME] = ("all_reduce",)
+    """Operations to measure, in this order: all_reduce, all_gather, reduce_scatter, all_to_all,
+    all_to_all_v, broadcast, reduce, gather, scatter, send_recv."""
+    min_bytes: Bytes = 8
+    """The smallest size, as 8, 64K, 128M or 2G (-b)."""
+    max_bytes: Bytes = 64 * 2**20
+    """The largest size (-e)."""
+    factor: Factor = 4
+    """Factor from one size to the next (-f)."""
+    dtype: ElementType = "float32"
+    """Type of the elements."""
+    reduction: Reduction = "sum"
+    """Reduction of all_reduce, reduce_scatter and reduce."""
+    root: Annotated[int, Limits(ge=0, le=10**6)] = 0
+    """The rank that broadcast and scatter begin at, and that reduce and gather end at."""
+    iterations: Iterations = 20
+    """Timed iterations of each size (-n)."""
+    warmup_iterations: WarmUp = 5
+    """Untimed iterations before them (-w)."""
+    check_iterations: Annotated[int, Limits(ge=0, le=1000)] = 1
+    """Iterations after them whose results are compared, element by element (-c); 0 compares nothing."""
+    blocking: bool = False
+    """Wait for the device and for all ranks between two iterations, outside of the time (-z)."""
+    skew: Annotated[float, Limits(ge=1, le=1000)] = 4.0
+    """Under all_to_all_v, what each rank sends to the last one, as a multiple of what it sends to others."""
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """Sizes, from the smallest up to the largest that the factor reaches."""
+        return growing_sizes(self.min_bytes, self.max_bytes, self.factor)
 
 
 @record_kind("collective")

@@ -2,99 +2,170 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from gpuproof.records.work.options import (
+    SOME,
+    Bytes,
+    Factor,
+    Iterations,
+    Limits,
+    Options,
+    Seconds,
+    Seed,
+    Text,
+    WarmUp,
+    growing_sizes,
+)
 
 ProbeName = Literal["link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests"]
 HostMemory = Literal["pinned", "pageable"]
 WordPattern = Literal["walking_ones", "walking_zeros", "address", "random", "inverted"]
 NumberFormat = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
+Edge = Annotated[int, Limits(ge=16, le=32_768)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSpec:
+class LinkSpec(Options):
     """Copies between the host and each device, and between each two devices."""
 
-    kind: Literal["link"] = "link"
-    sizes_bytes: tuple[int, ...]
-    host_memory: tuple[HostMemory, ...]
-    between_devices: bool
-    both_ways: bool
-    """Also both directions of a link at once."""
-    iterations: int
-    warmup_iterations: int
+    min_bytes: Bytes = 2**20
+    """The smallest copy."""
+    max_bytes: Bytes = 2**28
+    """The largest copy."""
+    factor: Factor = 16
+    """Factor from one size to the next."""
+    host_memory: Annotated[tuple[HostMemory, ...], SOME] = ("pinned", "pageable")
+    """Kinds of the host's memory."""
+    between_devices: bool = True
+    """Copy between each two devices too, in both directions."""
+    both_ways: bool = True
+    """Copy in both directions of a link at once too."""
+    iterations: Iterations = 10
+    """Timed copies of each size."""
+    warmup_iterations: WarmUp = 2
+    """Copies before them that are not timed."""
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """Sizes of copies, from the smallest up to the largest that the factor reaches."""
+        return growing_sizes(self.min_bytes, self.max_bytes, self.factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatternSpec:
-    """Words written to a share of the free memory, and read back."""
+class PatternSpec(Options):
+    """Words written to a share of each device's free memory, and read back."""
 
-    kind: Literal["pattern"] = "pattern"
-    memory_share: float
-    patterns: tuple[WordPattern, ...]
-    passes: int
-    seed: int
-    time_limit_s: float | None = None
-    """For all passes: less memory is tried where it does not fit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FingerprintSpec:
-    """The same work from the same seed on every device, whose results must be the same in every bit."""
-
-    kind: Literal["fingerprint"] = "fingerprint"
-    dtypes: tuple[NumberFormat, ...]
-    edge: int
-    """Of the square matrices, and the width of the small model."""
-    rounds: int
-    heat_s: float
-    """Seconds of work without a pause before each round."""
-    seed: int
-    time_limit_s: float | None = None
-    """For the rounds in one number format: matrices are smaller where it does not fit."""
+    memory_share: Annotated[float, Limits(gt=0, le=0.95)] = 0.8
+    """Share of the memory that is free when the test begins."""
+    patterns: Annotated[tuple[WordPattern, ...], SOME] = (
+        "walking_ones",
+        "walking_zeros",
+        "address",
+        "random",
+        "inverted",
+    )
+    """Patterns, in this order; inverted is random with every bit flipped."""
+    passes: Annotated[int, Limits(ge=1, le=10_000)] = 1
+    """How often all patterns are gone through."""
+    seed: Seed = 0
+    """Seed of the random words."""
+    time_limit_s: Seconds | None = None
+    """For all passes, about: where it does not fit, less memory is tried, and that is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverlapSpec:
-    """Products and an all-reduce: each alone, and both together."""
+class FingerprintSpec(Options):
+    """The same work from the same seed on every device: results must be the same in every bit."""
 
-    kind: Literal["overlap"] = "overlap"
-    edge: int
-    products: int
-    message_bytes: int
-    iterations: int
-    warmup_iterations: int
-    time_limit_s: float | None = None
-    """For all products: matrices are smaller where it does not fit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSpec:
-    """A file written and read in a folder that the user names."""
-
-    kind: Literal["storage"] = "storage"
-    folder: str
-    file_bytes: int
-    block_bytes: int
-    """Of sequential access."""
-    random_block_bytes: int
-    random_reads: int
-    time_limit_s: float
-    """For each of the three parts."""
+    dtypes: Annotated[tuple[NumberFormat, ...], SOME] = ("fp32", "bf16", "fp16")
+    """Number formats that the work is done in; one that a device lacks is left out there, with the reason."""
+    edge: Edge = 2048
+    """Size of the square matrices, and width of the small model."""
+    rounds: Annotated[int, Limits(ge=1, le=10_000)] = 5
+    """How often the work is done and compared."""
+    heat_s: Annotated[float, Limits(ge=0, le=86_400)] = 5.0
+    """Seconds of products without a pause before each round, so that the devices are warm."""
+    seed: Seed = 0
+    """Seed of operands, weights and samples."""
+    time_limit_s: Seconds | None = 60.0
+    """For all rounds in one number format, about, heat apart: where it does not fit, matrices are halved.
+    Those 256 wide are compared in any case, so that all devices have something in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclTestsSpec:
-    """NVIDIA's own program, where it is installed."""
+class OverlapSpec(Options):
+    """Products and an all-reduce, each alone and both together."""
 
-    kind: Literal["nccl_tests"] = "nccl_tests"
-    program: str
-    min_bytes: int
-    max_bytes: int
-    factor: int
-    iterations: int
-    warmup_iterations: int
-    time_limit_s: float
+    edge: Edge = 4096
+    """Size of the square matrices that are multiplied."""
+    products: Annotated[int, Limits(ge=1, le=10_000)] = 8
+    """Products in one iteration."""
+    message_bytes: Bytes = 2**26
+    """Bytes that all ranks sum in one iteration."""
+    iterations: Iterations = 20
+    """Timed iterations of each of the three."""
+    warmup_iterations: WarmUp = 3
+    """Iterations before them that are not timed."""
+    time_limit_s: Seconds | None = 60.0
+    """For the products of all iterations, about: where they do not fit, matrices are halved."""
 
 
-ProbeSpec = LinkSpec | PatternSpec | FingerprintSpec | OverlapSpec | StorageSpec | NcclTestsSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSpec(Options):
+    """A file written, read in order and read at random in a folder of yours."""
+
+    folder: Text | None = None
+    """Where the file is made, and removed again; nothing is written anywhere else."""
+    file_bytes: Bytes = 2**30
+    """Size of the file, in bytes; less is written where the time limit comes first."""
+    block_bytes: Bytes = 2**23
+    """Bytes of one write or one sequential read; a multiple of 4096."""
+    random_block_bytes: Bytes = 4096
+    """Bytes of one random read; a multiple of 4096."""
+    random_reads: Annotated[int, Limits(ge=1, le=10**7)] = 2000
+    """Largest number of random reads."""
+    time_limit_s: Seconds = 20.0
+    """Time limit for each of writing, sequential reading and random reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclTestsSpec(Options):
+    """NVIDIA's nccl-tests, where they are installed."""
+
+    program: Annotated[str, Limits(pattern=r"^[a-z_]+_perf$", max_length=64)] = "all_reduce_perf"
+    """Program of nccl-tests to run, looked for on PATH."""
+    min_bytes: Bytes = 8
+    """The smallest size (-b)."""
+    max_bytes: Bytes = 2**27
+    """The largest size (-e)."""
+    factor: Factor = 4
+    """Factor from one size to the next (-f)."""
+    iterations: Iterations = 20
+    """Timed iterations of each size (-n)."""
+    warmup_iterations: WarmUp = 5
+    """Untimed iterations before them (-w)."""
+    time_limit_s: Seconds = 300.0
+    """Time after which the program is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSpec(Options):
+    """One property of devices, links or a disk."""
+
+    name: ProbeName = "link"
+    """The property to measure: link, pattern (of memory), fingerprint (of results), overlap (of compute and
+    communication), storage, or nccl_tests."""
+    link: LinkSpec = field(default_factory=LinkSpec)
+    """Keys of the probe link."""
+    pattern: PatternSpec = field(default_factory=PatternSpec)
+    """Keys of the probe pattern."""
+    fingerprint: FingerprintSpec = field(default_factory=FingerprintSpec)
+    """Keys of the probe fingerprint."""
+    overlap: OverlapSpec = field(default_factory=OverlapSpec)
+    """Keys of the probe overlap."""
+    storage: StorageSpec = field(default_factory=StorageSpec)
+    """Keys of the probe storage."""
+    nccl_tests: NcclTestsSpec = field(default_factory=NcclTestsSpec)
+    """Keys of the probe nccl_tests."""

@@ -7,12 +7,14 @@ convolutions and linear layers. An update is one change of the weights, counted 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from gpuproof.records.journal import record_kind
+from gpuproof.records.work.options import Limits, Options
 
 PruningMethod = Literal["none", "magnitude", "movement", "state"]
 SparsityRamp = Literal["cubic", "linear"]
+MAX_STEPS = 10**9
 DEFAULT_END = 0.75
 """Of all updates: the last quarter is for what is left to learn around the zeros."""
 
@@ -25,27 +27,34 @@ def end_of_pruning(end_step: int | None, *, total_steps: int | None) -> int | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PruningSpec:
-    """Which weights go, how many, and when."""
+class PruningSpec(Options):
+    """Weights of convolutions and linear layers that are set to zero while the model learns."""
 
-    method: PruningMethod
-    target_sparsity: float
+    method: PruningMethod = "none"
+    """Score by which weights are kept: their size (magnitude), whether they were learnt away from zero
+    (movement), or their size and the second moment of their gradients (state, of AdamWPrune alone)."""
+    target_sparsity: Annotated[float, Limits(gt=0, lt=1)] | None = None
+    """The share of these weights that is zero in the end."""
     schedule: SparsityRamp = "cubic"
-    begin_step: int = 0
-    end_step: int | None = None
-    """The update at which the target is reached; None is three quarters of all updates."""
-    every_steps: int = 50
+    """How sparsity rises: fast and then slowly (cubic, of Zhu and Gupta), or evenly (linear)."""
+    begin_step: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 0
+    """The update of the weights after which it rises; those of the warm-up count."""
+    end_step: Annotated[int, Limits(ge=1, le=MAX_STEPS)] | None = None
+    """The update at which the target is reached; null is three quarters of training.total_steps."""
+    every_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 50
+    """Updates from one choice of weights to the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpamSpec:
-    """Constants of SPAM; the defaults are its authors'."""
+class SpamSpec(Options):
+    """Constants of the optimizer AdamWSpam."""
 
-    threshold: float = 5000.0
-    """A gradient whose square is over so many times its second moment is a spike."""
-    reset_steps: int = 500
-    warmup_steps: int = 150
-    """Of the learning rate, after each reset."""
+    threshold: Annotated[float, Limits(gt=0, le=1e12)] = 5000.0
+    """A gradient whose square is over so many times its second moment is cut back to that."""
+    reset_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 500
+    """Updates from one reset of both moments to the next."""
+    warmup_steps: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 150
+    """Updates after a reset in which the learning rate comes back."""
 
 
 @record_kind("pruned")

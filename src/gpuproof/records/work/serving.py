@@ -3,75 +3,101 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from gpuproof.records.work.options import MAX_TOKENS, Limits, Options, Seconds, Text
 
 Scenario = Literal["server", "closed_loop", "offline", "single_stream", "multi_stream"]
 """The last two are of runs of before 2026-12."""
+PROMPT_TOKENS, NEW_TOKENS = 128, 64
+"""What null stands for where text is made."""
+Rate = Annotated[float, Limits(gt=0, le=1e7)]
+Percent = Annotated[float, Limits(ge=50, lt=100)]
 ServingTarget = Literal["model", "noop", "endpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointSpec:
+class EndpointSpec(Options):
     """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
 
-    url: str
-    """Up to and with the version: http://host:8000/v1"""
-    model: str
-    api_key_variable: str | None
-    """The name of the environment variable that holds the key; the key itself is in no file."""
-    timeout_s: float
-    max_connections: int
+    url: Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
+    """URL up to and including the version, as in http://host:8000/v1."""
+    model: Text | None = None
+    """The name that the server knows its model by."""
+    api_key_variable: Text | None = None
+    """The environment variable that holds the key; null sends none."""
+    timeout_s: Seconds = 120.0
+    """Seconds after which a request has failed."""
+    max_connections: Annotated[int, Limits(ge=1, le=65_536)] = 1024
+    """Connections at once; further requests wait, and it counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundsSpec:
-    """What is asked of each request beside its whole latency, and of how many of a hundred."""
+class BoundsSpec(Options):
+    """What is asked of text beside the latency of whole answers."""
 
-    ttft_s: float | None = None
-    """Time to the first token, from the schedule."""
-    ttft_percentile: float = 99.0
-    tpot_s: float | None = None
-    """Mean time per further token."""
-    tpot_percentile: float = 99.0
-    goodput_percentile: float | None = None
-    """Of a hundred requests, how many must be within all bounds at once; None asks each bound alone."""
+    ttft_s: Seconds | None = None
+    """The time to first token, from the schedule, that its percentile must stay under."""
+    ttft_percentile: Percent = 99.0
+    """The percentile that the bound of the time to first token is for."""
+    tpot_s: Seconds | None = None
+    """The mean time per further token of an answer that its percentile must stay under."""
+    tpot_percentile: Percent = 99.0
+    """The percentile that the bound of the time per token is for."""
+    goodput_percentile: Percent | None = None
+    """Per cent of the requests that must be within all bounds at once; null asks each bound at its own
+    percentile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSpec:
-    """Who is served, how requests come, how they are batched, and what is asked of their latency."""
+class ServingSpec(Options):
+    """Requests under load."""
 
-    target: ServingTarget
-    scenario: Scenario
-    arrivals: Literal["poisson", "constant"]
-    rate_per_s: float | None
-    concurrency: int
-    samples_per_request: int
-    max_batch: int
-    max_wait_s: float
-    min_requests: int
-    window_s: float
-    latency_bound_s: float | None
-    latency_percentile: float
-    prompt_tokens: int | None = None
-    new_tokens: int | None = None
-    """None where a request brings whole samples, and nothing is made."""
-    endpoint: EndpointSpec | None = None
+    target: ServingTarget = "model"
+    """model serves the recipe's own on this device; endpoint loads an HTTP server; noop answers at once, to
+    measure the generator."""
+    scenario: Scenario = "server"
+    """server: by a schedule; closed_loop: a number of users who each wait for their answer."""
+    arrivals: Literal["poisson", "constant"] = "poisson"
+    """Gaps between the requests of a schedule: exponential (poisson), or all equal."""
+    rate_per_s: Rate | None = None
+    """Requests a second of a schedule; null finds the highest that meets all bounds."""
+    concurrency: Annotated[int, Limits(ge=1, le=65_536)] = 8
+    """Users of a closed loop."""
+    samples_per_request: Annotated[int, Limits(ge=1, le=65_536)] = 1
+    """Samples that one request brings."""
+    max_batch: Annotated[int, Limits(ge=1, le=65_536)] = 32
+    """Largest batch: samples that are run together."""
+    max_wait_s: Annotated[float, Limits(ge=0, le=60)] = 0.005
+    """Seconds that a request waits for others to fill its batch."""
+    min_requests: Annotated[int, Limits(ge=1, le=10**8)] = 1000
+    """Smallest number of requests in a window."""
+    window_s: Seconds = 10.0
+    """Seconds in which requests arrive, at least."""
+    latency_bound_s: Seconds | None = None
+    """The latency that the percentile must stay under."""
+    latency_percentile: Annotated[float, Limits(ge=50, lt=100)] = 99.0
+    """The percentile that the bound is for."""
     bounds: BoundsSpec = field(default_factory=BoundsSpec)
-    arrival_seed: int | None = None
-    """What this launch's arrivals and prompts are drawn from, unlike those of any other launch of the run.
-
-    None in runs of before 2026-12, which judged a rate by one launch.
-    """
-
-    def __post_init__(self) -> None:
-        """Refuse a percentile that is none.
-
-        Raises:
-            ValueError: it is not between 0 and 100.
-        """
-        if not 0 < self.latency_percentile < 100:
-            raise ValueError(f"a percentile is between 0 and 100, not {self.latency_percentile}")
+    search_precision: Annotated[float, Limits(ge=0.005, le=0.5)] = 0.05
+    """How near the highest rate is found, as a share of it."""
+    time_at_a_rate_s: Seconds = 300.0
+    """Seconds of arrivals that a search spends on one rate at most; what is undecided then is reported so."""
+    search_time_s: Seconds = 3600.0
+    """Seconds that a search takes at most, start-ups included; the range found by then is reported."""
+    search_lowest_per_s: Rate | None = None
+    """Lowest rate that is tried; null is a 64th of what the server answers when all come at once."""
+    curve: bool = True
+    """After the search, measure lower rates too: the throughput–latency curve."""
+    prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] | None = None
+    """Tokens of each request's prompt (an endpoint: words, about a token each); null is 128 where text is
+    made."""
+    new_tokens: Annotated[int, Limits(ge=0, le=MAX_TOKENS)] | None = None
+    """Tokens made for each request. A model is served in static batches: a batch reads its prompts and makes
+    all its tokens, and only then the next begins (no continuous batching). null is 64 for an endpoint and for
+    a model with a key-value cache; 0 has such a model run whole sequences forward."""
+    endpoint: EndpointSpec = field(default_factory=EndpointSpec)
+    """The HTTP server to load."""
 
     @property
     def makes_text(self) -> bool:

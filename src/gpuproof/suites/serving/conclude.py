@@ -203,7 +203,7 @@ def requests_row(served: Served) -> RequestsRow:
         busy_share=None if served.busy_s is None else served.busy_s / served.window.wall_s,
         bound=_bound_text(served),
         goodput_per_s=None if served.is_of_before else served.goodput_per_s,
-        arrival_seed=served.spec.arrival_seed,
+        arrival_seed=served.arrival_seed,
     )
 
 

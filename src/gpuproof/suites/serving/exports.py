@@ -69,7 +69,7 @@ def _since(run: ServingRun, result: Result) -> dict[str, Any]:
     return {
         "goodput_per_s": sum(goodput) / len(goodput) if goodput else None,
         "rates_not_told_per_s": run.search.untold if run.search and run.search.ceiling_per_s else [],
-        "bounds": run.config.serving.bounds.model_dump(),
+        "bounds": to_json(run.config.serving.bounds),
         "rates": result.detail["rates"],
     }
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from gpuproof.analysis.requests.bounds import bounds_judged
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.work.serving import BoundsSpec, EndpointSpec, Scenario, ServingSpec
+from gpuproof.records.work.serving import BoundsSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
-from gpuproof.suites.cases import build_case, spec_of
+from gpuproof.suites.cases import build_case
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judged
 from gpuproof.suites.serving.text import TextSizes, text_sizes
 
@@ -46,7 +45,7 @@ class Load:
     """Of a launch of the search; None is what the recipe says."""
 
 
-def is_search(serving: ServingConfig) -> bool:
+def is_search(serving: ServingSpec) -> bool:
     """Say whether a recipe asks for the highest rate instead of naming one."""
     return serving.scenario == "server" and serving.rate_per_s is None
 
@@ -148,10 +147,8 @@ class ServingPlan:
             whole,
             replicate,
             case_id=load.case_id,
-            serving=replace(
-                serving_spec(serving, load, text=text_sizes(self.config)),
-                arrival_seed=arrival_seed(self.config.training.seed, load.case_id, replicate),
-            ),
+            serving=spec_of_load(serving, load, text=text_sizes(self.config)),
+            arrival_seed=arrival_seed(self.config.training.seed, load.case_id, replicate),
         )
 
 
@@ -160,7 +157,7 @@ def arrival_seed(seed: int, case_id: str, replicate: int) -> int:
     return zlib.crc32(f"{seed}/{case_id}/{replicate}".encode())
 
 
-def next_loads(serving: ServingConfig, trials: Sequence[Trial], search: RateSearch | None) -> list[Load]:
+def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch | None) -> list[Load]:
     """Return what to launch next; nothing when the suite is finished or cannot go on."""
     if search is None:
         rate_per_s = serving.rate_per_s if serving.scenario == "server" else None
@@ -203,13 +200,10 @@ def _at(rate_per_s: float) -> Load:
     return Load(case_id=f"rate-{rate_per_s:010.3f}", scenario="server", rate_per_s=rate_per_s)
 
 
-def serving_spec(serving: ServingConfig, load: Load, *, text: TextSizes | None = None) -> ServingSpec:
-    """Return what the case of a load is asked."""
-    endpoint = serving.endpoint
-    has_endpoint = serving.target == "endpoint" and endpoint.url is not None and endpoint.model is not None
+def spec_of_load(serving: ServingSpec, load: Load, *, text: TextSizes | None = None) -> ServingSpec:
+    """Return the recipe's block as the case of a load has it: bounds are of a schedule alone."""
     is_server = load.scenario == "server"
-    return spec_of(
-        ServingSpec,
+    return replace(
         serving,
         scenario=load.scenario,
         rate_per_s=load.rate_per_s,
@@ -217,7 +211,5 @@ def serving_spec(serving: ServingConfig, load: Load, *, text: TextSizes | None =
         latency_bound_s=serving.latency_bound_s if is_server else None,
         prompt_tokens=None if text is None else text.prompt_tokens,
         new_tokens=None if text is None else text.new_tokens,
-        endpoint=spec_of(EndpointSpec, endpoint) if has_endpoint else None,
-        bounds=BoundsSpec(**serving.bounds.model_dump()) if is_server else BoundsSpec(),
-        arrival_seed=None,
+        bounds=serving.bounds if is_server else BoundsSpec(),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.serving import NEW_TOKENS, PROMPT_TOKENS
+from gpuproof.records.work.serving import NEW_TOKENS, PROMPT_TOKENS
 from gpuproof.workloads.info.lookup import find_workload
 
 

@@ -99,7 +99,8 @@ def _one_test(work: CollectiveWork, *, one_way: bool) -> CollectiveSpec:
     spec = work.collective
     operations: tuple[Operation, ...] = ("broadcast",) if one_way else spec.operations[:1]
     root = 0 if one_way else spec.root
-    return replace(spec, operations=operations, sizes_bytes=spec.sizes_bytes[-1:], root=root)
+    largest = spec.sizes_bytes[-1]
+    return replace(spec, operations=operations, min_bytes=largest, max_bytes=largest, root=root)
 
 
 def blame_hosts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuproof.config.models import RunConfig
@@ -37,7 +38,7 @@ def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> 
 def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
     if sum(site.count_on(place) for place in site.places) < 2:
         return
-    asked = config.probe.fingerprint.model_copy(update=options.probes.get("fingerprint", {}))
+    asked = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(asked.rounds) * (float(asked.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_of_each=True)
 

@@ -91,16 +91,11 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
 def _task(prepared: Prepared, size_bytes: int) -> CollectiveTask:
     identity = prepared.identity
     spec = CollectiveSpec(
-        operations=("all_reduce",),
-        sizes_bytes=(size_bytes,),
-        dtype="float32",
-        reduction="sum",
-        root=0,
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
         warmup_iterations=3,
         iterations=ITERATIONS,
         check_iterations=0,
-        blocking=False,
-        skew=1.0,
     )
     return CollectiveTask(
         operation="all_reduce",

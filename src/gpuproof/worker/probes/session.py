@@ -10,15 +10,7 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.run import RankResult
-from gpuproof.records.work.probe import (
-    FingerprintSpec,
-    LinkSpec,
-    NcclTestsSpec,
-    OverlapSpec,
-    PatternSpec,
-    ProbeSpec,
-    StorageSpec,
-)
+from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.worker.probes.fingerprint import take_fingerprints
 from gpuproof.worker.probes.link import measure_links
@@ -49,7 +41,7 @@ def run_probe_case(
     with recorder.phase("prepare"):
         bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
         find = _found_by(work.probe, bench)
-    recorder.write(setup_without_model(bench, precision=work.probe.kind, item=ITEM))
+    recorder.write(setup_without_model(bench, precision=work.probe.name, item=ITEM))
     with window_of(bench, expected_steps=None, stop_reason="the probe was done"):
         for figure in find():
             recorder.write(figure)
@@ -61,16 +53,16 @@ def run_probe_case(
 
 
 def _found_by(spec: ProbeSpec, bench: Bench) -> Callable[[], Iterator[ProbeFigure]]:
-    match spec:
-        case LinkSpec():
-            return partial(measure_links, spec, bench)
-        case PatternSpec():
-            return partial(try_memory, spec, bench)
-        case FingerprintSpec():
-            return partial(take_fingerprints, spec, bench)
-        case OverlapSpec():
-            return partial(measure_overlap, spec, bench)
-        case StorageSpec():
-            return partial(try_storage, spec, bench)
-        case NcclTestsSpec():
-            return partial(run_nccl_tests, spec, bench)
+    match spec.name:
+        case "link":
+            return partial(measure_links, spec.link, bench)
+        case "pattern":
+            return partial(try_memory, spec.pattern, bench)
+        case "fingerprint":
+            return partial(take_fingerprints, spec.fingerprint, bench)
+        case "overlap":
+            return partial(measure_overlap, spec.overlap, bench)
+        case "storage":
+            return partial(try_storage, spec.storage, bench)
+        case "nccl_tests":
+            return partial(run_nccl_tests, spec.nccl_tests, bench)

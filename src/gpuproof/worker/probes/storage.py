@@ -47,6 +47,7 @@ def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
     if bench.identity.local_rank:
         bench.count_one()
         return
+    assert spec.folder is not None  # a rule of the recipe's
     folder = Path(spec.folder)
     try:
         _check(folder, spec)

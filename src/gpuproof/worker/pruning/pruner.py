@@ -98,7 +98,7 @@ class Pruner:
         return Pruned(
             rank=rank,
             method=self._spec.method,
-            target_sparsity=self._spec.target_sparsity,
+            target_sparsity=self.plan.target,
             end_step=self.plan.end,
             num_updates=self.num_updates,
             num_weights=self._num_weights,

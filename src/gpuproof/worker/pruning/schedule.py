@@ -34,6 +34,7 @@ class SparsityPlan:
         Raises:
             UsageError: no update is left for it, or the number of updates is needed and not known.
         """
+        assert spec.target_sparsity is not None  # a rule of the recipe's
         end = end_of_pruning(spec.end_step, total_steps=total_steps)
         if end is None or end <= spec.begin_step:
             raise UsageError(

@@ -34,7 +34,6 @@ from gpuproof.records.case import (
     Work,
 )
 from gpuproof.records.run import Failure, Start
-from gpuproof.records.work.probe import FingerprintSpec
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.rank.recorder import Recorder
@@ -253,7 +252,7 @@ def _run_probe(work: ProbeWork, assignment: Assignment, recorder: Recorder) -> N
 def _must_repeat(work: Work) -> bool:
     """Say whether the same work must give the same bits."""
     if isinstance(work, ProbeWork):
-        return isinstance(work.probe, FingerprintSpec)
+        return work.probe.name == "fingerprint"
     return isinstance(work, ModelWork) and work.compute.deterministic
 
 

@@ -104,6 +104,7 @@ class EndpointLoad:
         Raises:
             EnvironmentUnfitError: the variable that should hold the key is not set.
         """
+        assert self.spec.url is not None  # a rule of the recipe's
         self._address = Address.parse(self.spec.url)
         key = _key(self.spec)
         self._secrets = () if key is None else (key,)

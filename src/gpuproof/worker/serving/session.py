@@ -48,7 +48,7 @@ def run_serving_case(
     case: Case, work: ServingWork, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
 ) -> Prepared | None:
     """Run a case whose work is serving; return what must be released, None where there is no model."""
-    spec = work.serving
+    spec, seed = work.serving, work.seed_of(case.replicate)
     prepared: Prepared | None = None
     run_batch: RunBatch = run_nothing
     device_uuid = None
@@ -65,9 +65,9 @@ def run_serving_case(
     if prepared is not None:
         _warm_up(spec, run_batch, recorder)
     if spec.target == "endpoint":
-        _measure_endpoint(case, spec, recorder)
+        _measure_endpoint(spec, recorder, seed=seed)
     else:
-        _measure(case, spec, run_batch, recorder, device_uuid=device_uuid)
+        _measure(spec, run_batch, recorder, seed=seed, device_uuid=device_uuid)
     recorder.begin("finish")
     recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
     return prepared
@@ -105,10 +105,10 @@ def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None
 
 
 def _measure(
-    case: Case, spec: ServingSpec, run_batch: RunBatch, recorder: Recorder, *, device_uuid: str | None
+    spec: ServingSpec, run_batch: RunBatch, recorder: Recorder, *, seed: int, device_uuid: str | None
 ) -> None:
     """Serve the window's requests from a generator in a process of its own."""
-    plan, beat = _plan(case, spec), ProgressBeat(recorder)
+    plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
         begin_s = plan.begin_monotonic_s
@@ -138,22 +138,21 @@ def _request_times(
     ]
 
 
-def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None:
+def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> None:
     """Load an HTTP endpoint from this process's own event loop.
 
     Raises:
         EnvironmentUnfitError: it answered no request.
     """
-    assert spec.endpoint is not None
     load = EndpointLoad(
         spec.endpoint,
         new_tokens=spec.new_tokens or 1,
         prompt_tokens=spec.prompt_tokens or 1,
-        seed=_seed(case, spec),
+        seed=seed,
     )
     with recorder.phase("warmup", expected_steps=1):
         asyncio.run(load.try_out())
-    plan, beat = _plan(case, spec), ProgressBeat(recorder)
+    plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
         with paused_collector():
@@ -178,15 +177,10 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
         )
 
 
-def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
+def _plan(spec: ServingSpec, seed: int) -> TrafficPlan:
     expected = max(spec.min_requests, (spec.rate_per_s or 0) * spec.window_s)
     lead_s = LEAD_S + LEAD_PER_REQUEST_S * expected
-    return traffic_plan(spec, begin_monotonic_s=monotonic() + lead_s, seed=_seed(case, spec))
-
-
-def _seed(case: Case, spec: ServingSpec) -> int:
-    """Return what arrivals and prompts are drawn from: a launch that was asked before has no own one."""
-    return case.model_work.compute.seed + case.replicate if spec.arrival_seed is None else spec.arrival_seed
+    return traffic_plan(spec, begin_monotonic_s=monotonic() + lead_s, seed=seed)
 
 
 def _expected(plan: TrafficPlan, spec: ServingSpec) -> dict[str, Any]:
