@@ -26,8 +26,11 @@ SMALL_FILE_LINES = 60
 MAX_FUNCTION_LINES = 40
 MEDIAN_FUNCTION_LINES = 12
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
-ONE_FILE_EACH = re.compile(r"(suites|launchers|devices)/[^/]+/|config/sections/")
-"""Folders of one suite, launcher or driver, where a small file needs no second importer."""
+ONE_FILE_EACH = re.compile(
+    r"(suites|launchers|devices|workloads)/[^/]+/|config/(sections|rules)/|verdict/(checks|rules)/|worker/probes/"
+)
+"""Folders in which each file is one suite, launcher, driver, model, block, rule, check or probe: a small one
+needs no second importer."""
 
 KINDS = {"training", "inference", "serving", "load", "collective", "probe", "command"}
 WORKS = {"TrainingWork", "InferenceWork", "ServingWork", "CollectiveWork", "ProbeWork", "CommandWork"}

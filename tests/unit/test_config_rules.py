@@ -203,7 +203,7 @@ CASES = [
     ),
     (
         "{kind: inference, inference: {phase: decode}, data: {name: digits}}",
-        "{inference: {phase: decode}, data: {name: digits}}",
+        "{data: {name: digits}}",
         "x.yaml:1: data.name: decode reads prompts of drawn tokens, and data.name is digits. ",
     ),
     (

@@ -17,6 +17,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.base import option_types
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.settings import KeyPath, dotted
+from gpuproof.records.case import InferenceSpec
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.probe import ProbeSpec
 
@@ -159,6 +160,8 @@ NEEDS = {
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
     "probe.name": ["--kind=probe"],
+    **{f"inference.{key}": ["--kind=inference"] for key in option_types(InferenceSpec)},
+    "inference.phase": ["--kind=inference", "--model.name=decoder"],
     **{
         f"probe.{probe}.{key}": [
             "--kind=probe",

@@ -107,7 +107,10 @@ def test_readings_of_the_host_come_with_those_of_the_devices() -> None:
         (["--inference.mode=latency"], "inference.mode: each of the twelve tests"),
         (["--matrix.training.precision=[fp32, bf16]"], "a sweep of their own. Remove matrix"),
         (["--search.kind=batch_size"], "a sweep of their own. Remove search.kind"),
-        (["--kind=training", "--load.num_epochs=4"], "load.num_epochs: it is for the load suite"),
+        (
+            ["--kind=training", "--load.num_epochs=4"],
+            "load.num_epochs: unknown key where kind is training: it belongs to kind load",
+        ),
     ],
 )
 def test_what_could_only_be_ignored_is_refused(words: list[str], said: str) -> None:

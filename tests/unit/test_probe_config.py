@@ -44,9 +44,12 @@ def test_sizes_of_links_go_up() -> None:
         (["--distributed.nproc=2"], "from one rank"),
         (["--probe.pattern.passes=2"], "it is of the probe pattern, and this one is link"),
         (["--probe.link.min_bytes=1G", "--probe.link.max_bytes=1M"], "is above the largest"),
-        (["--training.precision=bf16"], "probes run no model"),
+        (["--training.precision=bf16"], "unknown key where kind is probe"),
         (["--matrix.data.batch_size=[1, 2]"], "probes are not swept"),
-        (["--kind=training", "--probe.name=pattern"], "it is for probes, and kind is training"),
+        (
+            ["--kind=training", "--probe.name=pattern"],
+            "unknown key where kind is training: it belongs to kind probe",
+        ),
         (["--probe.name=pattern", "--probe.pattern.memory_share=1"], "memory_share"),
         (["--probe.name=nccl_tests", "--probe.nccl_tests.program=rm -rf"], "program"),
         (

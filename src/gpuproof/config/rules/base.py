@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.sections.base import ConfigSection, option_types
 from gpuproof.records.work.options import Options
-
-if TYPE_CHECKING:
-    from gpuproof.config.models import RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +56,6 @@ def without_effect(
     """Refuse each key of the section `name` that does not have its default; `beside` says why it is idle."""
     for key in changed_keys(section):
         yield Refusal(keys=(f"{name}.{key}", beside), cause=cause, next_step=next_step)
-
-
-def of_another_kind(config: RunConfig, name: str, of: str) -> Refusals:
-    """Refuse the section of a kind of run that this recipe is not."""
-    cause, step = f"it is for {of}, and kind is {config.kind}", f"Set kind to {name}, or remove the section"
-    yield from without_effect(name, getattr(config, name), cause, step, beside="kind")
 
 
 @cache

@@ -1,20 +1,13 @@
-"""What `collective` needs, and which sections have nothing to say of a run without a model."""
+"""What `collective` needs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
-
-OF_A_MODEL = ("model", "data", "training", "benchmark", "profiling", "inference", "serving", "search")
-
-LETTERS = (
-    "Remove it, or set kind to collective: -b, -e and other letters are nccl-tests', and a batch size is "
-    "--data.batch_size"
-)
 
 
 def sizes_go_up(config: RunConfig) -> Refusals:
@@ -28,16 +21,9 @@ def sizes_go_up(config: RunConfig) -> Refusals:
         )
 
 
-def collective_has_no_model(config: RunConfig) -> Refusals:
-    """Refuse keys that nothing of a collective heeds, and the section `collective` for other kinds."""
-    if config.kind != "collective":
-        cause = f"it is for collective operations, and kind is {config.kind}"
-        yield from without_effect("collective", config.collective, cause, LETTERS, beside="kind")
-        return
-    cause = "collective operations run no model, so it would have no effect"
-    for section in OF_A_MODEL:
-        yield from without_effect(section, getattr(config, section), cause, "Remove it", beside="kind")
-    if config.matrix:
+def collective_sweeps_nothing(config: RunConfig) -> Refusals:
+    """Refuse a matrix of collectives."""
+    if config.kind == "collective" and config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),
             cause="sizes and operations of kind collective are a list of their own",

@@ -1,4 +1,4 @@
-"""What a command and its template need, and which sections have nothing to say of it."""
+"""What a command and its template need."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, of_another_kind, without_effect
-from gpuproof.config.rules.collective import OF_A_MODEL
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, without_effect
 from gpuproof.records.work.command import OUTPUT_DIR, fields_of, filled, value_text
 
 if TYPE_CHECKING:
@@ -33,29 +32,26 @@ def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def command_has_words(config: RunConfig) -> Refusals:
-    """Refuse the kind command without a command, and a command for other kinds."""
+    """Refuse the kind command without a command."""
     if config.kind == "command" and not config.command.argv:
         yield Refusal(
             keys=("command.argv", "kind"),
             cause="kind is command, and none is given",
             next_step='Write it as a list: command: [python, train.py, --optimizer, "{optimizer}"]',
         )
-    if config.kind != "command":
-        yield from of_another_kind(config, "command", "a command")
 
 
-def command_has_no_model(config: RunConfig) -> Refusals:
-    """Refuse keys that nothing of a command heeds."""
+def command_has_no_ranks(config: RunConfig) -> Refusals:
+    """Refuse keys of ranks, and a time limit, that nothing of a command heeds."""
     if config.kind != "command":
         return
-    for section in (*OF_A_MODEL, "distributed"):
-        for key in changed_keys(getattr(config, section)):
-            if (section, key) not in (("distributed", "devices"), ("distributed", "hang_timeout_s")):
-                yield Refusal(
-                    keys=(f"{section}.{key}", "kind"),
-                    cause="a command knows nothing of it",
-                    next_step="Give it to the command in words of its own, and remove it here",
-                )
+    for key in changed_keys(config.distributed):
+        if key not in ("devices", "hang_timeout_s"):
+            yield Refusal(
+                keys=(f"distributed.{key}", "kind"),
+                cause="a command knows nothing of it",
+                next_step="Give it to the command in words of its own, and remove it here",
+            )
     if config.run.time_limit_s is not None:
         yield Refusal(
             keys=("run.time_limit_s",),

@@ -1,11 +1,10 @@
-"""What each probe needs, and which sections have nothing to say of it."""
+"""What each probe needs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, of_another_kind, without_effect
-from gpuproof.config.rules.collective import OF_A_MODEL
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
 from gpuproof.records.work.probe import ProbeName
 
 if TYPE_CHECKING:
@@ -17,17 +16,13 @@ PAGE_BYTES = 4096
 
 
 def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
-    """Refuse keys that nothing of this probe heeds, and the section `probe` for other kinds."""
+    """Refuse keys that nothing of this probe heeds, and a matrix of probes."""
     if config.kind != "probe":
-        yield from of_another_kind(config, "probe", "probes")
         return
     for name in (name for name in get_args(ProbeName) if name != config.probe.name):
         cause = f"it is of the probe {name}, and this one is {config.probe.name}"
         step, keys = f"Set probe.name to {name}, or remove the key", getattr(config.probe, name)
         yield from without_effect(f"probe.{name}", keys, cause, step, beside="probe.name")
-    cause = "probes run no model, so it would have no effect"
-    for section in (*OF_A_MODEL, "collective"):
-        yield from without_effect(section, getattr(config, section), cause, "Remove it", beside="kind")
     if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),

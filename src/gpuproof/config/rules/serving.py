@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpuproof.config.axes import matrix_keys
-from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -149,19 +148,6 @@ def serving_sweeps_nothing(config: RunConfig) -> Refusals:
                 cause="kind serving measures one scenario, or searches the highest rate itself",
                 next_step=f"Remove {key.partition('.')[0]}, and start a run for each point",
             )
-
-
-def serving_keys_are_of_the_kind(config: RunConfig) -> Refusals:
-    """Refuse the section `serving` for kinds that serve nothing."""
-    if config.kind in ("serving", "load"):
-        return  # the load suite has a rule of its own, over more sections
-    swept = [f"matrix.{key}" for key in matrix_keys(config.matrix) if key.startswith("serving.")]
-    for key in [*(f"serving.{key}" for key in changed_keys(config.serving)), *swept]:
-        yield Refusal(
-            keys=(key, "kind"),
-            cause=f"it is for requests under load, and kind is {config.kind}",
-            next_step="Set kind to serving, or remove it",
-        )
 
 
 def an_address_can_be_reached(config: RunConfig) -> Refusals:

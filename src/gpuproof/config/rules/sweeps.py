@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuproof import registry
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, of_another_kind
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
 from gpuproof.config.sections.base import option_types
 from gpuproof.records.work.serving import ServingSpec
 
@@ -105,9 +105,3 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
             cause=f"no suite is called {config.suite!r}",
             next_step=f"The suites are {', '.join(known)}" if known else "No package here brings one",
         )
-
-
-def load_section_is_of_the_suite(config: RunConfig) -> Refusals:
-    """Refuse the section `load` for other kinds."""
-    if config.kind != "load":
-        yield from of_another_kind(config, "load", "the load suite")
