@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import recordings as r
-from gpuproof.records.case import Case, MonitorSpec
+from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause, Start
+from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import place_case

@@ -19,16 +19,10 @@ from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
-    ComputeSpec,
-    InferenceSpec,
     InferenceWork,
-    ModelSpec,
     ModelWork,
-    ParallelSpec,
     Placement,
-    TrainingSpec,
     TrainingWork,
-    WindowSpec,
     Work,
 )
 from gpuproof.records.codec import to_json
@@ -54,6 +48,10 @@ from gpuproof.records.what_ran import (
     StepOptions,
 )
 from gpuproof.records.work.data import DataSpec
+from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.parallel import ParallelSpec
+from gpuproof.records.work.training import TrainingSpec
+from gpuproof.records.work.window import ProfilingSpec, WindowSpec
 from gpuproof.store.run import RunDirectory
 
 ITEMS_PER_STEP = 10
@@ -91,31 +89,14 @@ DATA = DataSpec(
     loader={},
 )
 TRAINING = TrainingSpec(
+    epochs=1,
+    precision="fp32",
     optimizer="SGD",
     learning_rate=0.05,
-    weight_decay=0.0,
-    momentum=0.9,
-    grad_clip_norm=None,
-)
-COMPUTE = ComputeSpec(
-    precision="fp32",
-    compile_enabled=False,
-    compile_mode="default",
     seed=0,
     cudnn_benchmark=False,
 )
-WINDOW = WindowSpec(
-    enabled=True,
-    epochs=1,
-    warmup_steps=3,
-    measure_by="steps",
-    measure_steps=NUM_STEPS,
-    measure_seconds=None,
-    log_step_times=True,
-    sync_cuda=False,
-    evaluate_after=False,
-    profile=False,
-)
+WINDOW = WindowSpec(warmup_steps=3, measure_steps=NUM_STEPS, count_flops=False, own_compute=False)
 PARALLEL = ParallelSpec(
     backend="auto",
     gradient_accumulation_steps=1,
@@ -124,7 +105,12 @@ PARALLEL = ParallelSpec(
     hang_timeout_s=60,
 )
 WORK = TrainingWork(
-    model=MODEL, data=DATA, compute=COMPUTE, window=WINDOW, parallel=PARALLEL, training=TRAINING
+    model=MODEL,
+    data=DATA,
+    training=TRAINING,
+    window=WINDOW,
+    profiling=ProfilingSpec(),
+    parallel=PARALLEL,
 )
 CASE = Case(schema_version=CASE_SCHEMA_VERSION, case_id="main", replicate=0, capture_env=True, work=WORK)
 """ResNet-18 on digits, 100 steps."""
@@ -158,15 +144,14 @@ def case(
     sections: dict[str, Any] = {
         "model": replace(MODEL, **(model or {})),
         "data": replace(DATA, **{"loader": dict(loader or {}), **(data or {})}),
-        "compute": _with(COMPUTE, asked),
-        "window": replace(_with(WINDOW, asked), **(window or {})),
+        "training": _with(TRAINING, asked),
+        "window": replace(WINDOW, **(window or {})),
+        "profiling": ProfilingSpec(),
         "parallel": replace(PARALLEL, **(parallel or {})),
     }
-    work: Work = TrainingWork(**sections, training=_with(TRAINING, asked))
+    work: Work = TrainingWork(**sections)
     if kind == "inference":
-        no_place = ("grad_clip_norm", "activation_checkpointing")
-        ignored = tuple(f"training.{key}" for key in no_place if key in asked)
-        work = InferenceWork(**sections, ignored=ignored, inference=InferenceSpec(**(inference or {})))
+        work = InferenceWork(**sections, inference=InferenceSpec(**(inference or {})))
     return replace(
         CASE,
         replicate=replicate,
@@ -184,18 +169,35 @@ def _with(spec: Any, changes: Mapping[str, Any]) -> Any:
     return replace(spec, **{f.name: changes[f.name] for f in fields(spec) if f.name in changes})
 
 
+def of_schema_3(case: Case) -> dict[str, Any]:
+    """Write a case that trains or infers as schema 3 was, which cut its parts otherwise than the recipe."""
+    told = to_json(case)
+    work = told["work"]
+    training, profiling = work.pop("training"), work.pop("profiling")
+    compiling = {f"compile_{key}": value for key, value in training.pop("compile").items()}
+    of_compute = ("precision", "seed", "cudnn_benchmark", "deterministic", "cuda_graphs")
+    work["compute"] = {**{key: training.pop(key) for key in of_compute}, **compiling}
+    window = {**work["window"], "epochs": training.pop("epochs"), "profile": profiling.pop("enabled")}
+    work["window"] = {**window, **profiling, "target_precision": None}
+    framework = {"name": training.pop("framework"), "reduction": training.pop("reduction"), "num_replicas": 1}
+    if case.kind == "training":
+        work["training"] = {**training, "framework": framework, "pruning": None, "spam": None}
+    work["parallel"].pop("nproc")
+    return {**told, "schema_version": 3}
+
+
 def of_schema_2(case: Case) -> dict[str, Any]:
     """Write a case that trains or infers as schema 2 was, which had no work."""
-    told = to_json(case)
+    told = of_schema_3(case)
     work, monitor = told.pop("work"), told.pop("monitor") or {}
     epochs = work["window"].pop("epochs")
-    training = {"epochs": epochs, **work.pop("compute"), **(work.get("training") or to_json(TRAINING))}
+    training = {"epochs": epochs, **work.pop("compute"), **work.get("training", {})}
     return {
         **told,
         "schema_version": 2,
         "inference": to_json(InferenceSpec()),
         "serving": None,
-        **{name: value for name, value in work.items() if name != "ignored"},
+        **work,
         "training": training,
         "monitor_interval_s": monitor.get("interval_s"),
         "monitor_host_interval_s": monitor.get("host_interval_s"),
@@ -328,7 +330,7 @@ class Story:
         ranks = len(self.windows)
         slowest = max(self.windows, key=lambda found: found.wall_s).rank
         work = self.case.work if self.case else None
-        asked: dict[str, Any] = {"precision": work.compute.precision} if isinstance(work, ModelWork) else {}
+        asked: dict[str, Any] = {"precision": work.training.precision} if isinstance(work, ModelWork) else {}
         found: list[Any] = []
         for each, built in zip(
             self.windows, self.setups or [setup(w.rank) for w in self.windows], strict=True

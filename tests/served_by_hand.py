@@ -10,7 +10,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
-from records_by_hand import ALONE, COMPUTE, DATA, LAUNCHES, MODEL, PARALLEL, QUIET, WINDOW
+from gpuproof.records.work.window import ProfilingSpec
+from records_by_hand import ALONE, DATA, LAUNCHES, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
 
 SPEC = ServingSpec(
     target="model",
@@ -57,7 +58,13 @@ def records(
         replicate=0,
         capture_env=False,
         work=ServingWork(
-            model=MODEL, data=DATA, compute=COMPUTE, window=WINDOW, parallel=PARALLEL, serving=spec
+            model=MODEL,
+            data=DATA,
+            training=TRAINING,
+            window=WINDOW,
+            profiling=ProfilingSpec(),
+            parallel=PARALLEL,
+            serving=spec,
         ),
     )
     requests = Requests(

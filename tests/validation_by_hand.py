@@ -90,7 +90,7 @@ def done(case: Case, *, step_s: float = STEP_S, times_s: Sequence[float] | None 
     batch = case.model_work.data.batch_size
     indices = case.placement.devices or tuple(range(each))
     is_products = case.model_work.model.name == "gemm"
-    precision = case.model_work.compute.precision if is_products else "fp32"
+    precision = case.model_work.training.precision if is_products else "fp32"
     flops = PRODUCT_FLOPS[precision] if is_products else 1e9
     taken = {"wall_s": sum(times), "steps_s": sum(times), "items": 100 * batch, "clock": "device_event"}
     story = Story(

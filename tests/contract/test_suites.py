@@ -51,7 +51,7 @@ def serving(**keys: Any) -> RunConfig:
 
 
 def of_another_model(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"model": config.model.model_copy(update={"name": "medum"})})
+    return config.model_copy(update={"model": replace(config.model, name="medum")})
 
 
 def of_tokens(config: RunConfig) -> RunConfig:

@@ -14,7 +14,7 @@ from gpuproof.config.kubernetes import KubernetesOptions, Toleration
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.pods import Manifest, kubernetes_node, num_gpus, rank_resources
 from gpuproof.launchers.kubernetes.text import manifests_text
-from gpuproof.records.case import MonitorSpec
+from gpuproof.records.work.monitor import MonitorSpec
 from kubernetes_world import ROLES
 from records_by_hand import case
 

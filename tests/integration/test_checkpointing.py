@@ -11,7 +11,7 @@ from torch import nn
 
 from gpuproof import registry
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Checkpointing
+from gpuproof.records.work.training import Checkpointing
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, num_checkpointed
 from gpuproof.workloads.info.base import WorkloadInfo

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpuproof.worker.step.compilation import CompilerCounts, compilation_record, read_counts
-from records_by_hand import COMPUTE
+from records_by_hand import TRAINING
 
 NOTHING = CompilerCounts(graphs=0, breaks={}, eager_frames=0, cuda_graph_skips=0)
 
@@ -37,7 +37,7 @@ def test_a_break_has_its_reason_in_one_line() -> None:
         return y * 2
 
     torch.compile(broken, backend="eager")(torch.ones(3))
-    record = compilation_record(COMPUTE, rank=2, before=read_counts(), after=read_counts())
+    record = compilation_record(TRAINING, rank=2, before=read_counts(), after=read_counts())
     assert (record.rank, record.mode, record.num_graphs) == (2, "default", 2)
     assert [(b.reason, b.times) for b in record.graph_breaks] == [
         ("Call to `torch._dynamo.graph_break()`", 1)
@@ -50,9 +50,9 @@ def test_another_shape_in_the_window_is_a_compilation_in_the_window() -> None:
     compiled(torch.ones(3))
     before = read_counts()
     compiled(torch.ones(3))
-    assert compilation_record(COMPUTE, rank=0, before=before, after=read_counts()).compiled_in_window == 0
+    assert compilation_record(TRAINING, rank=0, before=before, after=read_counts()).compiled_in_window == 0
     compiled(torch.ones(4))
-    record = compilation_record(COMPUTE, rank=0, before=before, after=read_counts())
+    record = compilation_record(TRAINING, rank=0, before=before, after=read_counts())
     assert (record.num_graphs, record.compiled_in_window) == (2, 1)
 
 
@@ -62,5 +62,5 @@ def test_what_the_compiler_gave_up_runs_uncompiled_and_counts() -> None:
         compiled(torch.ones(3))
         before = read_counts()
         compiled(torch.ones(4))
-    record = compilation_record(COMPUTE, rank=0, before=before, after=read_counts())
+    record = compilation_record(TRAINING, rank=0, before=before, after=read_counts())
     assert (record.num_graphs, record.eager_frames, record.compiled_in_window) == (1, 1, 1)

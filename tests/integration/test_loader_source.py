@@ -117,7 +117,7 @@ def test_no_step_takes_what_is_held_out_and_every_seed_holds_out_the_same(
     found: list[set[int]] = []
     for seed in (0, 7):
         work = replace(asked.model_work, data=replace(asked.model_work.data, held_out=0.25))
-        work = replace(work, compute=replace(work.compute, seed=seed))
+        work = replace(work, training=replace(work.training, seed=seed))
         taken: list[int] = []
         held: list[int] = []
         for rank in range(world_size):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpuproof.records.case import OptimizerName, TrainingSpec
 from gpuproof.records.work.pruning import SpamSpec
+from gpuproof.records.work.training import OptimizerName, TrainingSpec
 from gpuproof.worker.optimizer.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.optimizer.update_rules import SETTLING_STEPS, cosine, warmup_share
 from records_by_hand import TRAINING

@@ -97,7 +97,7 @@ def test_launches_take_turns_and_each_side_is_its_own_recipe() -> None:
     assert len(turns) == 8
     for block in (turns[:4], turns[4:]):
         assert block in (["a", "b", "b", "a"], ["b", "a", "a", "b"])
-    precisions = {case.case_id: case.model_work.compute.precision for case in cases}
+    precisions = {case.case_id: case.model_work.training.precision for case in cases}
     assert precisions == {"a": RunConfig().training.precision, "b": "bf16"}
     assert {case.start for case in cases} == {"exec"}
 

@@ -9,6 +9,7 @@ import pytest
 
 from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.records.case import Case
+from gpuproof.records.work.training import CompileSpec
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
 from records_by_hand import case, with_work
@@ -123,18 +124,18 @@ def test_deterministic_mode_lets_cudnn_time_nothing() -> None:
 
 
 def test_graphs_of_the_compiler_are_for_cuda() -> None:
-    asked = {"compile_enabled": True, "compile_mode": "reduce-overhead"}
-    assert "training.compile.mode" in keys(case(training=asked), device_type="cpu")
-    assert "training.compile.mode" not in keys(case(training=asked))
-    off = keys(case(training={**asked, "compile_enabled": False}), device_type="cpu")
+    asked = CompileSpec(enabled=True, mode="reduce-overhead")
+    assert "training.compile.mode" in keys(case(training={"compile": asked}), device_type="cpu")
+    assert "training.compile.mode" not in keys(case(training={"compile": asked}))
+    off = keys(case(training={"compile": replace(asked, enabled=False)}), device_type="cpu")
     assert off["training.compile.mode"] == "training.compile.enabled is false"
 
 
 def test_how_to_compile_is_idle_without_compiling() -> None:
-    asked = {"compile_fullgraph": True, "compile_dynamic": False}
+    asked = CompileSpec(fullgraph=True, dynamic=False)
     idle = {"training.compile.fullgraph", "training.compile.dynamic"}
-    assert idle <= set(keys(case(training=asked)))
-    assert not idle & set(keys(case(training={**asked, "compile_enabled": True})))
+    assert idle <= set(keys(case(training={"compile": asked})))
+    assert not idle & set(keys(case(training={"compile": replace(asked, enabled=True)})))
 
 
 def test_either_the_window_or_the_epochs_decide_the_length() -> None:
@@ -146,9 +147,9 @@ def test_either_the_window_or_the_epochs_decide_the_length() -> None:
 
 
 def test_a_compile_mode_needs_compiling() -> None:
-    asked = {"compile_mode": "max-autotune"}
-    assert "training.compile.mode" in keys(case(training=asked))
-    assert "training.compile.mode" not in keys(case(training={**asked, "compile_enabled": True}))
+    asked = CompileSpec(mode="max-autotune")
+    assert "training.compile.mode" in keys(case(training={"compile": asked}))
+    assert "training.compile.mode" not in keys(case(training={"compile": replace(asked, enabled=True)}))
 
 
 def test_a_regression_has_no_classes() -> None:

@@ -192,7 +192,7 @@ def study(
     for case in next_cases(RunConfig.model_validate(STUDY)):
         ranks, replicate = case.placement.num_ranks, case.replicate
         step_s = 0.010 * SLOWDOWN[ranks] * (1 + 0.002 * (replicate - 1))
-        assert case.model_work.window.breakdown == (replicate < 2)
+        assert case.model_work.profiling.breakdown == (replicate < 2)
         windows = [
             window(
                 rank,

@@ -14,19 +14,21 @@ from gpuproof.records.case import (
     Case,
     CollectiveWork,
     InferenceWork,
-    MonitorSpec,
     ProbeWork,
     ServingWork,
     TrainingWork,
 )
 from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.store.versions import upgraded
 from records_by_hand import case, of_schema_2
 from served_by_hand import SPEC, records
 
 MONITOR = MonitorSpec(interval_s=0.5, host_interval_s=2.0)
 TRAINS = replace(case(training={"epochs": 3, "optimizer": "Adam", "seed": 5}), monitor=MONITOR)
-INFERS = case(kind="inference", inference={"mode": "latency", "prompt_tokens": 7})
+INFERS = case(
+    kind="inference", training={"learning_rate": 0.1}, inference={"mode": "latency", "prompt_tokens": 7}
+)
 SERVES = records([0.01]).case
 
 
@@ -83,7 +85,7 @@ def test_a_serving_spec_of_schema_2_is_read() -> None:
     old = {**of_schema_2(INFERS), "kind": "serving", "serving": serving}
     read = from_json(Case, upgraded(old))
     assert isinstance(read.work, ServingWork)
-    assert (read.work.serving, read.work.compute) == (SPEC, INFERS.model_work.compute)
+    assert (read.work.serving, read.work.training) == (SPEC, INFERS.model_work.training)
     assert read.work.arrival_seed == 7
 
 

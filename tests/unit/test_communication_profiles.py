@@ -9,7 +9,8 @@ import pytest
 
 from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import CommunicationProfile, TrainingWork
+from gpuproof.records.case import TrainingWork
+from gpuproof.records.work.parallel import CommunicationProfile
 from gpuproof.worker.parallel.profiles import PROFILES, apply_profile
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape

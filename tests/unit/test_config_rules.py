@@ -15,8 +15,8 @@ from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts, Refusal
-from gpuproof.config.sections.benchmark import BenchmarkConfig
 from gpuproof.config.validation import place_refusals
+from gpuproof.records.work.window import WindowSpec
 from planning import next_cases
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
@@ -270,9 +270,9 @@ def test_a_misspelt_remedy_is_told_without_the_contradiction_that_it_causes(tmp_
 def test_the_defaults_agree_and_a_config_built_in_python_refuses_contradictions_too() -> None:
     assert RunConfig().benchmark.measure_steps == 2000
     with pytest.raises(ValidationError, match=r"benchmark\.measure_by: the window is measured by time"):
-        RunConfig(benchmark=BenchmarkConfig(measure_by="time"))
+        RunConfig(benchmark=WindowSpec(measure_by="time"))
     with pytest.raises(ValidationError, match="finite"):
-        BenchmarkConfig(measure_by="time", measure_seconds=float("nan"))
+        RunConfig(benchmark=WindowSpec(measure_by="time", measure_seconds=float("nan")))
 
 
 def refused(text: str, facts: Facts, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:

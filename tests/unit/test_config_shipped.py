@@ -17,8 +17,8 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.base import option_types
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.settings import KeyPath, dotted
-from gpuproof.records.case import InferenceSpec
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.model import InferenceSpec
 from gpuproof.records.work.probe import ProbeSpec
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"

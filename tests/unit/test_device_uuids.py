@@ -13,9 +13,9 @@ from concluding import lines_of, table_of
 from gpuproof.analysis.explain import energy_per_item
 from gpuproof.conclude import conclude
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
-from gpuproof.records.case import MonitorSpec
 from gpuproof.records.readings import bare_uuid, named_among, spellings
 from gpuproof.records.run import DeviceNeighbours
+from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import CHECKS, write_fleet
 from gpuproof.store.run import RunDirectory

@@ -13,8 +13,9 @@ from gpuproof.readings import evidence as module
 from gpuproof.readings.evidence import NOT_MONITORED, Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.window_readings import WindowReadings
-from gpuproof.records.case import Case, MonitorSpec, Placement
+from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.work.monitor import MonitorSpec
 from records_by_hand import CASE
 
 MONITORED = replace(CASE, monitor=MonitorSpec(interval_s=1.0))

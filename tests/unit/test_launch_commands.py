@@ -13,7 +13,8 @@ from gpuproof.launchers.commands import (
     commands_for,
     rank_environment,
 )
-from gpuproof.records.case import Case, MonitorSpec
+from gpuproof.records.case import Case
+from gpuproof.records.work.monitor import MonitorSpec
 from records_by_hand import case
 
 HERE = NodeSide(python="/usr/bin/python3", worker=INSTALLED_WORKER, run="/runs/a b", host="box", pid=7)

@@ -6,8 +6,9 @@ import pytest
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
-from gpuproof.records.case import InferenceWork, MonitorSpec, TrainingWork
+from gpuproof.records.case import InferenceWork, TrainingWork
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.suites.load.plan import TESTS, points_of_tests, reading_interval_s
 from planning import next_cases, settled, suite_of
 
@@ -56,7 +57,7 @@ def test_each_test_is_a_recipe_of_its_own() -> None:
     assert [(each.optimizer, each.learning_rate) for each in trained] == [("Adam", 1e-3)] * 6
     assert {c.start for c in cases} == {"fork"}
     assert {(w.data.name, w.data.loading) for w in works} == {("synthetic", "device")}
-    assert {(w.compute.seed, w.compute.precision) for w in works} == {(1337, "fp32")}
+    assert {(w.training.seed, w.training.precision) for w in works} == {(1337, "fp32")}
     assert all(w.window.warmup_steps > 0 for w in works)
     assert [w.inference.mode for w in works if isinstance(w, InferenceWork)] == ["throughput"] * 6
     assert [w.data.samples_per_epoch for w in works[:2]] == [3200, 6400]

@@ -166,7 +166,7 @@ COMMAND = 'command: [run, "{a}"]\n'
         (COMMAND + "matrix:\n  a: [[1]]\n", "m.yaml:3: matrix.a: [1] is no single value"),
         (
             COMMAND + "matrix:\n  a: [1]\nmodel:\n  name: cnn\n",
-            "m.yaml:5: model.name: a command knows nothing",
+            "m.yaml:5: model.name: unknown key where kind is command",
         ),
         ("kind: command\n", "kind is command, and none is given"),
         (

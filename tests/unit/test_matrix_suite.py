@@ -40,7 +40,7 @@ def test_each_point_is_a_recipe_of_its_own() -> None:
     cases = {case.case_id: case for case in next_cases(asked)}
     chosen = cases["precision=bf16,batch_size=64"]
     work = chosen.model_work
-    assert (work.compute.precision, work.data.batch_size, chosen.replicate) == ("bf16", 64, 0)
+    assert (work.training.precision, work.data.batch_size, chosen.replicate) == ("bf16", 64, 0)
     assert {point.config.matrix == {} for point in points_of_matrix(asked).values()} == {True}
 
 

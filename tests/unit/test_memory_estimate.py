@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.records.case import OptimizerName
 from gpuproof.records.memory import MemoryParts
 from gpuproof.records.parallel import Arrangement
+from gpuproof.records.work.training import OptimizerName
 from gpuproof.workloads.info.catalogue.mlp import MEDIUM
 from gpuproof.workloads.info.held import estimate_memory
 

@@ -12,8 +12,8 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import check_place
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
-from gpuproof.records.case import ParallelStrategy
 from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange
+from gpuproof.records.work.parallel import ParallelStrategy
 from planning import next_cases
 
 

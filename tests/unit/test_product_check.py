@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpuproof.records.case import Precision
+from gpuproof.records.work.training import Precision
 from gpuproof.worker.step.product_check import check_product
 from gpuproof.workloads.torch.gemm import FP8, MatrixProduct
 

@@ -87,9 +87,9 @@ def test_under_tensorflow_one_process_has_all_devices() -> None:
     for case_id, devices in (("bs32-n1", 1), ("bs32-n2-strong", 2)):
         work = cases[case_id].work
         assert isinstance(work, TrainingWork)
-        assert (cases[case_id].placement.num_ranks, work.training.framework.num_replicas) == (1, devices)
+        assert (cases[case_id].placement.num_ranks, work.num_replicas) == (1, devices)
         assert work.data.batch_size * devices == 32
-        assert work.training.framework.reduction == "hierarchical_copy"
+        assert work.training.reduction == "hierarchical_copy"
 
 
 @pytest.mark.promise("S2.4", "S2.16")

@@ -57,11 +57,14 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
     assert (case.kind, case.case_id, work.data.batch_size, work.data.file) == ("inference", "main", 7, None)
     assert work.data.loader["num_workers"] == 3
     assert work.model.options["input_dim"] == 9
-    assert (work.compute.precision, work.compute.compile_mode) == ("bf16", "max-autotune")
-    assert (work.compute.compile_fullgraph, work.compute.compile_dynamic) == (True, False)
-    assert (work.compute.deterministic, work.compute.cuda_graphs) == (True, False)
-    assert work.ignored == ("training.activation_checkpointing",)
-    assert (work.window.measure_by, work.window.measure_seconds, work.window.profile) == ("time", 2.5, True)
+    assert (work.training.precision, work.training.compile.mode) == ("bf16", "max-autotune")
+    assert (work.training.compile.fullgraph, work.training.compile.dynamic) == (True, False)
+    assert (work.training.deterministic, work.training.cuda_graphs) == (True, False)
+    assert (work.window.measure_by, work.window.measure_seconds, work.profiling.enabled) == (
+        "time",
+        2.5,
+        True,
+    )
     assert (case.placement.ranks_per_host, case.placement.devices) == (2, (1, 3))
     assert work.parallel.timeout_s == 30.0
     assert (work.inference.mode, work.inference.phase, work.inference.prompt_tokens) == (
@@ -90,7 +93,7 @@ def test_a_case_that_trains_says_how_weights_are_updated() -> None:
     assert isinstance(work, TrainingWork)
     assert (work.training.optimizer, work.training.optimizer_implementation) == ("AdamW", "fused")
     assert (work.training.activation_checkpointing, work.training.grad_clip_norm) == ("selective", 2.0)
-    assert (work.window.epochs, work.ignored) == (3, ())
+    assert work.training.epochs == 3
     assert from_json(Case, to_json(case)) == case
 
 

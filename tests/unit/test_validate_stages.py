@@ -204,7 +204,7 @@ def test_right_products_of_one_type_of_arithmetic_say_nothing_of_another(tmp_pat
         told = [
             ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels=labels, value=0.0)
             for rank in range(case.placement.num_ranks)
-            if case.model_work.compute.precision != "fp32"
+            if case.model_work.training.precision != "fp32"
         ]
         return replace(found, records=(*found.records, *told))
 

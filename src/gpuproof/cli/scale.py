@@ -14,7 +14,7 @@ from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_option
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 from gpuproof.processes.processors import threads_of_each, users_threads
-from gpuproof.records.case import CommunicationProfile
+from gpuproof.records.work.parallel import CommunicationProfile
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice

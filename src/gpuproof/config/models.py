@@ -16,20 +16,21 @@ from pydantic_core import PydanticCustomError
 from gpuproof.config.rules import check_recipe
 from gpuproof.config.rules.base import Refusal
 from gpuproof.config.sections.base import ConfigSection
-from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.config.sections.load import LoadConfig
-from gpuproof.config.sections.model import ModelConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
-from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.config.suite_options import is_suite, resolve_block
-from gpuproof.records.case import InferenceSpec, WorkKind
+from gpuproof.records.case import WorkKind
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
+from gpuproof.records.work.training import TrainingSpec
+from gpuproof.records.work.window import ProfilingSpec, WindowSpec
 
 
 class RunConfig(ConfigSection):
@@ -41,19 +42,19 @@ class RunConfig(ConfigSection):
     twelve tests of the load suite."""
     data: DataConfig = Field(default_factory=DataConfig)
     """Where the samples come from."""
-    model: ModelConfig = Field(default_factory=ModelConfig)
+    model: ModelSpec = Field(default_factory=ModelSpec)
     """What is trained or run."""
-    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    training: TrainingSpec = Field(default_factory=TrainingSpec)
     """Optimisation and precision."""
-    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
+    benchmark: WindowSpec = Field(default_factory=WindowSpec)
     """What is measured."""
-    distributed: DistributedConfig = Field(default_factory=DistributedConfig)
+    distributed: ParallelSpec = Field(default_factory=ParallelSpec)
     """Ranks and devices."""
     run: RunSection = Field(default_factory=RunSection)
     """Names, places and how often."""
-    profiling: ProfilingConfig = Field(default_factory=ProfilingConfig)
+    profiling: ProfilingSpec = Field(default_factory=ProfilingSpec)
     """A trace and ceilings, after the window."""
-    monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig)
+    monitoring: MonitorSpec = Field(default_factory=MonitorSpec)
     """What is read beside the work."""
     inference: InferenceSpec = Field(default_factory=InferenceSpec)
     """What a run of kind inference measures."""

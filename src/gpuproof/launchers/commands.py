@@ -11,7 +11,8 @@ import shlex
 from dataclasses import dataclass
 
 from gpuproof.processes.start import SAFE_PATH
-from gpuproof.records.case import Case, MonitorSpec
+from gpuproof.records.case import Case
+from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.store import layout
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")

@@ -7,136 +7,31 @@ of a worker's input: no other flag, environment variable or file changes what is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 from gpuproof.records.codec import Host, Positive
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.framework import FrameworkSpec
-from gpuproof.records.work.options import MAX_TOKENS, Limits, Options
+from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec
-from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.records.work.sharing import DeviceShare
+from gpuproof.records.work.training import Checkpointing, TrainingSpec
+from gpuproof.records.work.window import ProfilingSpec, WindowSpec
 
 CASE_SCHEMA_VERSION = 4
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
 3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11).
 4: blocks of the recipe as they are, for probes, collectives and serving (2026-11)."""
 
-OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
-Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
-OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
-OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
-Checkpointing = Literal["none", "selective", "blocks", "all"]
-CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-Backend = Literal["auto", "nccl", "gloo"]
-InferenceMode = Literal["throughput", "latency"]
-InferencePhase = Literal["forward", "prefill", "decode"]
 StartMode = Literal["exec", "fork"]
 OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
 """Types of device that the worker knows by itself; packages may bring others, named as torch names them."""
 Exclusive = Literal["hosts", "devices", "nothing"]
-ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
-GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
-CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p", "no_fabric", "no_gpudirect"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSpec:
-    """The workload, by its registered name, with its own options."""
-
-    name: str
-    num_classes: int | None
-    channels_last: bool
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeSpec:
-    """How a model computes, whether it is trained or only run forward."""
-
-    precision: Precision
-    compile_enabled: bool
-    compile_mode: CompileMode
-    seed: int
-    cudnn_benchmark: bool
-    deterministic: bool = False
-    cuda_graphs: bool = False
-    compile_fullgraph: bool = False
-    compile_dynamic: bool | None = None
-    """Dynamic shapes always (true) or never (false); None leaves it to torch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSpec:
-    """How weights are updated, and what is kept for it."""
-
-    optimizer: OptimizerName
-    learning_rate: float
-    weight_decay: float
-    momentum: float
-    grad_clip_norm: float | None
-    optimizer_implementation: OptimizerChoice = "auto"
-    activation_checkpointing: Checkpointing = "none"
-    pruning: PruningSpec | None = None
-    spam: SpamSpec | None = None
-    """Of AdamWSpam alone."""
-    total_steps: int | None = None
-    """Updates that schedules are laid over; None is those of warm-up and window."""
-    framework: FrameworkSpec = field(default_factory=FrameworkSpec)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSpec:
-    """What is warmed up, measured and written down."""
-
-    enabled: bool
-    epochs: int
-    """Passes over the data, where the window is not enabled."""
-    warmup_steps: int
-    measure_by: Literal["steps", "time", "precision"]
-    measure_steps: int | None
-    measure_seconds: float | None
-    log_step_times: bool
-    sync_cuda: bool
-    evaluate_after: bool
-    profile: bool
-    count_flops: bool = False
-    """Let torch count the FLOPs of a step before the window."""
-    ceilings: bool = False
-    """Measure what the device can do at most, after the window."""
-    target_precision: float | None = None
-    """Relative half-width of the mean step time's interval that ends a window measured by precision."""
-    min_steps: int = 0
-    """Steps before precision is looked at; `measure_seconds` is the limit then."""
-    own_compute: bool = False
-    """Time each rank by itself after the window, where ranks average gradients in every step."""
-    breakdown: bool = False
-    """Take steps apart after the window: phases, and communication measured in three ways."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelSpec:
-    """How ranks share the work and talk."""
-
-    backend: Backend
-    gradient_accumulation_steps: int
-    threads_per_rank: int | None
-    timeout_s: float
-    hang_timeout_s: float
-    strategy: ParallelStrategy = "ddp"
-    shard_size: int | None = None
-    """Ranks of a group that hold the model once together, under hsdp."""
-    tensor_parallel_size: int | None = None
-    """Ranks of a group that work on the same samples; None is all ranks under tensor."""
-    gradient_compression: GradientCompression = "none"
-    communication_profile: CommunicationProfile = "none"
-    """Settings of NCCL that are tried, by name."""
-    memory_limit_bytes: int | None = None
-    """What torch may take of each device's memory; None is all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,41 +71,16 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceSpec(Options):
-    """How a model is run forward."""
-
-    mode: InferenceMode = "throughput"
-    """throughput queues steps and waits for none; latency waits for each and times it alone."""
-    phase: InferencePhase = "forward"
-    """forward runs whole samples; prefill reads prompts into a key-value cache; decode makes one token a step
-    from it."""
-    prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 512
-    """Tokens of each prompt, for prefill and decode."""
-    new_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 128
-    """Tokens that decode makes, a step each, before the cache goes back to the prompt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MonitorSpec:
-    """How often devices and host are read beside the launch."""
-
-    interval_s: float
-    host_interval_s: float | None = None
-    """Seconds between readings of the host; None reads it about once a second."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork:
     """What every kind of work that runs a model is asked."""
 
     kind: WorkKind
     model: ModelSpec
     data: DataSpec
-    compute: ComputeSpec
+    training: TrainingSpec
     window: WindowSpec
+    profiling: ProfilingSpec
     parallel: ParallelSpec
-    ignored: tuple[str, ...] = ()
-    """Keys that the user set and that nothing in the case reads; they are reported as not applied."""
 
     @property
     def trains(self) -> bool:
@@ -248,7 +118,11 @@ class TrainingWork(ModelWork):
     """Train a model, and measure its steps."""
 
     kind: Literal["training"] = "training"
-    training: TrainingSpec
+
+    @property
+    def num_replicas(self) -> int:
+        """Devices on which one process trains a copy of the model each, as TensorFlow's does."""
+        return self.parallel.nproc if self.training.framework == "tensorflow" else 1
 
     @property
     def trains(self) -> bool:
@@ -303,7 +177,7 @@ class ServingWork(ModelWork):
 
     def seed_of(self, replicate: int) -> int:
         """Return what a launch's arrivals and prompts are drawn from."""
-        return self.compute.seed + replicate if self.arrival_seed is None else self.arrival_seed
+        return self.training.seed + replicate if self.arrival_seed is None else self.arrival_seed
 
     @property
     def generates(self) -> bool:

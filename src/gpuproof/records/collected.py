@@ -124,7 +124,7 @@ class CaseRecords:
         for rank in sorted(ranks) if sizes else ():
             if not 0 <= rank < max(sizes):
                 yield f"there is a record of rank {rank}, and ranks are 0 to {max(sizes) - 1}"
-        precision = self.case.work.compute.precision if isinstance(self.case.work, ModelWork) else None
+        precision = self.case.work.training.precision if isinstance(self.case.work, ModelWork) else None
         for setup in self.setups:
             if precision not in (None, setup.precision):
                 yield f"rank {setup.rank} says precision {setup.precision[:40]!r}, and its case {precision}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.records.case import ParallelStrategy
+from gpuproof.records.work.parallel import ParallelStrategy
 
 AXES = ("replicate", "shard", "tensor")
 

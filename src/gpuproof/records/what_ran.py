@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.records.case import Checkpointing, OptimizerImplementation
 from gpuproof.records.journal import record_kind
+from gpuproof.records.work.training import Checkpointing, OptimizerImplementation
 
 Operation = Literal["matrix product", "convolution", "attention"]
 Layout = Literal["NHWC", "NCHW", "either", "other"]

@@ -297,7 +297,7 @@ def _setup(fleet: Fleet, case: Case, each: _Rank) -> Setup:
         items_per_step=1 if is_collective else case.model_work.data.batch_size,
         item="operations" if is_collective else "products" if _is_products(case) else "samples",
         flops_per_step=None if is_collective else _flops(case),
-        precision="float32" if is_collective else case.model_work.compute.precision,
+        precision="float32" if is_collective else case.model_work.training.precision,
         compiled=None,
         data="synthetic",
         pool_samples=1,

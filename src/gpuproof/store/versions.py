@@ -81,6 +81,13 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
     return data
 
 
+_PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakdown"}
+_COMPILING = {key: f"compile_{key}" for key in ("enabled", "mode", "fullgraph", "dynamic")}
+_FRAMEWORK = {"framework": "name", "reduction": "reduction"}
+_NULL = ("pruning", "spam", "target_precision")
+"""What schema 3 had null where nothing was asked for, and a recipe's block has its defaults."""
+
+
 def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case of an older schema, as JSON, in the present one; others as they are."""
     if data.get("schema_version") == 1:
@@ -132,7 +139,40 @@ def _with_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
                 work["serving"] = {key: value for key, value in serving.items() if key != "endpoint"}
         case _:
             pass
+    if "compute" in work:
+        work |= _with_training(work)
     return {**data, "schema_version": CASE_SCHEMA_VERSION, "work": work}
+
+
+def _with_training(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `training`, `window`, `profiling` and `parallel` of a work that cut them otherwise.
+
+    Nothing where it is damaged: a reader says what is lacking.
+    """
+    blocks: list[Any] = [
+        work.get("compute"),
+        work.get("training", {}),
+        work.get("window"),
+        work.get("parallel"),
+    ]
+    if not all(isinstance(block, Mapping) for block in blocks):
+        return {}
+    compute, of_training, window, parallel = blocks
+    training = {**compute, **of_training}
+    compiling = {key: training[old] for key, old in _COMPILING.items() if old in training}
+    framework = training.pop("framework", None)
+    if isinstance(framework, Mapping):
+        training |= {key: framework[old] for key, old in _FRAMEWORK.items() if old in framework}
+        if framework.get("name") == "tensorflow":
+            parallel = {**parallel, "nproc": framework.get("num_replicas")}
+    profiling = {key: window[old] for key, old in _PROFILING.items() if old in window}
+    training |= {"compile": compiling, **({"epochs": window["epochs"]} if "epochs" in window else {})}
+    return {
+        "training": {k: v for k, v in training.items() if v is not None or k not in _NULL},
+        "window": {k: v for k, v in window.items() if v is not None or k not in _NULL},
+        "profiling": profiling,
+        "parallel": parallel,
+    }
 
 
 def _range_of(sizes: Sequence[int]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -11,27 +11,19 @@ from pydantic import BaseModel
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
-from gpuproof.config.rules.base import changed_keys
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
     CollectiveWork,
     CommandWork,
-    ComputeSpec,
     InferenceWork,
-    ModelSpec,
-    MonitorSpec,
-    ParallelSpec,
     Placement,
     ProbeWork,
     ServingWork,
     StartMode,
-    TrainingSpec,
     TrainingWork,
-    WindowSpec,
     Work,
 )
 from gpuproof.records.codec import to_json
@@ -39,7 +31,6 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
 from gpuproof.records.work.command import CommandSpec, filled, value_text
 from gpuproof.records.work.data import DataSpec, DownloadSpec
-from gpuproof.records.work.framework import FrameworkSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
@@ -51,8 +42,6 @@ AT, AND = "@", "+"
 """Between a case and its hosts, and between these."""
 LONGEST_HOST = 120
 """Characters of all hosts' names in the name of a case, which is a folder's."""
-PRECISION_LIMIT_S = 60.0
-"""Where a window measured by precision has no limit of its own."""
 
 
 def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
@@ -98,18 +87,15 @@ def build_case(
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
     """
-    monitoring = config.monitoring
     return Case(
         schema_version=CASE_SCHEMA_VERSION,
         case_id=case_id,
         replicate=replicate,
         capture_env=config.run.capture_env,
         placement=_placement(config),
-        monitor=MonitorSpec(interval_s=monitoring.interval_s, host_interval_s=monitoring.host_interval_s)
-        if monitoring.enabled
-        else None,
+        monitor=config.monitoring if config.monitoring.enabled else None,
         start=_start_mode(config, is_sweep=is_sweep),
-        work=CommandWork(command=_command(config, fields or {}), parallel=_parallel(config))
+        work=CommandWork(command=_command(config, fields or {}), parallel=config.distributed)
         if config.kind == "command"
         else _work(config, serving, arrival_seed),
     )
@@ -135,26 +121,20 @@ def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
 
 def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | None) -> Work:
     if config.kind == "collective":
-        return CollectiveWork(collective=config.collective, parallel=_parallel(config))
+        return CollectiveWork(collective=config.collective, parallel=config.distributed)
     if config.kind == "probe":
-        return ProbeWork(probe=config.probe, parallel=_parallel(config))
+        return ProbeWork(probe=config.probe, parallel=config.distributed)
     chosen = require_workload(config)
     asked: dict[str, Any] = {
-        "model": ModelSpec(
-            name=config.model.name,
-            num_classes=config.model.num_classes,
-            channels_last=config.model.channels_last,
-            options=to_json(chosen.options),
-        ),
+        "model": replace(config.model, options=to_json(chosen.options)),
         "data": _data(config.data, chosen.shape),
-        "compute": _compute(config.training),
-        "window": _window(config),
-        "parallel": _parallel(config),
+        "training": config.training,
+        "window": config.benchmark,
+        "profiling": config.profiling,
+        "parallel": config.distributed,
     }
     if config.kind == "training":
-        asked["ignored"] = tuple(_without_effect(config.training))
-        return TrainingWork(training=_training(config), **asked)
-    asked["ignored"] = tuple(_only_for_training(config.training))
+        return TrainingWork(**asked)
     if config.kind == "inference":
         return InferenceWork(inference=config.inference, **asked)
     assert config.kind == "serving"  # a load test's recipes are of the two kinds above
@@ -162,47 +142,10 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
     return ServingWork(serving=serving, arrival_seed=arrival_seed, **asked)
 
 
-def _only_for_training(training: TrainingConfig) -> Iterator[str]:
-    if training.grad_clip_norm is not None:
-        yield "training.grad_clip_norm"
-    if training.activation_checkpointing != "none":
-        yield "training.activation_checkpointing"
-    if training.pruning.method != "none":
-        yield "training.pruning.method"
-    if training.total_steps is not None:
-        yield "training.total_steps"
-
-
-def _without_effect(training: TrainingConfig) -> Iterator[str]:
-    """Name the constants of pruning and of an optimizer that are set, and that no part of the case reads."""
-    if training.pruning.method == "none":
-        yield from (f"training.pruning.{key}" for key in changed_keys(training.pruning))
-    if training.optimizer != "AdamWSpam":
-        yield from (f"training.spam.{key}" for key in changed_keys(training.spam))
-
-
 def spec_of(kind: type[Spec], section: BaseModel, **own: Any) -> Spec:
     """Return a spec whose fields are a section's of the same name, but for its `own`."""
     shared = {name: getattr(section, name) for name in kind.__annotations__ if name not in own}
     return kind(**shared, **own)
-
-
-def _compute(training: TrainingConfig) -> ComputeSpec:
-    compiling = {f"compile_{key}": value for key, value in training.compile.model_dump().items()}
-    return spec_of(ComputeSpec, training, **compiling)
-
-
-def _training(config: RunConfig) -> TrainingSpec:
-    training = config.training
-    return spec_of(
-        TrainingSpec,
-        training,
-        pruning=training.pruning if training.pruning.method != "none" else None,
-        spam=training.spam if training.optimizer == "AdamWSpam" else None,
-        framework=FrameworkSpec(
-            name=training.framework, num_replicas=_num_replicas(config), reduction=training.reduction
-        ),
-    )
 
 
 def _data(data: DataConfig, shape: InputShape) -> DataSpec:
@@ -214,26 +157,6 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
         loader={key: getattr(data, key) for key in LOADER_KEYS},
         download=download if data.download else None,
     )
-
-
-def _window(config: RunConfig) -> WindowSpec:
-    benchmark = config.benchmark
-    by_precision = benchmark.measure_by == "precision"
-    return spec_of(
-        WindowSpec,
-        benchmark,
-        epochs=config.training.epochs,
-        measure_seconds=benchmark.measure_seconds or (PRECISION_LIMIT_S if by_precision else None),
-        profile=config.profiling.enabled,
-        ceilings=config.profiling.ceilings,
-        target_precision=benchmark.target_precision if by_precision else None,
-        min_steps=benchmark.min_steps if by_precision else 0,
-        breakdown=config.profiling.breakdown,
-    )
-
-
-def _parallel(config: RunConfig) -> ParallelSpec:
-    return spec_of(ParallelSpec, config.distributed)
 
 
 def _num_replicas(config: RunConfig) -> int:

@@ -77,14 +77,14 @@ def memory_need(case: Case) -> MemoryNeed | None:
     )
     activations = None
     if _runs_as_written(work) and info.activation_values is not None and arrangement.tensor == 1:
-        value_bytes = FLOAT32_BYTES if work.compute.precision in WHOLE else HALF_BYTES
+        value_bytes = FLOAT32_BYTES if work.training.precision in WHOLE else HALF_BYTES
         activations = info.activation_values(options, shape) * work.data.batch_size * value_bytes
     return MemoryNeed(case=case, held=held, activations_bytes=activations)
 
 
 def _runs_as_written(work: ModelWork) -> bool:
     """Say whether all that the backward pass reads is kept: no compiler or checkpointing leaves some out."""
-    return work.trains and work.activation_checkpointing == "none" and not work.compute.compile_enabled
+    return work.trains and work.activation_checkpointing == "none" and not work.training.compile.enabled
 
 
 def _arrangement(case: Case, work: ModelWork) -> Arrangement | None:

@@ -74,7 +74,7 @@ def summarize(
     """Put launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
-    peak = find_peak(first.setup.device.name, first.case.model_work.compute.precision) if first else None
+    peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches)

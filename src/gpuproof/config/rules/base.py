@@ -6,10 +6,10 @@ change first; the message is placed where the first of them was set.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.sections.base import ConfigSection, option_types
@@ -46,7 +46,9 @@ class Facts:
 
 def changed_keys(section: ConfigSection | Options, keys: Sequence[str] | None = None) -> list[str]:
     """Return the keys of a section, or of those in `keys`, that do not have their default."""
-    defaults = _defaults(cast("Hashable", type(section)))
+    if isinstance(section, Options):
+        return [key for key in section.changed() if keys is None or key in keys]
+    defaults = _defaults(type(section))
     return [key for key in (defaults if keys is None else keys) if getattr(section, key) != defaults[key]]
 
 
@@ -59,7 +61,7 @@ def without_effect(
 
 
 @cache
-def _defaults(section: Any) -> dict[str, Any]:
+def _defaults(section: type[ConfigSection]) -> dict[str, Any]:
     """Return the default of each key: made once, since every recipe is asked for all of them."""
     default = section()
     return {key: getattr(default, key) for key in option_types(section)}

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
-from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.records.parallel import ArrangementError, arrange
+from gpuproof.records.work.parallel import ParallelSpec
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -54,7 +54,7 @@ def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
         yield Refusal(keys=keys, cause=error.cause, next_step=error.next_step)
 
 
-def _launched(declared: DistributedConfig, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _launched(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return what is known of each fact: its value, and who says so."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {

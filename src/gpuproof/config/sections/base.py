@@ -19,9 +19,6 @@ FileName = Annotated[
 CommitHash = Annotated[
     str, Field(pattern=r"^(auto|[0-9a-fA-F]{4,64})$", json_schema_extra={"format": "commit"})
 ]
-DeviceIndices = Annotated[  # not strict, so that a list will do
-    tuple[Annotated[int, Field(ge=0, le=1023)], ...], Field(min_length=1, max_length=1024, strict=False)
-]
 
 
 STRICT = ConfigDict(

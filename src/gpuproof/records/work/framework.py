@@ -10,17 +10,6 @@ Reduction = Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_devic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrameworkSpec:
-    """The framework that is asked for."""
-
-    name: Framework = "torch"
-    num_replicas: int = 1
-    """Devices on which one process trains a copy of the model each, as TensorFlow's does."""
-    reduction: Reduction = "auto"
-    """How TensorFlow sums the gradients of its replicas."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
     """What really ran: copies of a model on several devices, trained by one process."""
 

@@ -51,6 +51,7 @@ class Options:
         "strict": True,
         "allow_inf_nan": False,
         "use_attribute_docstrings": True,
+        "revalidate_instances": "always",  # one that was made in Python was not checked
     }
 
     @classmethod
@@ -59,6 +60,11 @@ class Options:
         schema = handler(source)
         handler.resolve_ref_schema(schema)["strict"] = False
         return schema
+
+    def changed(self) -> list[str]:
+        """Name the options that do not have their default."""
+        default, names = type(self)(), getattr(self, "__dataclass_fields__", ())
+        return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 
 def _read_bytes(value: Any) -> Any:
@@ -80,6 +86,9 @@ Factor = Annotated[int, Limits(ge=2, le=1024)]
 Iterations = Annotated[int, Limits(ge=1, le=100_000)]
 WarmUp = Annotated[int, Limits(ge=0, le=100_000)]
 Seed = Annotated[int, Limits(ge=0, lt=2**32)]
+DeviceIndices = Annotated[  # not strict, so that a list will do
+    tuple[Annotated[int, Limits(ge=0, le=1023)], ...], Limits(min_length=1, max_length=1024, strict=False)
+]
 SOME = Limits(min_length=1, strict=False)
 """Of a list in the place of a tuple, of which at least one item is asked for."""
 

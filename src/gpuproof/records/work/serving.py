@@ -99,6 +99,15 @@ class ServingSpec(Options):
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to load."""
 
+    def __post_init__(self) -> None:
+        """Refuse a percentile that is none.
+
+        Raises:
+            ValueError: it is not between 0 and 100.
+        """
+        if not 0 < self.latency_percentile < 100:
+            raise ValueError(f"a percentile is between 0 and 100, not {self.latency_percentile}")
+
     @property
     def makes_text(self) -> bool:
         """Whether the model of this case makes new tokens, from a key-value cache."""

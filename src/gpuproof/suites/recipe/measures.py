@@ -17,8 +17,9 @@ from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import idle_share, idle_text
 from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch
-from gpuproof.records.case import InferencePhase, InferenceWork
+from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
+from gpuproof.records.work.model import InferencePhase
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
@@ -99,7 +100,7 @@ def _mean_step(summary: RunSummary) -> Measure:
 
 def _why_stopped(summary: RunSummary) -> str:
     """Say why windows ended that were measured by precision; the others ended as they were told to."""
-    if summary.launches[0].case.model_work.window.target_precision is None:
+    if summary.launches[0].case.model_work.window.target is None:
         return ""
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
     said = ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())

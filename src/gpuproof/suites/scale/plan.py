@@ -122,13 +122,10 @@ class ScalePlan(Plan):
         work = built.work
         assert isinstance(work, TrainingWork), "a study is of training"
         is_regression = choose_workload(self.points[key[0]].config).info.loss == "mean_squared_error"
-        window = replace(
-            work.window,
-            breakdown=key[1] < self.breakdown_runs,
-            evaluate_after=work.window.evaluate_after or is_regression,
-        )
+        window = replace(work.window, evaluate_after=work.window.evaluate_after or is_regression)
+        profiling = replace(work.profiling, breakdown=key[1] < self.breakdown_runs)
         placement = placed_over(built.placement, self.places) if self.places else built.placement
-        return replace(built, placement=placement, work=replace(work, window=window))
+        return replace(built, placement=placement, work=replace(work, window=window, profiling=profiling))
 
 
 def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> None:

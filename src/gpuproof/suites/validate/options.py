@@ -10,9 +10,10 @@ import tomllib
 
 from gpuproof.config.models import RunConfig
 from gpuproof.files import packaged_text
-from gpuproof.records.case import ParallelStrategy, Precision
 from gpuproof.records.codec import from_json
+from gpuproof.records.work.parallel import ParallelStrategy
 from gpuproof.records.work.probe import ProbeName
+from gpuproof.records.work.training import Precision
 from gpuproof.verdict.aspects import LOSS_DETECTED, RequiredAspect
 
 NAME = "validate"

@@ -12,7 +12,8 @@ from math import ceil
 from typing import Any
 
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import Case, CommunicationProfile, Placement
+from gpuproof.records.case import Case, Placement
+from gpuproof.records.work.parallel import CommunicationProfile
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.points.plan import config_at

@@ -133,7 +133,7 @@ def in_type(name: str) -> Callable[[ObservedWork], bool]:
 
 
 def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
-    asked = launch.case.model_work.compute.precision
+    asked = launch.case.model_work.training.precision
     as_asked = share_of_flops(effective, in_type(TYPES[asked]))
     beside = share_of_flops(effective, in_type(BESIDE[asked])) if asked in BESIDE else 0.0
     elsewhere = 1 - as_asked - beside
@@ -173,7 +173,7 @@ def _layout(launch: Launch, effective: Effective) -> Iterator[Doubt]:
 
 def _switches(launch: Launch) -> Iterator[Doubt]:
     options = launch.setup.options
-    asked = launch.case.model_work.compute.precision
+    asked = launch.case.model_work.training.precision
     if options is None or options.tf32 is None or asked not in ("fp32", "tf32"):
         return
     if options.tf32 != ("on" if asked == "tf32" else "off"):

@@ -57,7 +57,7 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
             f"{seconds(window.wall_s)} of {seconds(window.requested_s)} were measured",
             "Run it again",
         )
-    asked = launch.case.model_work.window.target_precision
+    asked = launch.case.model_work.window.target
     if asked is not None and window.stop_reason != PRECISION_REACHED:
         yield suspect(
             "imprecise",

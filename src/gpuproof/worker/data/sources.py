@@ -59,7 +59,7 @@ class RankData:
 
     def share(self, work: ModelWork) -> Share:
         """Return the part, cut into batches."""
-        seed, batch_size = work.compute.seed, work.data.batch_size
+        seed, batch_size = work.training.seed, work.data.batch_size
         return Share(batch_size=batch_size, seed=seed, rank=self.shard, world_size=self.num_shards)
 
 
@@ -189,7 +189,7 @@ class _Opening:
             return ImageFileSamples(content, size=shape.shape[-1])
         if isinstance(content, TensorFile):
             return TensorFileSamples(content, size=shape.shape[-1])
-        return SyntheticSamples(shape, num_samples=work.data.samples_per_epoch, seed=work.compute.seed)
+        return SyntheticSamples(shape, num_samples=work.data.samples_per_epoch, seed=work.training.seed)
 
     def _finish_batch(self, inputs: torch.Tensor) -> torch.Tensor:
         """Finish a batch on the device: bytes to floats, one channel repeated, the layout of the model."""

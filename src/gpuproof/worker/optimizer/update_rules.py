@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from gpuproof.records.case import TrainingSpec
-from gpuproof.records.work.pruning import SpamSpec
+from gpuproof.records.work.training import TrainingSpec
 
 LOWEST_RATE = 1e-6
 SETTLING_STEPS = 20
@@ -63,7 +62,7 @@ def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total
     count of steps goes on. Otherwise than there, the decay follows the warmed-up rate, ε is torch's 1e-8, and
     all momentum is kept (the paper's sparse momentum is an option of it).
     """
-    spec = training.spam or SpamSpec()
+    spec = training.spam
     done = 0
 
     def before_update(*_: Any) -> None:

@@ -16,7 +16,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from gpuproof.accelerators.choose import PROCESSOR, accelerator_of, choose_accelerator
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import Backend, ParallelSpec, Placement
+from gpuproof.records.case import Placement
+from gpuproof.records.work.parallel import Backend, ParallelSpec
 from gpuproof.worker.parallel.profiles import NCCL, apply_profile
 from gpuproof.worker.rank.identity import RankIdentity
 

@@ -19,8 +19,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.records.case import GradientCompression, ModelWork
+from gpuproof.records.case import ModelWork
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
+from gpuproof.records.work.parallel import GradientCompression
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm
 from gpuproof.worker.step.model import WorkloadOnTorch, compiled
@@ -81,11 +82,11 @@ def parallelize(
     """
     strategy = work.parallel.strategy
     if backend is None or (not work.trains and strategy != "tensor"):
-        module = compiled(_recomputed(work, workload.module), work.compute)
+        module = compiled(_recomputed(work, workload.module), work.training)
         return ParallelModel(module=module, precision=precision, parallelism=None)
     if strategy == "ddp":
         module = DistributedDataParallel(
-            compiled(_recomputed(work, workload.module), work.compute),
+            compiled(_recomputed(work, workload.module), work.training),
             device_ids=None if device.index is None else [device.index],
         )
         hook = compress_gradients(module, work.parallel.gradient_compression, backend=backend)
@@ -98,7 +99,7 @@ def parallelize(
     if arrangement.shard == 1:
         parallelism = Parallelism(strategy=strategy, arrangement=arrangement)
         return ParallelModel(
-            module=compiled(recomputed, work.compute), precision=precision, parallelism=parallelism
+            module=compiled(recomputed, work.training), precision=precision, parallelism=parallelism
         )
     return _sharded(work, recomputed, arrangement=arrangement, mesh=mesh, precision=precision)
 
@@ -181,7 +182,7 @@ def _sharded(
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     kind = str(dtype).removeprefix("torch.")
     return ParallelModel(
-        module=compiled(module, work.compute),
+        module=compiled(module, work.training),
         precision=replace(precision, cast_by="shards") if dtype else precision,
         parallelism=Parallelism(
             strategy=work.parallel.strategy,

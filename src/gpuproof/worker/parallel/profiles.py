@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import CommunicationProfile
+from gpuproof.records.work.parallel import CommunicationProfile
 
 NCCL = "nccl"
 """The backend that reads them."""

@@ -30,23 +30,23 @@ PROFILED_STEPS = 5
 
 def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
     """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
-    window = prepared.work.window
+    window, profiling = prepared.work.window, prepared.work.profiling
     if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
         check_last_product(prepared, recorder, prepared.workload.module)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.own_compute and waits_for_others(prepared):
         measure_own_compute(prepared, recorder)
-    if window.breakdown and prepared.work.trains:
+    if profiling.breakdown and prepared.work.trains:
         measure_breakdown(prepared, recorder)
-    if window.ceilings:
+    if profiling.ceilings:
         measure_ceilings(prepared, recorder)
-    if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
+    if prepared.work.training.precision == "fp8" and not prepared.work.training.compile.enabled:
         measure_casts(prepared, recorder)
     may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
     if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
         measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
-    if window.profile:
+    if profiling.enabled:
         profile(prepared, recorder)
 
 
@@ -54,7 +54,7 @@ def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixPr
     """Compare the last product of the window with a reference."""
     with recorder.phase("check"):
         prepared.clock.synchronize()
-        precision = prepared.work.compute.precision
+        precision = prepared.work.training.precision
         recorder.write(check_product(product, precision, rank=prepared.identity.rank))
 
 
@@ -84,7 +84,7 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     """Measure what the device can do at most, on all ranks at once, after the window."""
-    precision, device, clock = prepared.work.compute.precision, prepared.device, prepared.clock
+    precision, device, clock = prepared.work.training.precision, prepared.device, prepared.clock
     clock.drain(in_flight=0)
     prepared.ranks.barrier()
     with recorder.phase("ceilings"):

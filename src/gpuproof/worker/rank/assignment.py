@@ -139,7 +139,7 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
             _run_collectives(work, assignment, recorder)
         case ProbeWork():
             _run_probe(work, assignment, recorder)
-        case TrainingWork() if work.training.framework.name == "tensorflow":
+        case TrainingWork() if work.training.framework == "tensorflow":
             _run_tensorflow(work, assignment, recorder)
         case _:
             prepared = _run_steps(assignment, recorder)
@@ -253,7 +253,7 @@ def _must_repeat(work: Work) -> bool:
     """Say whether the same work must give the same bits."""
     if isinstance(work, ProbeWork):
         return work.probe.name == "fingerprint"
-    return isinstance(work, ModelWork) and work.compute.deterministic
+    return isinstance(work, ModelWork) and work.training.deterministic
 
 
 def import_torch(*, optimizes: bool = False) -> None:

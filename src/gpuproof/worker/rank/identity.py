@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.processes.processors import threads_of_each, users_threads
-from gpuproof.records.case import ParallelSpec
+from gpuproof.records.work.parallel import ParallelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

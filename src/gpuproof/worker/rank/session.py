@@ -78,7 +78,7 @@ def run_case(
         recorder.heartbeat.clock = prepared.clock
 
     counted = count_work(prepared, recorder)
-    if case.model_work.compute.compile_enabled:
+    if case.model_work.training.compile.enabled:
         compile_model(prepared, recorder)
     if prepared.static is not None:
         capture_graph(prepared, recorder, prepared.static)
@@ -87,7 +87,7 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    window = (measure_compiled if case.model_work.compute.compile_enabled else measure)(
+    window = (measure_compiled if case.model_work.training.compile.enabled else measure)(
         prepared, recorder, warm
     )
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
@@ -157,7 +157,7 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches)
 
 def _why_hidden(prepared: Prepared) -> str | None:
     """Say why no step of the warm-up shows what its kernels are given; None where the first one does."""
-    if prepared.work.compute.compile_enabled:
+    if prepared.work.training.compile.enabled:
         return HIDDEN_BY_COMPILER
     return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
 
@@ -272,7 +272,7 @@ def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Wi
     before = read_counts()
     window = measure(prepared, recorder, warm)
     rank = prepared.identity.rank
-    recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
+    recorder.write(compilation_record(prepared.work.training, rank=rank, before=before, after=read_counts()))
     return window
 
 

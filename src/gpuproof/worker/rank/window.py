@@ -37,7 +37,7 @@ def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards:
     window = work.window
     if window.enabled:
         return window.measure_steps if window.measure_by == "steps" else None
-    return window.epochs * steps_of_epoch(work, num_samples=num_samples, num_shards=num_shards)
+    return work.training.epochs * steps_of_epoch(work, num_samples=num_samples, num_shards=num_shards)
 
 
 def steps_of_epoch(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int:
@@ -61,13 +61,11 @@ def plan_window(
     """Plan the window; `step_s` is one of the warm-up, and `agree` gives the least of all ranks' wishes."""
     window = work.window
     if window.enabled and window.measure_by != "steps":
-        limit_s = window.measure_seconds
+        limit_s, target = window.limit_s, window.target
         assert limit_s is not None
-        if window.measure_by != "precision":
+        if target is None:
             return WindowPlan(plan=TimeLimit(limit_s, agree=agree, step_s=step_s), seconds=limit_s)
-        assert window.target_precision is not None
-        target, floor = window.target_precision, window.min_steps
-        plan = PrecisionLimit(target, min_steps=floor, limit_s=limit_s, agree=agree, step_s=step_s)
+        plan = PrecisionLimit(target, min_steps=window.min_steps, limit_s=limit_s, agree=agree, step_s=step_s)
         return WindowPlan(plan=plan, limit_s=limit_s)
     steps = num_steps_of_window(work, num_samples=num_samples, num_shards=num_shards)
     assert steps is not None

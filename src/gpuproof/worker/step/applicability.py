@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuproof.accelerators.base import Accelerator
-from gpuproof.records.case import (
-    Case,
-    ComputeSpec,
-    InferenceWork,
-    ModelWork,
-    ParallelSpec,
-    ServingWork,
-    TrainingWork,
-)
+from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.run import NotApplied
 from gpuproof.records.work.data import DataSpec
+from gpuproof.records.work.parallel import ParallelSpec
+from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
@@ -48,7 +42,7 @@ def not_applied(
 def _device_keys(
     work: ModelWork, shape: InputShape, *, accelerator: Accelerator
 ) -> Iterator[tuple[str, str]]:
-    compute, queues = work.compute, accelerator.asynchronous
+    compute, queues = work.training, accelerator.asynchronous
     if work.model.channels_last and not accelerator.has_channels_last:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
     elif work.model.channels_last and shape.kind != "image":
@@ -57,7 +51,7 @@ def _device_keys(
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
     elif compute.cudnn_benchmark and compute.deterministic:
         yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
-    if compute.compile_enabled and compute.compile_mode == "reduce-overhead" and not queues:
+    if compute.compile.enabled and compute.compile.mode == "reduce-overhead" and not queues:
         yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
     if work.window.sync_cuda and not queues:
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
@@ -70,19 +64,19 @@ def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         yield "training.momentum", f"{work.training.optimizer} has none; it is for SGD"
     if isinstance(work, TrainingWork):
         yield from _schedule_keys(work)
-    if not work.compute.compile_enabled:
-        yield from _compiler_keys(work.compute)
+    if not work.training.compile.enabled:
+        yield from _compiler_keys(work.training)
 
 
 def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
     training = work.training
-    for key in work.ignored:
-        of_pruning = key.startswith("training.pruning.")
-        yield (
-            key,
-            "nothing is pruned" if of_pruning else f"{training.optimizer} has none; it is for AdamWSpam",
-        )
-    if training.total_steps and training.pruning is None and training.optimizer != "AdamWAdv":
+    if training.pruning.method == "none":
+        for key in training.pruning.changed():
+            yield f"training.pruning.{key}", "nothing is pruned"
+    if training.optimizer != "AdamWSpam":
+        for key in training.spam.changed():
+            yield f"training.spam.{key}", f"{training.optimizer} has none; it is for AdamWSpam"
+    if training.total_steps and training.pruning.method == "none" and training.optimizer != "AdamWAdv":
         yield "training.total_steps", "neither a learning rate nor pruning is laid over the updates"
 
 
@@ -125,22 +119,28 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     reason = f"{work.kind} updates no weights"
     for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
         yield f"training.{key}", reason
-    for key in work.ignored:
-        keeps_none = key == "training.activation_checkpointing"
-        yield key, f"{work.kind} keeps no activations" if keeps_none else reason
+    changed = work.training.changed()
+    if "grad_clip_norm" in changed:
+        yield "training.grad_clip_norm", reason
+    if "activation_checkpointing" in changed:
+        yield "training.activation_checkpointing", f"{work.kind} keeps no activations"
+    if work.training.pruning.method != "none":
+        yield "training.pruning.method", reason
+    if "total_steps" in changed:
+        yield "training.total_steps", reason
     if work.parallel.gradient_accumulation_steps > 1:
         yield "distributed.gradient_accumulation_steps", reason
     if work.parallel.gradient_compression != "none":
         yield "distributed.gradient_compression", reason
 
 
-def _compiler_keys(compute: ComputeSpec) -> Iterator[tuple[str, str]]:
+def _compiler_keys(compute: TrainingSpec) -> Iterator[tuple[str, str]]:
     reason = "training.compile.enabled is false"
-    if compute.compile_mode != "default":
+    if compute.compile.mode != "default":
         yield "training.compile.mode", reason
-    if compute.compile_fullgraph:
+    if compute.compile.fullgraph:
         yield "training.compile.fullgraph", reason
-    if compute.compile_dynamic is not None:
+    if compute.compile.dynamic is not None:
         yield "training.compile.dynamic", reason
 
 

@@ -13,7 +13,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Checkpointing
+from gpuproof.records.work.training import Checkpointing
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.effective import classify_operation
 

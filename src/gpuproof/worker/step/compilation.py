@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.records.case import ComputeSpec
 from gpuproof.records.what_ran import Compilation, GraphBreak
+from gpuproof.records.work.training import TrainingSpec
 
 REASON_LENGTH = 200
 
@@ -37,12 +37,12 @@ def read_counts() -> CompilerCounts:
 
 
 def compilation_record(
-    compute: ComputeSpec, *, rank: int, before: CompilerCounts, after: CompilerCounts
+    compute: TrainingSpec, *, rank: int, before: CompilerCounts, after: CompilerCounts
 ) -> Compilation:
     """Describe what was compiled; `before` and `after` are the readings around the window."""
     return Compilation(
         rank=rank,
-        mode=compute.compile_mode,
+        mode=compute.compile.mode,
         num_graphs=after.graphs,
         graph_breaks=tuple(
             GraphBreak(reason=_first_line(reason), times=times) for reason, times in after.breaks.items()

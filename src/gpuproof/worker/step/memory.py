@@ -75,7 +75,7 @@ def _why_unseen(step: object, work: ModelWork) -> str | None:
         return f"{work.kind} keeps nothing for a backward pass"
     if isinstance(step, CapturedStep):
         return "a replayed graph hides what it keeps for the backward pass"
-    if work.compute.compile_enabled:
+    if work.training.compile.enabled:
         return "torch.compile chooses what it keeps for the backward pass"
     if work.activation_checkpointing != "none":
         return "checkpointed modules keep what they need by themselves"

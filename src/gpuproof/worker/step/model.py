@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.records.case import ComputeSpec, ModelWork
+from gpuproof.records.case import ModelWork
+from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
@@ -60,7 +61,7 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
     if work.generates:
         shape = replace(shape, shape=(prompt_length(work),))
-    torch.manual_seed(work.compute.seed)
+    torch.manual_seed(work.training.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
     module = module.to(device)
@@ -99,12 +100,12 @@ def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape)
     return work.model.channels_last and has_layout and shape.kind == "image"
 
 
-def compiled(module: nn.Module, compute: ComputeSpec) -> nn.Module:
+def compiled(module: nn.Module, compute: TrainingSpec) -> nn.Module:
     """Return the module compiled as asked; an error of the compiler is an error of the case."""
-    if not compute.compile_enabled:
+    if not compute.compile.enabled:
         return module
-    mode, fullgraph = compute.compile_mode, compute.compile_fullgraph
-    dynamic = compute.compile_dynamic
+    mode, fullgraph = compute.compile.mode, compute.compile.fullgraph
+    dynamic = compute.compile.dynamic
     result: nn.Module = torch.compile(  # type: ignore[assignment]  # torch wraps a module in a module
         module, mode=mode, fullgraph=fullgraph, dynamic=dynamic
     )

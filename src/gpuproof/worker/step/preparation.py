@@ -17,10 +17,11 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.processes.processors import users_threads, why_fewer_threads
-from gpuproof.records.case import Case, ModelWork, Precision, TrainingWork
+from gpuproof.records.case import Case, ModelWork, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
+from gpuproof.records.work.training import Precision
 from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import RankData, data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, clock_for
@@ -136,7 +137,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
     data = _rank_data(work, workload, arrangement, rank=identity.rank, run_folder=run_folder, device=device)
     pool = open_source(work, workload.shape, data)
-    static = StaticBatches(pool, count=work.micro_batches) if work.compute.cuda_graphs else None
+    static = StaticBatches(pool, count=work.micro_batches) if work.training.cuda_graphs else None
     parallel = parallelize(
         work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )
@@ -185,7 +186,7 @@ def _rank_data(
 
 def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, int, PrecisionPolicy]:
     """Choose device, threads, algorithms and precision of this process, for good."""
-    compute = case.model_work.compute
+    compute = case.model_work.training
     threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
     device = choose_device(case.placement, identity)
@@ -249,7 +250,7 @@ def _step(
 def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     work, workload = prepared.work, prepared.workload
-    device = device_record(prepared.device)
+    device, compiling = device_record(prepared.device), work.training.compile
     return Setup(
         rank=prepared.identity.rank,
         device=device,
@@ -261,8 +262,8 @@ def setup_record(prepared: Prepared) -> Setup:
         items_per_sample=workload.items_per_sample,
         item=workload.item,
         flops_per_step=prepared.flops_per_step,
-        precision=work.compute.precision,
-        compiled=work.compute.compile_mode if work.compute.compile_enabled and read_counts().graphs else None,
+        precision=work.training.precision,
+        compiled=compiling.mode if compiling.enabled and read_counts().graphs else None,
         data=work.data.name,
         pool_samples=prepared.pool.num_samples,
         not_applied=not_applied(
@@ -303,7 +304,7 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
 
 def option_notes(work: ModelWork, module: nn.Module, *, in_software: bool) -> Iterator[str]:
     """Say what a reader of the figures must know about the options."""
-    if work.compute.precision == "fp8" and in_software:
+    if work.training.precision == "fp8" and in_software:
         yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
     recomputes = work.activation_checkpointing != "none"
     if recomputes and has_batch_norm(module):

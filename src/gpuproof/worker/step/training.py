@@ -46,17 +46,18 @@ class TrainingStep:
         training, groups = work.training, groups_alike(module)
         total_steps = training.total_steps or total_steps
         self.optimizer = make_optimizer(
-            groups, training, capturable=work.compute.cuda_graphs, total_steps=total_steps
+            groups, training, capturable=work.training.cuda_graphs, total_steps=total_steps
         )
         self.pruner = (
             None
-            if training.pruning is None
+            if training.pruning.method == "none"
             else Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
         )
         max_norm = clip_norm(training)
         if max_norm is not None:  # after the pruner's hook: what is pruned counts in no norm
             self.optimizer.register_step_pre_hook(lambda *_: clip_gradients(groups, max_norm))
-        self._reads_gradients = max_norm is not None or self.pruner is not None or training.spam is not None
+        is_read = max_norm is not None or self.pruner is not None
+        self._reads_gradients = is_read or training.optimizer == "AdamWSpam"
 
     def __call__(self) -> None:
         """Run one step."""

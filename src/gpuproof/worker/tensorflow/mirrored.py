@@ -93,12 +93,12 @@ def set_process_up(
         EnvironmentUnfitError: there are fewer devices than copies.
     """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(work.training.framework.num_replicas)
-    tf.config.experimental.enable_tensor_float_32_execution(work.compute.precision == "tf32")
-    tf.keras.utils.set_random_seed(work.compute.seed)
+    tf.config.threading.set_inter_op_parallelism_threads(work.num_replicas)
+    tf.config.experimental.enable_tensor_float_32_execution(work.training.precision == "tf32")
+    tf.keras.utils.set_random_seed(work.training.seed)
     gpus = [] if placement.device == "cpu" else tf.config.list_physical_devices("GPU")
     if placement.device == "cpu" or (placement.device == "auto" and not (gpus or placement.devices)):
-        return _processors(tf, work.training.framework.num_replicas, processor)
+        return _processors(tf, work.num_replicas, processor)
     return _gpus(tf, gpus, work, placement)
 
 
@@ -112,7 +112,7 @@ def _processors(tf: Any, num_replicas: int, processor: str) -> Mirrors:
 
 
 def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement) -> Mirrors:
-    count = work.training.framework.num_replicas
+    count = work.num_replicas
     indices = tuple(range(count)) if placement.devices is None else placement.devices[:count]
     if len(indices) < count or any(index >= len(gpus) for index in indices):
         raise EnvironmentUnfitError(
@@ -140,7 +140,7 @@ class MirroredTraining:
 
     def __init__(self, tf: Any, work: TrainingWork, shape: InputShape, mirrors: Mirrors) -> None:
         self._tf = tf
-        self.reduction: Reduction = chosen_reduction(work.training.framework.reduction, is_gpu=mirrors.is_gpu)
+        self.reduction: Reduction = chosen_reduction(work.training.reduction, is_gpu=mirrors.is_gpu)
         self._strategy = tf.distribute.MirroredStrategy(
             devices=list(mirrors.names), cross_device_ops=_reducer(tf, self.reduction)
         )
@@ -210,7 +210,7 @@ class MirroredTraining:
 
         def of_mirror(number: int) -> Callable[[Any], Any]:
             def draw(context: Any) -> Any:
-                seed = (work.compute.seed + context.replica_id_in_sync_group, number)
+                seed = (work.training.seed + context.replica_id_in_sync_group, number)
                 return draw_features(self._tf, shape, work.data.batch_size, seed=seed)
 
             return draw

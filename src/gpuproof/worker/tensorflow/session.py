@@ -78,7 +78,7 @@ class PreparedMirrors:
     @property
     def items_per_step(self) -> int:
         """Samples of all replicas in one step."""
-        return self.work.data.batch_size * self.work.training.framework.num_replicas
+        return self.work.data.batch_size * self.work.num_replicas
 
 
 def run_tensorflow_case(
@@ -102,7 +102,7 @@ def run_tensorflow_case(
     loss = prepared.training.last_loss
     if work.window.evaluate_after:
         recorder.write(_evaluation(prepared, rank=identity.rank))
-    if work.window.breakdown:
+    if work.profiling.breakdown:
         for record in _not_taken_apart(identity.rank, prepared.clock):
             recorder.write(record)
     recorder.begin("finish")
@@ -115,7 +115,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
     options = info.options_type(**work.model.options)
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
     # Replicas on a processor share its threads: as many each as a rank of torch's would have.
-    num_threads, replicas = work.parallel.threads_per_rank, work.training.framework.num_replicas
+    num_threads, replicas = work.parallel.threads_per_rank, work.num_replicas
     of_all = None if num_threads is None else num_threads * replicas
     threads = threads_of_each(of_all, num_ranks=1, users=users_threads())
     mirrors = set_process_up(tf, work, case.placement, threads=threads, processor=cpu_model() or "processor")
@@ -135,7 +135,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
 
 def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
     """Say what was really built; FLOPs are of each replica."""
-    work, training, replicas = prepared.work, prepared.training, prepared.work.training.framework.num_replicas
+    work, training, replicas = prepared.work, prepared.training, prepared.work.num_replicas
     costs, batch = prepared.costs, work.data.batch_size
     reduction = training.reduction if replicas > 1 else None
     return Setup(
@@ -147,7 +147,7 @@ def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
         items_per_step=prepared.items_per_step,
         item="samples",
         flops_per_step=None if costs is None else batch * costs.training_flops,
-        precision=work.compute.precision,
+        precision=work.training.precision,
         compiled=None,
         data=work.data.name,
         pool_samples=training.num_pool_batches * prepared.items_per_step,
@@ -172,7 +172,7 @@ def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
 
 
 def _notes(prepared: PreparedMirrors, reduction: str | None) -> Iterator[str]:
-    replicas = prepared.work.training.framework.num_replicas
+    replicas = prepared.work.num_replicas
     summed = "" if reduction is None else f", gradients summed by {reduction}"
     copies = f"{replicas} replicas" if replicas > 1 else "one replica"
     yield (
@@ -190,7 +190,7 @@ def _not_applied(work: TrainingWork, *, is_gpu: bool) -> Iterator[NotApplied]:
     }
     if work.training.optimizer != "SGD":
         keys["training.momentum"] = f"{work.training.optimizer} has none; it is for SGD"
-    if work.training.framework.num_replicas == 1:
+    if work.num_replicas == 1:
         keys["training.reduction"] = "one replica has nothing to sum"
     if not is_gpu:
         keys["distributed.memory_limit_bytes"] = "it is for GPUs; this run is on the CPU"
@@ -215,7 +215,7 @@ def _measure(
     prepared: PreparedMirrors, recorder: Recorder, *, step_s: float | None, warm_peak_bytes: int | None
 ) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
-    work, replicas = prepared.work, prepared.work.training.framework.num_replicas
+    work, replicas = prepared.work, prepared.work.num_replicas
     planned = plan_window(work, num_samples=None, num_shards=replicas, agree=lambda wish: wish, step_s=step_s)
     expected_s = planned.seconds or planned.limit_s
     with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuproof.records.case import OptimizerName
 from gpuproof.records.memory import MemoryParts
 from gpuproof.records.parallel import Arrangement
+from gpuproof.records.work.training import OptimizerName
 
 FLOAT32_BYTES = 4
 OPTIMIZER_VALUES: Mapping[OptimizerName, int] = {

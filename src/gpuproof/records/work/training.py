@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
-
-from gpuproof.config.sections.base import ConfigSection
-from gpuproof.records.case import (
-    Checkpointing,
-    CompileMode,
-    OptimizerChoice,
-    OptimizerName,
-    Precision,
-)
 from gpuproof.records.work.framework import Framework, Reduction
+from gpuproof.records.work.options import Limits, Options, Seed
 from gpuproof.records.work.pruning import MAX_STEPS, PruningSpec, SpamSpec
 
+OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
+Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
+OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
+OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
+Checkpointing = Literal["none", "selective", "blocks", "all"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 _OPTIMIZERS = {name.casefold(): name for name in get_args(OptimizerName)}
 
 
@@ -24,7 +22,8 @@ def _canonical_optimizer(name: Any) -> Any:
     return _OPTIMIZERS.get(name.casefold(), name) if isinstance(name, str) else name
 
 
-class CompileConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSpec(Options):
     """Whether torch.compile is used."""
 
     enabled: bool = False
@@ -37,32 +36,33 @@ class CompileConfig(ConfigSection):
     """Compile for any shape (true), for each shape anew (false), or as torch decides (null)."""
 
 
-class TrainingConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSpec(Options):
     """Optimisation and precision."""
 
-    epochs: int = Field(default=3, ge=1, le=10**6)
+    epochs: Annotated[int, Limits(ge=1, le=10**6)] = 3
     """Epochs at most; the measured window may end sooner."""
     precision: Precision = "amp"
     """fp32 is without TF32, tf32 with it; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
     is bf16 with the linear layers' products in fp8. fp64 is for plain products (gemm)."""
-    optimizer: Annotated[OptimizerName, BeforeValidator(_canonical_optimizer)] = "SGD"
+    optimizer: Annotated[OptimizerName, Limits(read=_canonical_optimizer)] = "SGD"
     """The optimizer, upper or lower case. AdamWAdv is AdamW with AMSGrad, a learning rate that falls to 1e-6
     as a cosine, and gradients clipped at norm 1; AdamWSpam resets its moments and cuts spikes back;
     AdamWPrune is AdamW whose moments state pruning reads."""
     optimizer_implementation: OptimizerChoice = "auto"
     """How the optimizer runs: a tensor at a time (for_loop), many at once (foreach), in one kernel (fused),
     or as torch decides (auto)."""
-    learning_rate: float = Field(default=0.1, gt=0, le=1000)
+    learning_rate: Annotated[float, Limits(gt=0, le=1000)] = 0.1
     """The learning rate; constant over the run but for AdamWAdv and AdamWSpam."""
-    weight_decay: float = Field(default=0.0, ge=0, le=10)
+    weight_decay: Annotated[float, Limits(ge=0, le=10)] = 0.0
     """The optimizer's weight decay."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
+    momentum: Annotated[float, Limits(ge=0, lt=1)] = 0.9
     """Momentum of SGD; not applied by the others."""
-    grad_clip_norm: float | None = Field(default=None, gt=0, le=1e6)
+    grad_clip_norm: Annotated[float, Limits(gt=0, le=1e6)] | None = None
     """Largest norm of the gradients; null clips nothing, but 1 under AdamWAdv."""
-    compile: CompileConfig = Field(default_factory=CompileConfig)
+    compile: CompileSpec = field(default_factory=CompileSpec)
     """torch.compile."""
-    seed: int = Field(default=1337, ge=0, lt=2**32)
+    seed: Seed = 1337
     """Seed of weights and data, offset by the rank."""
     cudnn_benchmark: bool = True
     """Let cuDNN time its algorithms and take the fastest."""
@@ -73,11 +73,11 @@ class TrainingConfig(ConfigSection):
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: bool = False
     """Capture the whole step as one CUDA graph and replay it: one GPU, no amp."""
-    pruning: PruningSpec = Field(default_factory=PruningSpec)
+    pruning: PruningSpec = field(default_factory=PruningSpec)
     """Pruning while the model learns."""
-    spam: SpamSpec = Field(default_factory=SpamSpec)
+    spam: SpamSpec = field(default_factory=SpamSpec)
     """Constants of AdamWSpam."""
-    total_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
+    total_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] | None = None
     """Updates that AdamWAdv's learning rate and pruning are laid over; null is warm-up and window."""
     framework: Framework = "torch"
     """What trains: torch with a rank a device, or TensorFlow with one process on all devices, for the models

@@ -1,26 +1,28 @@
-"""`benchmark`, `profiling`, `monitoring`: what is measured, and what is looked at beside it."""
+"""`benchmark` and `profiling`: what is warmed up, measured and written down, and what is looked at then."""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pydantic import Field
+from gpuproof.records.work.options import Limits, Options, Seconds
 
-from gpuproof.config.sections.base import ConfigSection
-from gpuproof.records.work.options import Seconds
+PRECISION_LIMIT_S = 60.0
+"""Where a window measured by precision has no limit of its own."""
 
 
-class BenchmarkConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSpec(Options):
     """What is warmed up, measured and written down."""
 
     enabled: bool = True
     """Whether to measure; false only trains."""
-    warmup_steps: int = Field(default=100, ge=0, le=10**6)
+    warmup_steps: Annotated[int, Limits(ge=0, le=10**6)] = 100
     """Warm-up steps before the measured window, once per launch."""
     measure_by: Literal["steps", "time", "precision"] = "steps"
     """What ends the measured window: a number of steps, seconds, or the mean step time being known to within
     target_precision."""
-    measure_steps: int | None = Field(default=2000, ge=1, le=10**8)
+    measure_steps: Annotated[int, Limits(ge=1, le=10**8)] | None = 2000
     """Steps in the window when measure_by is steps."""
     measure_seconds: Seconds | None = None
     """Length of the window in seconds when measure_by is time; by precision its limit, null being 60."""
@@ -32,18 +34,31 @@ class BenchmarkConfig(ConfigSection):
     """Evaluate the model after the window."""
     count_flops: bool = True
     """Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms."""
-    target_precision: float = Field(default=0.01, gt=0, le=0.5)
+    target_precision: Annotated[float, Limits(gt=0, le=0.5)] = 0.01
     """By precision: end when the 95% interval of the mean step is ± this share of it, and both halves of the
     window agree; not before 15 seconds, or half of measure_seconds, unless 325 steps or more exclude a drift
     that would move the mean by as much before measure_seconds."""
-    min_steps: int = Field(default=100, ge=20, le=10**8)
+    min_steps: Annotated[int, Limits(ge=20, le=10**8)] = 100
     """By precision: smallest number of steps."""
     own_compute: bool = True
     """Where ranks average gradients: time some steps of each rank by itself after the window, about a second,
     since in the window all wait for the slowest."""
 
+    @property
+    def target(self) -> float | None:
+        """Relative half-width of the mean step's interval that ends the window; None where else ends it."""
+        return self.target_precision if self.measure_by == "precision" else None
 
-class ProfilingConfig(ConfigSection):
+    @property
+    def limit_s(self) -> float | None:
+        """Seconds after which the window ends in any case; None where it has a number of steps."""
+        if self.measure_by == "steps":
+            return None
+        return self.measure_seconds or (PRECISION_LIMIT_S if self.measure_by == "precision" else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilingSpec(Options):
     """What is looked at on the device after the window."""
 
     enabled: bool = False
@@ -54,14 +69,3 @@ class ProfilingConfig(ConfigSection):
     breakdown: bool = False
     """Take training steps apart after the window, a few seconds: phases of a step, and communication measured
     in three ways."""
-
-
-class MonitoringConfig(ConfigSection):
-    """What is read of devices and host beside the work."""
-
-    enabled: bool = True
-    """Record devices and host beside each launch."""
-    interval_s: float = Field(default=0.2, ge=0.01, le=3600)
-    """Seconds between two readings."""
-    host_interval_s: float | None = Field(default=None, ge=0.01, le=3600)
-    """Seconds between two readings of the host, interval_s at least; null is 1."""
