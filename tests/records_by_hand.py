@@ -47,7 +47,7 @@ from gpuproof.records.what_ran import (
     ObservedWork,
     StepOptions,
 )
-from gpuproof.records.work.data import DataSpec
+from gpuproof.records.work.data import LOADER_KEYS, DataSpec
 from gpuproof.records.work.model import InferenceSpec, ModelSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
@@ -80,14 +80,7 @@ STEP_OPTIONS = StepOptions(
 """What torch builds on a GPU where a recipe says nothing."""
 
 MODEL = ModelSpec(name="resnet18", num_classes=10, channels_last=False)
-DATA = DataSpec(
-    name="digits",
-    batch_size=ITEMS_PER_STEP,
-    samples_per_epoch=400,
-    image_size=64,
-    file="data/digits.tensors",
-    loader={},
-)
+DATA = DataSpec(name="digits", batch_size=ITEMS_PER_STEP, samples_per_epoch=400, image_size=64)
 TRAINING = TrainingSpec(
     epochs=1,
     precision="fp32",
@@ -110,6 +103,7 @@ WORK = TrainingWork(
     training=TRAINING,
     window=WINDOW,
     profiling=ProfilingSpec(),
+    data_file="data/digits.tensors",
     parallel=PARALLEL,
 )
 CASE = Case(schema_version=CASE_SCHEMA_VERSION, case_id="main", replicate=0, capture_env=True, work=WORK)
@@ -138,15 +132,17 @@ def case(
 ) -> Case:
     """A case of ResNet-18 on digits; each section takes replacements of its fields.
 
-    `training` takes those of the recipe's section, for whichever part of the work has them.
+    `file` of `data` is what the control side prepared.
     """
-    asked = {"precision": precision, **(training or {})}
+    asked, of_data = {"precision": precision, **(training or {})}, dict(data or {})
+    data_file = of_data.pop("file", WORK.data_file)
     sections: dict[str, Any] = {
         "model": replace(MODEL, **(model or {})),
-        "data": replace(DATA, **{"loader": dict(loader or {}), **(data or {})}),
+        "data": replace(DATA, **(loader or {}), **of_data),
         "training": _with(TRAINING, asked),
         "window": replace(WINDOW, **(window or {})),
         "profiling": ProfilingSpec(),
+        "data_file": data_file,
         "parallel": replace(PARALLEL, **(parallel or {})),
     }
     work: Work = TrainingWork(**sections)
@@ -182,6 +178,9 @@ def of_schema_3(case: Case) -> dict[str, Any]:
     framework = {"name": training.pop("framework"), "reduction": training.pop("reduction"), "num_replicas": 1}
     if case.kind == "training":
         work["training"] = {**training, "framework": framework, "pruning": None, "spam": None}
+    data = work["data"]
+    data |= {"file": work.pop("data_file"), "download": None}
+    data["loader"] = {key: data.pop(key) for key in LOADER_KEYS}
     work["parallel"].pop("nproc")
     return {**told, "schema_version": 3}
 

@@ -56,7 +56,7 @@ def of_another_model(config: RunConfig) -> RunConfig:
 
 def of_tokens(config: RunConfig) -> RunConfig:
     """Give models of samples a file of tokens."""
-    data = config.data.model_copy(update={"name": "tokens", "path": "ids.bin"})
+    data = replace(config.data, name="tokens", path="ids.bin")
     return config.model_copy(update={"data": data})
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,8 +77,8 @@ def place_of(run_folder: Path, *, rank: int = 0, world_size: int = 1) -> RankDat
     return RankData(shard=rank, num_shards=world_size, run_folder=run_folder, device=CPU, channels_last=False)
 
 
-def with_loader(asked: Case, settings: dict[str, object]) -> Case:
-    return with_work(asked, data=replace(asked.model_work.data, loading="loader", loader=settings))
+def with_loader(asked: Case, settings: dict[str, Any]) -> Case:
+    return with_work(asked, data=replace(asked.model_work.data, loading="loader", **settings))
 
 
 def images(edge: int = 4, channels: int = 1) -> InputShape:
@@ -87,7 +88,7 @@ def images(edge: int = 4, channels: int = 1) -> InputShape:
 @pytest.mark.parametrize("settings", [INSIDE, TWO, ANEW], ids=["inside", "persistent", "anew"])
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_in_every_epoch_ranks_share_the_whole_set_out(
-    settings: dict[str, object], world_size: int, tmp_path: Path
+    settings: dict[str, Any], world_size: int, tmp_path: Path
 ) -> None:
     asked = with_loader(numbered_images(tmp_path), settings)
     sources = [opened(asked, images(), tmp_path, rank=r, world_size=world_size) for r in range(world_size)]
@@ -148,7 +149,8 @@ def test_what_is_left_of_an_epoch_is_dropped_for_all_ranks_alike() -> None:
 @pytest.mark.parametrize("loading", ["device", "loader"])
 def test_a_set_smaller_than_one_batch_a_rank_is_refused(loading: str, tmp_path: Path) -> None:
     asked = numbered_images(tmp_path)
-    data = replace(asked.model_work.data, loading=loading, loader=INSIDE, batch_size=13)  # type: ignore[arg-type]
+    changes: dict[str, Any] = {"loading": loading, "batch_size": 13, **INSIDE}
+    data = replace(asked.model_work.data, **changes)
     with pytest.raises(EnvironmentUnfitError, match="24 samples make no batch of 13 for each of 2 ranks"):
         opened(with_work(asked, data=data), images(), tmp_path, world_size=2)
 

@@ -9,6 +9,7 @@ import pytest
 
 from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.records.case import Case
+from gpuproof.records.work.data import LOADER_KEYS
 from gpuproof.records.work.training import CompileSpec
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
@@ -20,6 +21,7 @@ INFERENCE = {f"inference.{key}" for key in ("mode", "phase", "prompt_tokens", "n
 TOKENS = InputShape(kind="tokens", shape=(12,), num_targets=50)
 
 PRECISION = {"benchmark.target_precision", "benchmark.min_steps"}
+IDLE_LOADER = {f"data.{key}" for key in LOADER_KEYS}
 
 
 def keys(
@@ -35,7 +37,13 @@ def keys(
 
 
 def test_on_a_gpu_with_a_window_only_the_epochs_are_idle() -> None:
-    assert set(keys(case())) == {"training.epochs", "data.samples_per_epoch", *INFERENCE, *PRECISION}
+    assert set(keys(case())) == {
+        "training.epochs",
+        "data.samples_per_epoch",
+        *INFERENCE,
+        *PRECISION,
+        *IDLE_LOADER,
+    }
     by_precision = {"measure_by": "precision", "target_precision": 0.01, "measure_seconds": 60.0}
     assert PRECISION.isdisjoint(keys(case(window=by_precision)))
 
@@ -81,6 +89,7 @@ def test_inference_has_no_optimizer() -> None:
         "inference.new_tokens",
         "data.samples_per_epoch",
         *PRECISION,
+        *IDLE_LOADER,
     }
 
 
@@ -143,7 +152,7 @@ def test_either_the_window_or_the_epochs_decide_the_length() -> None:
     lengths = {
         f"benchmark.{key}" for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds")
     }
-    assert set(idle) - INFERENCE == lengths | PRECISION
+    assert set(idle) - INFERENCE == lengths | PRECISION | IDLE_LOADER
 
 
 def test_a_compile_mode_needs_compiling() -> None:

@@ -22,7 +22,6 @@ from gpuproof.datasets.cifar import SETS, prepare_cifar
 from gpuproof.datasets.download import Archive, fetch, fetch_file
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.dataset_files import read_header
-from gpuproof.records.work.data import DownloadSpec
 from records_by_hand import case
 
 FOLDER = "cifar-100-python"
@@ -127,8 +126,8 @@ def test_what_is_fetched_lies_in_place_and_nothing_beside_it(server: Server, tmp
 
 def test_a_case_that_asks_for_it_gets_it_and_asks_only_once(server: Server, tmp_path: Path) -> None:
     checksum = f"md5:{hashlib.md5(GOOD).hexdigest().upper()}"
-    wanted = DownloadSpec(url=server.archive().url, checksum=checksum)
-    data = case(data={"name": "CIFAR100", "path": str(tmp_path), "download": wanted}).model_work.data
+    wanted = {"download": True, "download_url": server.archive().url, "download_checksum": checksum}
+    data = case(data={"name": "CIFAR100", "path": str(tmp_path), **wanted}).model_work.data
     for name in ("a.tensors", "b.tensors"):
         prepare_cifar(tmp_path / name, data, say=quiet)
         assert read_header(tmp_path / name)[0].shape == (2, 3, 32, 32)
@@ -141,7 +140,7 @@ def test_the_authors_archives_are_known_by_their_checksums() -> None:
         "CIFAR10": ("cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),
         "CIFAR100": ("cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),
     }
-    mirror = SETS["CIFAR10"].archive.replaced_by(DownloadSpec(url="http://m/c.tgz", checksum=None))
+    mirror = SETS["CIFAR10"].archive.replaced_by("http://m/c.tgz", None)
     assert (mirror.url, mirror.checksum) == ("http://m/c.tgz", SETS["CIFAR10"].archive.checksum)
 
 

@@ -85,9 +85,7 @@ def cifar_of(content: bytes, folder: Path) -> UsageError:
     place = folder / "cifar-100-python" / "train"
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
-    data = DataSpec(
-        name="CIFAR100", path=str(folder), batch_size=1, samples_per_epoch=1, image_size=None, file=None
-    )
+    data = DataSpec(name="CIFAR100", path=str(folder), batch_size=1)
     with pytest.raises(UsageError, match="not a CIFAR-100 file") as caught:
         prepare_cifar(folder / "made", data, say=lambda _: None)
     return caught.value

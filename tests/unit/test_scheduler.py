@@ -81,7 +81,7 @@ def messages(run: RunDirectory) -> dict[str, str]:
 
 
 def without_data(*cases: Case) -> list[Case]:
-    return [with_work(case, data=replace(case.model_work.data, file=None)) for case in cases]
+    return [with_work(case, data_file=None) for case in cases]
 
 
 def test_one_place_runs_one_after_the_other_and_builds_no_more_than_it_starts(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_failed_launches_are_settled_unless_they_are_to_be_retried(tmp_path: Pat
 
 def test_data_that_is_not_there_is_refused_before_the_first_launch(tmp_path: Path) -> None:
     lacking = asked("lacking")
-    data = replace(lacking.model_work.data, name="ImageFolder", file="data/x", path="/none")
-    lacking = with_work(lacking, data=data)
+    data = replace(lacking.model_work.data, name="ImageFolder", path="/none")
+    lacking = with_work(lacking, data=data, data_file="data/x")
     with pytest.raises(UsageError):
         launch(a_run(tmp_path), ListedSuite([lacking]), FakeLauncher())
     run = a_run(tmp_path / "second")

@@ -54,7 +54,7 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
     (case,) = next_cases(asked)
     work = case.work
     assert isinstance(work, InferenceWork)
-    assert (case.kind, case.case_id, work.data.batch_size, work.data.file) == ("inference", "main", 7, None)
+    assert (case.kind, case.case_id, work.data.batch_size, work.data_file) == ("inference", "main", 7, None)
     assert work.data.loader["num_workers"] == 3
     assert work.model.options["input_dim"] == 9
     assert (work.training.precision, work.training.compile.mode) == ("bf16", "max-autotune")
@@ -99,7 +99,7 @@ def test_a_case_that_trains_says_how_weights_are_updated() -> None:
 
 def test_real_data_names_its_file() -> None:
     asked = config(data={"name": "digits"}, model={"name": "resnet18", "num_classes": 10})
-    assert next_cases(asked)[0].model_work.data.file == "data/digits.tensors"
+    assert next_cases(asked)[0].model_work.data_file == "data/digits.tensors"
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,13 @@ def test_every_data_set_has_a_place_in_the_run(
 ) -> None:
     asked = config(data=data, model={"name": "resnet18", **model})
     (case,) = next_cases(asked)[:1]
-    assert (case.model_work.data.file, case.model_work.data.path) == (file, data.get("path"))
+    assert (case.model_work.data_file, case.model_work.data.path) == (file, data.get("path"))
 
 
-def test_a_download_is_part_of_the_case_only_where_it_is_asked_for() -> None:
+def test_a_download_is_part_of_the_case() -> None:
     data = {"name": "CIFAR100", "path": "d", "download": True, "download_url": "http://m/c.tgz"}
-    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].model_work.data.download
-    assert asked is not None
-    assert (asked.url, asked.checksum) == ("http://m/c.tgz", None)
-    plain = config(data={"name": "CIFAR100", "path": "d"}, model={"name": "resnet18"})
-    assert next_cases(plain)[0].model_work.data.download is None
+    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].model_work.data
+    assert (asked.download, asked.download_url, asked.download_checksum) == (True, "http://m/c.tgz", None)
 
 
 @pytest.mark.parametrize(

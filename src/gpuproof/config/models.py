@@ -17,13 +17,13 @@ from gpuproof.config.rules import check_recipe
 from gpuproof.config.rules.base import Refusal
 from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
-from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
 from gpuproof.config.suite_options import is_suite, resolve_block
 from gpuproof.records.case import WorkKind
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import InferenceSpec, ModelSpec
 from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.records.work.parallel import ParallelSpec
@@ -40,7 +40,7 @@ class RunConfig(ConfigSection):
     """Train the model, run it forward only, serve requests with it, measure collective operations over all
     ranks, probe one property of devices, links or a disk, run a command, or run the
     twelve tests of the load suite."""
-    data: DataConfig = Field(default_factory=DataConfig)
+    data: DataSpec = Field(default_factory=DataSpec)
     """Where the samples come from."""
     model: ModelSpec = Field(default_factory=ModelSpec)
     """What is trained or run."""

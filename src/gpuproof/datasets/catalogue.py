@@ -1,6 +1,6 @@
 """Which data sets there are, where a run keeps what is prepared of them, and who prepares it.
 
-Comes in: a case and the run directory. Goes out: the file that `data.file` of its work names, a raw tensor
+Comes in: a case and the run directory. Goes out: the file that `data_file` of its work names, a raw tensor
 file where samples are small or go to the device before the window, else a listing of files that stay.
 """
 

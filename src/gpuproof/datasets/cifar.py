@@ -93,8 +93,9 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
     """
     cifar, source = SETS[data.name], Path(data.path or "data")
     folder = source / cifar.folder
-    if data.download is not None and not all((folder / name).is_file() for name in cifar.all_files):
-        fetch(cifar.archive.replaced_by(data.download), source, folder=cifar.folder, say=say)
+    if data.download and not all((folder / name).is_file() for name in cifar.all_files):
+        archive = cifar.archive.replaced_by(data.download_url, data.download_checksum)
+        fetch(archive, source, folder=cifar.folder, say=say)
     files = [folder / name for name in cifar.files[data.split]]
     for file in files:
         _require(file, cifar)

@@ -28,7 +28,6 @@ import requests
 
 from gpuproof.datasets.catalogue import Say
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
-from gpuproof.records.work.data import DownloadSpec
 from gpuproof.units import memory
 
 BLOCK_BYTES = 2**16
@@ -51,9 +50,9 @@ class Archive:
         """The file's own name."""
         return self.url.rsplit("/", 1)[-1]
 
-    def replaced_by(self, download: DownloadSpec) -> Archive:
+    def replaced_by(self, url: str | None, checksum: str | None) -> Archive:
         """Return the archive at the user's own mirror, with the user's own checksum, where given."""
-        return Archive(url=download.url or self.url, checksum=download.checksum or self.checksum)
+        return Archive(url=url or self.url, checksum=checksum or self.checksum)
 
 
 def fetch(archive: Archive, target: Path, *, folder: str, say: Say) -> Path:

@@ -47,8 +47,8 @@ def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFile
         EnvironmentUnfitError: the data set was to be fetched, and could not be.
     """
     folder, files = Path(data.path or "data") / FOLDER, FILES[data.split]
-    if data.download is not None:
-        home = data.download.url or HOME
+    if data.download:
+        home = data.download_url or HOME
         for name, checksum in files.items():
             fetch_file(Archive(url=f"{home.rstrip('/')}/{name}", checksum=checksum), folder, say=say)
     images, labels = (_read(folder / name) for name in files)

@@ -80,6 +80,9 @@ class ModelWork:
     training: TrainingSpec
     window: WindowSpec
     profiling: ProfilingSpec
+    data_file: str | None = None
+    """What the control side prepared (a tensor file, a listing of images or of tokens), relative to the run
+    directory; None means that samples are drawn."""
     parallel: ParallelSpec
 
     @property
@@ -257,4 +260,4 @@ class Case:
     @property
     def data_file(self) -> str | None:
         """What the control side prepares for it in the run directory; None where it needs nothing."""
-        return self.work.data.file if isinstance(self.work, ModelWork) else None
+        return self.work.data_file if isinstance(self.work, ModelWork) else None

@@ -197,8 +197,10 @@ def _plain_reader(expected: Any) -> _Reader:
         return functools.partial(_build, expected)
     if typing.get_origin(expected) is Annotated:
         kind, bound = typing.get_args(expected)
-        if isinstance(bound, Limits):
-            return _reader(kind)  # it was checked where the recipe was read
+        if isinstance(bound, Limits):  # the rest was checked where the recipe was read
+            bound = bound.limits.get("ge")
+        if bound is None:
+            return _reader(kind)
         return functools.partial(_bounded, bound, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 

@@ -140,7 +140,7 @@ def _with_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
         case _:
             pass
     if "compute" in work:
-        work |= _with_training(work)
+        work |= {**_with_training(work), **_with_data(work.get("data"))}
     return {**data, "schema_version": CASE_SCHEMA_VERSION, "work": work}
 
 
@@ -167,12 +167,25 @@ def _with_training(work: Mapping[str, Any]) -> dict[str, Any]:
             parallel = {**parallel, "nproc": framework.get("num_replicas")}
     profiling = {key: window[old] for key, old in _PROFILING.items() if old in window}
     training |= {"compile": compiling, **({"epochs": window["epochs"]} if "epochs" in window else {})}
+    if not window.get("min_steps"):
+        window = {key: value for key, value in window.items() if key != "min_steps"}
     return {
         "training": {k: v for k, v in training.items() if v is not None or k not in _NULL},
         "window": {k: v for k, v in window.items() if v is not None or k not in _NULL},
         "profiling": profiling,
         "parallel": parallel,
     }
+
+
+def _with_data(data: Any) -> dict[str, Any]:
+    """Return the block of data with the keys of its loader and its download, and the file beside it."""
+    if not isinstance(data, Mapping):
+        return {}
+    loader, download = data.get("loader"), data.get("download")
+    block = {**data, **(loader if isinstance(loader, Mapping) else {}), "download": download is not None}
+    if isinstance(download, Mapping):
+        block |= {f"download_{key}": download[key] for key in ("url", "checksum") if key in download}
+    return {"data": block, "data_file": data.get("file")}
 
 
 def _range_of(sizes: Sequence[int]) -> dict[str, int]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
-
-from pydantic import BaseModel
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
-from gpuproof.config.sections.data import DataConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
@@ -30,14 +27,10 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
 from gpuproof.records.work.command import CommandSpec, filled, value_text
-from gpuproof.records.work.data import DataSpec, DownloadSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
-from gpuproof.workloads.info.base import InputShape
 
-Spec = TypeVar("Spec")
 CASE_ID = "main"
-LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 AT, AND = "@", "+"
 """Between a case and its hosts, and between these."""
 LONGEST_HOST = 120
@@ -124,10 +117,13 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
         return CollectiveWork(collective=config.collective, parallel=config.distributed)
     if config.kind == "probe":
         return ProbeWork(probe=config.probe, parallel=config.distributed)
-    chosen = require_workload(config)
+    chosen, data = require_workload(config), config.data
     asked: dict[str, Any] = {
         "model": replace(config.model, options=to_json(chosen.options)),
-        "data": _data(config.data, chosen.shape),
+        "data": data,
+        "data_file": prepared_file(
+            data.name, loading=data.loading, split=data.split, image_size=chosen.shape.shape[-1]
+        ),
         "training": config.training,
         "window": config.benchmark,
         "profiling": config.profiling,
@@ -140,23 +136,6 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
     assert config.kind == "serving"  # a load test's recipes are of the two kinds above
     assert serving is not None
     return ServingWork(serving=serving, arrival_seed=arrival_seed, **asked)
-
-
-def spec_of(kind: type[Spec], section: BaseModel, **own: Any) -> Spec:
-    """Return a spec whose fields are a section's of the same name, but for its `own`."""
-    shared = {name: getattr(section, name) for name in kind.__annotations__ if name not in own}
-    return kind(**shared, **own)
-
-
-def _data(data: DataConfig, shape: InputShape) -> DataSpec:
-    download = DownloadSpec(url=data.download_url, checksum=data.download_checksum)
-    return spec_of(
-        DataSpec,
-        data,
-        file=prepared_file(data.name, loading=data.loading, split=data.split, image_size=shape.shape[-1]),
-        loader={key: getattr(data, key) for key in LOADER_KEYS},
-        download=download if data.download else None,
-    )
 
 
 def _num_replicas(config: RunConfig) -> int:

@@ -2,50 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from gpuproof.records.codec import Natural, Positive
+from gpuproof.records.codec import Natural
+from gpuproof.records.work.options import Limits, Options, Text
 
 DataLoading = Literal["device", "loader"]
 DataSplit = Literal["train", "test"]
 TokenType = Literal["uint16", "uint32"]
+LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+
+
+DatasetName = Literal["synthetic", "digits", "CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder", "tokens"]
+_DATASETS: dict[str, DatasetName] = {
+    "synthetic": "synthetic",
+    "digits": "digits",
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "fashionmnist": "FashionMNIST",
+    "fashion_mnist": "FashionMNIST",
+    "imagefolder": "ImageFolder",
+    "tokens": "tokens",
+}
+
+DownloadUrl = Annotated[str, Limits(pattern=r"^https?://[^\s]+$", max_length=4096, form="web-address")]
+Checksum = Annotated[str, Limits(pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$", form="checksum")]
+
+
+def _canonical_dataset(name: Any) -> Any:
+    return _DATASETS.get(name.casefold(), name) if isinstance(name, str) else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DownloadSpec:
-    """From where a data set may be fetched if it is not at its path; None is where its authors keep it."""
+class DataSpec(Options):
+    """Where the samples come from."""
 
-    url: str | None
-    checksum: str | None
-    """`md5:…` or `sha256:…`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSpec:
-    """Where samples come from.
-
-    `file` is what the control side prepared (a tensor file, a listing of images or of tokens), relative to
-    the run directory; None means that samples are drawn.
-    """
-
-    name: str
-    batch_size: Positive
+    name: Annotated[DatasetName, Limits(read=_canonical_dataset)] = "synthetic"
+    """The data set, upper or lower case. synthetic is drawn; digits come with gpuproof; CIFAR10, CIFAR100,
+    FashionMNIST, ImageFolder (a folder of images a class) and tokens (for a language model) are at
+    data.path."""
+    path: Text | None = None
+    """Where the data set is: the folder that holds CIFAR's own folder (cifar-100-python or
+    cifar-10-batches-py), or fashion-mnist with the four .gz files of FashionMNIST; the folder with
+    train/CLASS/*.jpg and test/ or val/ for ImageFolder; the file of ids for tokens (no header, little
+    endian, cut into sequences of the model's length plus one)."""
+    batch_size: Annotated[int, Limits(ge=1, le=2**20)] = 256
     """Samples per rank in one micro-batch."""
-    samples_per_epoch: Positive
-    image_size: int | None
-    file: str | None
-    loader: dict[str, Any] = field(default_factory=dict)
-    """The data-loader keys as the user set them; reported as not applied where no loader runs."""
+    num_workers: Annotated[int, Limits(ge=0, le=1024)] = 8
+    """Processes per rank that load data; 0 loads inside the step."""
+    pin_memory: bool = True
+    """Load into page-locked memory, which copies faster to a GPU."""
+    prefetch_factor: Annotated[int, Limits(ge=1, le=1024)] | None = 4
+    """Batches that each loading process keeps ready."""
+    persistent_workers: bool = True
+    """Keep the loading processes from epoch to epoch; false starts them anew each time."""
+    samples_per_epoch: Annotated[int, Limits(ge=1, le=10**9)] = 10_000
+    """Samples that one epoch of the endless synthetic stream counts."""
     loading: DataLoading = "device"
+    """How samples come to the device: device has a pool of them there before the window, so that compute
+    alone is measured; loader runs a torch DataLoader beside the steps, which copy each batch, and says how
+    long they waited for it. The last, partial batch of an epoch is always dropped."""
     split: DataSplit = "train"
-    held_out: float = 0.0
-    """Share of the samples that no step takes."""
-    path: str | None = None
-    """The data set's own folder or file, as the user wrote it."""
-    token_type: TokenType = "uint16"  # noqa: S105  # no secret
-    download: DownloadSpec | None = None
-    """None where nothing may be fetched."""
+    """The part of the data set, where it has parts (CIFAR, FashionMNIST, ImageFolder)."""
+    held_out: Annotated[float, Limits(ge=0, lt=1)] = 0.0
+    """Share of the images of digits, CIFAR or FashionMNIST that steps never take, the same ones whatever the
+    seed; benchmark.evaluate_after looks at them by themselves."""
+    token_type: TokenType = "uint16"  # noqa: S105  # tokens of text
+    """How the file of tokens holds an id: uint16 or uint32, little endian."""
+    download: bool = False
+    """Fetch CIFAR10, CIFAR100 or FashionMNIST into data.path if it is not there, once for all ranks."""
+    download_url: DownloadUrl | None = None
+    """Where to fetch it instead: a mirror's address of the tar archive, or of the
+    folder of FashionMNIST's files."""
+    download_checksum: Checksum | None = None
+    """md5:… or sha256:… of that archive; null is the checksum of its authors' archive.
+    FashionMNIST's files have those of its authors."""
+    image_size: Annotated[int, Limits(ge=8, le=4096)] | None = None
+    """Edge of the square images in pixels; null is the model's own."""
+
+    @property
+    def loader(self) -> dict[str, Any]:
+        """What a DataLoader is asked, by key."""
+        return {key: getattr(self, key) for key in LOADER_KEYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,14 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 class Limits:
     """What values an option takes, in the words of pydantic's core schemas: ge, lt, min_length, pattern."""
 
-    __slots__ = ("limits", "read")
+    __slots__ = ("form", "limits", "read")
 
-    def __init__(self, *, read: Callable[[Any], Any] | None = None, **limits: Any) -> None:
+    def __init__(
+        self, *, read: Callable[[Any], Any] | None = None, form: str | None = None, **limits: Any
+    ) -> None:
         self.limits = limits
+        self.form = form
+        """What the JSON Schema calls a text of this form."""
         self.read = read
         """Turns what a user writes into the value that is checked."""
 
@@ -36,6 +40,8 @@ class Limits:
     ) -> dict[str, Any]:
         """Return the schema of the annotated type with these limits."""
         schema = {**handler(source), **self.limits}
+        if self.form is not None:
+            schema["metadata"] = {"pydantic_js_updates": {"format": self.form}}
         if self.read is None:
             return schema
         function = {"type": "no-info", "function": self.read}

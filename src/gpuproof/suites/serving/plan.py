@@ -140,9 +140,7 @@ class ServingPlan:
 
     def _case(self, load: Load, replicate: int) -> Case:
         serving, data = self.config.serving, self.config.data
-        whole = self.config.model_copy(
-            update={"data": data.model_copy(update={"batch_size": serving.max_batch})}
-        )
+        whole = self.config.model_copy(update={"data": replace(data, batch_size=serving.max_batch)})
         return build_case(
             whole,
             replicate,

@@ -169,7 +169,7 @@ def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> lis
 
 def _patience_s(case: Case, launch: int) -> float:
     """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
-    if case.data_file is not None and case.model_work.data.download is not None:
+    if case.data_file is not None and case.model_work.data.download:
         return DOWNLOAD_TIMEOUT_S
     return min(JOIN_TIMEOUT_S if launch == 0 else REJOIN_TIMEOUT_S, case.work.parallel.timeout_s)
 

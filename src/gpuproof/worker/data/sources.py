@@ -95,9 +95,9 @@ def open_held_out(work: ModelWork, shape: InputShape, place: RankData) -> Sample
 
 
 def _read(work: ModelWork, run_folder: Path) -> _Content:
-    if work.data.name == "synthetic" or work.data.file is None:
+    if work.data.name == "synthetic" or work.data_file is None:
         return None
-    path = run_folder / work.data.file
+    path = run_folder / work.data_file
     if not path.is_file():
         raise EnvironmentUnfitError(
             f"the data that rank 0 prepared is not on this host: expected {path}",
@@ -210,7 +210,7 @@ class _Opening:
         elif isinstance(content, TensorFile):
             num_samples = len(hold_out(content.header.shape[0], data.held_out)[0])
             sha256 = content.header.sha256
-            of = f"the images and labels in {data.file}"
+            of = f"the images and labels in {self.work.data_file}"
         has_parts = data.name in ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder")
         return DataUsed(
             loading=data.loading,
