@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from gpuproof.campaign import create_run
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import load_config
-from gpuproof.launchers.attached import AttachedLauncher
 from gpuproof.launchers.base import Launched, Launcher
-from gpuproof.launchers.local import LocalLauncher
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
+from gpuproof.launchers.local.attached import AttachedLauncher
+from gpuproof.launchers.local.launcher import LocalLauncher
 from gpuproof.launchers.registry import LAUNCHERS, open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.journal import read_journal

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gpuproof.campaign import create_run
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import load_config
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_name
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.records.case import Case
 from gpuproof.records.run import Failure

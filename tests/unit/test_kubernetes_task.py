@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
 from gpuproof.errors import EnvironmentUnfitError, RecordError
 from gpuproof.launchers.kubernetes.files import join_output, take_files
+from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 from gpuproof.worker.commands import kubernetes_files
 from gpuproof.worker.commands.kubernetes_task import main, node_rank
 

@@ -42,18 +42,19 @@ from gpuproof.cli.options import say
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.rules.secrets import refuse_unset_variables
 from gpuproof.errors import ExitCode, UsageError
-from gpuproof.launchers.attached import become_follower, is_attached, is_follower
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide, Rendezvous, commands_for
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
+from gpuproof.launchers.local.attached import become_follower
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
-from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
+from gpuproof.launchers.ssh.site import SshHosts, SshOptions, host_places, meeting_address
+from gpuproof.launchers.surroundings import is_attached, is_follower
 from gpuproof.processes.processors import memory_total_bytes
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json

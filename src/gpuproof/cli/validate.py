@@ -264,8 +264,7 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
     Raises:
         UsageError: launchers contradict each other or `--nproc`, or this is a rank and is to start others.
     """
-    from gpuproof.launchers.attached import attached_world_size
-    from gpuproof.launchers.surroundings import refuse_to_be_a_rank, take_ranks
+    from gpuproof.launchers.surroundings import attached_world_size, refuse_to_be_a_rank, take_ranks
 
     if hosts.are_named:
         refuse_to_be_a_rank(os.environ, command="gpuproof validate on named hosts")

@@ -12,13 +12,13 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.base import Launcher
 
 if TYPE_CHECKING:
-    from gpuproof.config.kubernetes import KubernetesOptions
+    from gpuproof.launchers.kubernetes.options import KubernetesOptions
     from gpuproof.launchers.slurm.site import SlurmSite
-    from gpuproof.launchers.ssh.hosts import SshHosts
+    from gpuproof.launchers.ssh.site import SshHosts
 
 LAUNCHERS: Mapping[str, str] = {
-    "local": "gpuproof.launchers.local:LocalLauncher",
-    "attached": "gpuproof.launchers.attached:AttachedLauncher",
+    "local": "gpuproof.launchers.local.launcher:LocalLauncher",
+    "attached": "gpuproof.launchers.local.attached:AttachedLauncher",
     "ssh": "gpuproof.launchers.ssh.launcher:SshLauncher",
     "slurm": "gpuproof.launchers.slurm.launcher:SlurmLauncher",
     "kubernetes": "gpuproof.launchers.kubernetes.launcher:KubernetesLauncher",

@@ -12,7 +12,7 @@ from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.config.kubernetes import KubernetesOptions
+    from gpuproof.launchers.kubernetes.options import KubernetesOptions
 
 OURS = "app.kubernetes.io/managed-by=gpuproof"
 _options_option = click.option(
@@ -40,8 +40,8 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
         click.echo("GET /api/v1/namespaces/NAMESPACE/pods\nGET /api/v1/nodes")
         return
     from gpuproof.cli.report import show_page
-    from gpuproof.doctor.kubernetes import judge_cluster
     from gpuproof.launchers.kubernetes.api import Cluster
+    from gpuproof.launchers.kubernetes.checks import judge_cluster
     from gpuproof.verdict.page import outcomes_page
 
     options = _read(file)
@@ -89,6 +89,6 @@ def _made(metadata: dict[str, Any]) -> datetime:
 
 
 def _read(file: str | None) -> KubernetesOptions:
-    from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
+    from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 
     return load_kubernetes_options(file) if file else KubernetesOptions()

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from gpuproof.cli.host_options import HostChoice
-from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
 from gpuproof.errors import UsageError
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 from gpuproof.launchers.kubernetes.pods import ARCHIVE, kubernetes_node
 from gpuproof.launchers.kubernetes.text import manifests_text
 from gpuproof.records.case import Case

@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from gpuproof.cli.host_options import HostChoice
-from gpuproof.config.slurm import SlurmOptions, load_slurm_options
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.slurm.commands import SlurmCommands
 from gpuproof.launchers.slurm.launcher import slurm_node
+from gpuproof.launchers.slurm.options import SlurmOptions, load_slurm_options
 from gpuproof.launchers.slurm.site import SlurmSite, allocated_nodes
 from gpuproof.launchers.slurm.text import job_text, salloc_words, step_words
 from gpuproof.records.case import Case

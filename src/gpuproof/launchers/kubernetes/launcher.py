@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.kubernetes.api import Cluster
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.queue import KubernetesQueue
 
 

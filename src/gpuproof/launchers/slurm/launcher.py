@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
-from gpuproof.config.slurm import SlurmOptions
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.commands import INSTALLED_WORKER
 from gpuproof.launchers.slurm.allocation import SlurmAllocation
 from gpuproof.launchers.slurm.commands import SlurmCommands
+from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.queue import SlurmQueue
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.launchers.slurm.text import SlurmNode

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import UsageError
+from gpuproof.launchers.slurm.options import SlurmOptions
 
 JOB, NODES = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
 
