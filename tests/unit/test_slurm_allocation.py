@@ -33,7 +33,7 @@ def slurm(tmp_path: Path) -> FakeSlurm:
 def opened(slurm: FakeSlurm, *hosts: str, python: str | None = None) -> Iterator[Launcher]:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
     site = SlurmSite(options=SlurmOptions(python=python), hosts=hosts)
-    with open_launcher("slurm", slurm=site, environment={**slurm.environment, **inside}) as launcher:
+    with open_launcher(site, environment={**slurm.environment, **inside}) as launcher:
         yield launcher
 
 

@@ -18,7 +18,7 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import try_place
 
 if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.choice import HostChoice
 
 COMMAND = "validate"
 RECIPES = {
@@ -228,6 +228,7 @@ def _validate(
     from gpuproof.cli.gates.counts import count_devices
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
     from gpuproof.cli.standards.judging import written
+    from gpuproof.launchers.registry import site_type
 
     how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
     retry_failed = options.pop("retry_failed")
@@ -240,17 +241,14 @@ def _validate(
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
-    if how["hosts"].slurm is not None:
-        from gpuproof.cli.clusters.slurm_site import enter_allocation
-
-        if enter_allocation(
-            how["hosts"],
-            python=how["python"],
-            dry_run=dry_run,
-            ranks_per_host=int(options["nproc"] or 1),
-            device=options["device"] or "",
-        ):
-            return ExitCode.DONE
+    if site_type(how["hosts"].launcher).enter(
+        how["hosts"],
+        python=how["python"],
+        dry_run=dry_run,
+        ranks_per_host=int(options["nproc"] or 1),
+        device=options["device"] or "",
+    ):
+        return ExitCode.DONE
     if dry_run:
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE

@@ -13,10 +13,6 @@ from gpuproof.store.run import RunDirectory
 
 HOSTS = "fleet"
 """The key of run.json that holds the hosts, and how they are reached."""
-SLURM = "slurm"
-"""The key of run.json that holds what is asked of Slurm for a run on a cluster."""
-KUBERNETES = "kubernetes"
-"""The same of Kubernetes."""
 
 
 def read_config(run: RunDirectory) -> RunConfig:

@@ -58,7 +58,7 @@ class LocalLauncher:
     @classmethod
     @contextmanager
     def opened(
-        cls, *, python: str | None, environment: Mapping[str, str], many_launches: bool = False, **_: object
+        cls, *, python: str | None, environment: Mapping[str, str], many_launches: bool
     ) -> Iterator[LocalLauncher]:
         """Give one that finds the node side, as installed or as one file for another Python."""
         with node_side_for(python) as worker:

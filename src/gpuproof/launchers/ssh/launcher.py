@@ -64,7 +64,7 @@ class SshLauncher:
 
     @classmethod
     @contextmanager
-    def opened(cls, *, hosts: SshHosts, **_: object) -> Iterator[SshLauncher]:
+    def opened(cls, *, hosts: SshHosts) -> Iterator[SshLauncher]:
         """Give one for the hosts of a run."""
         with built_node_side() as archive:
             content = archive.read_bytes()
