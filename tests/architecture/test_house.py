@@ -26,7 +26,7 @@ SMALL_FILE_LINES = 60
 MAX_FUNCTION_LINES = 40
 MEDIAN_FUNCTION_LINES = 12
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
-ONE_FILE_EACH = re.compile(r"(suites|launchers|devices)/[^/]+/|config/sections/")
+ONE_FILE_EACH = re.compile(r"(suites|launchers|devices)/[^/]+/|config/sections/|worker/launched/")
 """Folders of one suite, launcher or driver, where a small file needs no second importer."""
 
 KINDS = {"training", "inference", "serving", "load", "collective", "probe", "command"}
