@@ -28,7 +28,7 @@ class HostChoice:
 
 
 def places_to_run() -> list[str]:
-    """Return what `--on` takes, those first that need a file.
+    """Return what `--on` takes.
 
     >>> places_to_run()
     ['local', 'ssh:FILE', 'slurm', 'slurm:FILE', 'kubernetes', 'kubernetes:FILE']
