@@ -119,10 +119,10 @@ def measure(
 ) -> ExitCode:
     """Run the campaign of a run directory and show what it ends with."""
     say(f"Results go to {directory.root}", err=True)
-    is_one_job = read_config(directory).distributed.nodes > 1
+    config = read_config(directory)
     places = launcher.places()  # none where a queue has them
-    one_at_a_time = bool(places) and (is_one_job or places[0].name == "")
-    one_at_a_time = one_at_a_time and read_config(directory).cases.parallel == 1
+    is_one_host = bool(places) and (config.distributed.nodes > 1 or places[0].name == "")
+    one_at_a_time = is_one_host and config.cases.parallel == 1
     try:
         with progress_on(one_at_a_time=one_at_a_time) as progress:
             concluded = run_campaign(

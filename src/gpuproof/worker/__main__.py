@@ -14,7 +14,7 @@ from gpuproof.errors import ExitCode, GpuproofError
 from gpuproof.worker import launched
 
 COMMANDS = {
-    "run": ("gpuproof.worker.commands.run:main", "measure one rank of a case, as a launcher asks for it"),
+    "run": ("gpuproof.worker.rank.assignment:main", "measure one rank of a case, as a launcher asks for it"),
     "join": ("gpuproof.worker.commands.attach:join", "the same for a rank that your own launcher started"),
     "follow": (
         "gpuproof.worker.commands.follow:follow",
