@@ -24,12 +24,11 @@ from gpuproof.config.rules.secrets import refuse_unset_variables
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.choice import HostChoice
-from gpuproof.launchers.registry import chosen_site, open_launcher, resumed_site
+from gpuproof.launchers.registry import open_launcher, resumed_site, site_type
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
 from gpuproof.processes.processors import memory_total_bytes
 from gpuproof.records.collected import CaseRecords
-from gpuproof.store import layout
 from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace
@@ -98,8 +97,7 @@ def finish_run(
     Raises:
         UsageError: other hosts are named.
     """
-    description, place = directory.description(), str(directory.root / layout.DESCRIPTION)
-    site = resumed_site(description, hosts, place=place, python=python)
+    site = resumed_site(directory, hosts, python=python)
     if site.is_here:
         refuse_unset_variables(read_config(directory), os.environ)
     with _opened(site) as launcher:
@@ -175,7 +173,7 @@ def plan_run(
     Raises:
         UsageError: one is wrong, or this recipe cannot be run there.
     """
-    site = chosen_site(hosts, python=python)
+    site = site_type(hosts.launcher).chosen(hosts, python=python)
     return load_config(config, [*words, *site.words(hosts)], facts=site.facts(hosts)), site
 
 

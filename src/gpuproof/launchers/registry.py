@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuproof.launchers.base import Launcher
     from gpuproof.launchers.choice import HostChoice
     from gpuproof.launchers.site import LaunchSite
+    from gpuproof.store.run import RunDirectory
 
 LOCAL = "local"
 
@@ -78,25 +79,14 @@ def site_type(launcher: str) -> type[LaunchSite]:
     return sites
 
 
-def chosen_site(choice: HostChoice, *, python: str | None) -> LaunchSite:
-    """Read where a new run is to take place; `python` runs the ranks where no host says otherwise.
-
-    Raises:
-        UsageError: a file is wrong, or there are no such hosts.
-        EnvironmentUnfitError: a scheduler does not say which hosts these are.
-    """
-    return site_type(choice.launcher).chosen(choice, python=python)
-
-
-def resumed_site(
-    description: Mapping[str, Any], choice: HostChoice, *, place: str, python: str | None
-) -> LaunchSite:
-    """Return where a run goes on: as its run.json, the file at `place`, has it, by other options if named.
+def resumed_site(run: RunDirectory, choice: HostChoice, *, python: str | None) -> LaunchSite:
+    """Return where a run goes on: as its run.json has it, by other options if they are named.
 
     Raises:
         UsageError: other hosts are named, or the file of options is wrong.
         RecordError: run.json is damaged.
     """
+    description = run.description()
     # The last that is in it: a run in an allocation has its hosts there, too.
     launcher = [LOCAL, *(name for name, entry in LAUNCHERS.items() if (entry.key or name) in description)][-1]
     takes_options = LAUNCHERS[launcher].file == "optional"
@@ -106,8 +96,7 @@ def resumed_site(
             place="--resume",
             next_step=f"Leave {file_options()}, --on and --one-job out, or start a new run",
         )
-    site = site_type(launcher).recorded(description, place=place, python=python)
-    return site.with_options(choice, python=python) if choice.file else site
+    return site_type(launcher).recorded(run, choice, python=python)
 
 
 def open_launcher(

@@ -16,6 +16,7 @@ from gpuproof.config.rules.base import Facts
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.choice import HostChoice
 from gpuproof.records.case import Case
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ class LaunchSite(ABC):
 
     @classmethod
     @abstractmethod
-    def recorded(cls, description: Mapping[str, Any], *, place: str, python: str | None) -> Self:
-        """Read back what `described` wrote into run.json, which is the file at `place`."""
+    def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
+        """Read back what `described` wrote into run.json; a file of options takes its place.
+
+        Raises:
+            UsageError: the file is wrong.
+            RecordError: run.json is damaged.
+        """
 
     @classmethod
     def device_numbers(cls, choice: HostChoice) -> Sequence[int | None]:
@@ -83,14 +89,6 @@ class LaunchSite(ABC):
     @abstractmethod
     def described(self) -> dict[str, Any]:
         """Return the keys of run.json by which the run is found again."""
-
-    def with_options(self, choice: HostChoice, *, python: str | None) -> Self:
-        """Return the same hosts with the options of the file that is named.
-
-        Raises:
-            UsageError: the file is wrong.
-        """
-        raise NotImplementedError
 
     def follow(self, config: RunConfig) -> None:
         """Become a rank of another process's run, where this process is to be one; else do nothing."""

@@ -19,6 +19,7 @@ from gpuproof.launchers.site import LaunchSite
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.store import layout
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -49,19 +50,12 @@ class KubernetesSite(LaunchSite):
         return cls(options=options.model_copy(update={"python": python or options.python}))
 
     @classmethod
-    def recorded(cls, description: Mapping[str, Any], *, place: str, python: str | None) -> Self:
+    def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
         """Read back the options."""
-        del place, python
-        return cls(options=KubernetesOptions.model_validate(description[cls.launcher]))
-
-    def with_options(self, choice: HostChoice, *, python: str | None) -> Self:
-        """Return where launches have the options of the file that is named.
-
-        Raises:
-            UsageError: the file is wrong.
-        """
         del python
-        return type(self)(options=load_kubernetes_options(choice.file))
+        if choice.file:
+            return cls(options=load_kubernetes_options(choice.file))
+        return cls(options=KubernetesOptions.model_validate(run.description()[cls.launcher]))
 
     def places(self) -> Sequence[HostPlace]:
         """Return the one node that all launches go to, one after the other; none where the cluster chooses.

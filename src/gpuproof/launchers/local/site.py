@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
+from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.choice import HostChoice
 from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide, Rendezvous, commands_for
@@ -24,6 +25,7 @@ from gpuproof.launchers.registry import file_options
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached, is_follower
 from gpuproof.records.case import Case
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
 
 
@@ -53,9 +55,9 @@ class ThisMachine(LaunchSite):
         return cls(python=python)
 
     @classmethod
-    def recorded(cls, description: Mapping[str, Any], *, place: str, python: str | None) -> Self:
+    def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
         """Return it: a run that names no hosts took place here."""
-        del description, place
+        del run, choice
         return cls(python=python)
 
     def facts(self, choice: HostChoice) -> Facts:
@@ -97,9 +99,14 @@ class ThisMachine(LaunchSite):
         port = None if attached is not None or case.placement.num_ranks == 1 else EXAMPLE_PORT
         return commands_for(case, node, Rendezvous(port=port), attached_launch=attached).started[0]
 
-    def opened(
-        self, *, environment: Mapping[str, str], many_launches: bool
-    ) -> AbstractContextManager[Launcher]:
+    @contextmanager
+    def opened(self, *, environment: Mapping[str, str], many_launches: bool) -> Iterator[Launcher]:
         """Give a launcher of ranks of our own, or of those that were started."""
         launchers = AttachedLauncher if is_attached(environment) else LocalLauncher
-        return launchers.opened(python=self.python, environment=environment, many_launches=many_launches)
+        python = self.python or sys.executable
+        with node_side_for(self.python) as worker:  # as installed, or as one file for another Python
+            launcher = launchers(
+                python=python, worker=worker, environment=environment, many_launches=many_launches
+            )
+            with closing(launcher):
+                yield launcher

@@ -8,7 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -27,6 +27,7 @@ from gpuproof.launchers.slurm.text import SlurmNode, job_text, salloc_words, ste
 from gpuproof.records.case import Case
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 
 ARCHIVE = "gpuproof-node.pyz"
@@ -66,14 +67,13 @@ class SlurmSite(LaunchSite):
         return cls(options=options)
 
     @classmethod
-    def recorded(cls, description: Mapping[str, Any], *, place: str, python: str | None) -> Self:
+    def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
         """Read back the options, and the nodes of an allocation."""
-        del place, python
-        hosts = description.get(HOSTS, {}).get("hosts", ())
-        return cls(
-            options=SlurmOptions.model_validate(description[cls.launcher]),
-            hosts=tuple(host["name"] for host in hosts),
-        )
+        options = SlurmOptions.model_validate(run.description()[cls.launcher])
+        if choice.file:
+            options = _read_options(choice, python=python)
+        hosts = run.description().get(HOSTS, {}).get("hosts", ())
+        return cls(options=options, hosts=tuple(host["name"] for host in hosts))
 
     @classmethod
     def enter(
@@ -108,14 +108,6 @@ class SlurmSite(LaunchSite):
             os.execvpe("salloc", [*words, *this], {**os.environ, **unfit})  # noqa: S606, S607
         click.echo(shlex.join([*words, *this]))
         return True
-
-    def with_options(self, choice: HostChoice, *, python: str | None) -> Self:
-        """Return the same nodes with the options of the file that is named.
-
-        Raises:
-            UsageError: the file is wrong.
-        """
-        return replace(self, options=_read_options(choice, python=python))
 
     def words(self, choice: HostChoice) -> list[str]:
         """Return the number of nodes of the one job."""

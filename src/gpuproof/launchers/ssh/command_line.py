@@ -7,61 +7,47 @@ from typing import Any
 
 import click
 
-OPTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "deployment_file": (
-        "--deployment-file",
-        {"metavar": "FILE", "help": "Hosts to run on, as JSON or YAML: the same as --on ssh:FILE."},
+
+def _option(flag: str, metavar: str | None, text: str, **keywords: Any) -> tuple[str, Mapping[str, Any]]:
+    return flag, {"metavar": metavar, "help": text, **keywords}
+
+
+OPTIONS = {
+    "deployment_file": _option(
+        "--deployment-file", "FILE", "Hosts to run on, as JSON or YAML: the same as --on ssh:FILE."
     ),
-    "key": ("--ssh-key", {"metavar": "FILE", "help": "Private key; without it the agent's and ~/.ssh's."}),
-    "username": (
-        "--username",
-        {"metavar": "NAME", "help": "User to log in as, where the hosts' file names none."},
-    ),
-    "known_hosts": (
-        "--known-hosts",
-        {"metavar": "FILE", "help": "Host keys to trust (~/.ssh/known_hosts)."},
-    ),
-    "accept_new": (
+    "key": _option("--ssh-key", "FILE", "Private key; without it the agent's and ~/.ssh's."),
+    "username": _option("--username", "NAME", "User to log in as, where the hosts' file names none."),
+    "known_hosts": _option("--known-hosts", "FILE", "Host keys to trust (~/.ssh/known_hosts)."),
+    "accept_new": _option(
         "--ssh-accept-new",
-        {
-            "is_flag": True,
-            "help": "Trust and store the key of a host that is not in known_hosts yet; a changed key never.",
-        },
+        None,
+        "Trust and store the key of a host that is not in known_hosts yet; a changed key never.",
+        is_flag=True,
     ),
-    "max_workers": (
-        "--max-workers",
-        {
-            "type": click.IntRange(1, 4096),
-            "metavar": "N",
-            "help": "How many hosts work at the same time (all).",
-        },
+    "max_workers": _option(
+        "--max-workers", "N", "How many hosts work at the same time (all).", type=click.IntRange(1, 4096)
     ),
-    "connect_timeout_s": (
+    "connect_timeout_s": _option(
         "--connect-timeout",
-        {
-            "type": click.FloatRange(0.1, 3600),
-            "default": 30.0,
-            "metavar": "SECONDS",
-            "help": "Time that one attempt to connect may take (30).",
-        },
+        "SECONDS",
+        "Time that one attempt to connect may take (30).",
+        type=click.FloatRange(0.1, 3600),
+        default=30.0,
     ),
-    "attempts": (
+    "attempts": _option(
         "--connect-attempts",
-        {
-            "type": click.IntRange(1, 20),
-            "default": 3,
-            "metavar": "N",
-            "help": "Attempts to connect, 5 s and then ever longer apart (3).",
-        },
+        "N",
+        "Attempts to connect, 5 s and then ever longer apart (3).",
+        type=click.IntRange(1, 20),
+        default=3,
     ),
-    "lease_s": (
+    "lease_s": _option(
         "--lease",
-        {
-            "type": click.FloatRange(2, 3600),
-            "default": 30.0,
-            "metavar": "SECONDS",
-            "help": "A host that loses contact for so long ends its ranks and cleans up (30).",
-        },
+        "SECONDS",
+        "A host that loses contact for so long ends its ranks and cleans up (30).",
+        type=click.FloatRange(2, 3600),
+        default=30.0,
     ),
 }
 """Name → the option, and keywords of `click.option`."""

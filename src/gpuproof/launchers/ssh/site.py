@@ -19,7 +19,9 @@ from gpuproof.outside import plain
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.redaction import redacted
+from gpuproof.store import layout
 from gpuproof.store.description import HOSTS
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 
 if TYPE_CHECKING:
@@ -85,10 +87,10 @@ class SshHosts(LaunchSite):
         return cls(hosts=hosts, currency=inventory.currency, options=options)
 
     @classmethod
-    def recorded(cls, description: Mapping[str, Any], *, place: str, python: str | None) -> Self:
+    def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
         """Read back the hosts and their Python."""
-        del python
-        return from_json(cls, description[HOSTS], place=place)
+        del choice, python
+        return from_json(cls, run.description()[HOSTS], place=str(run.root / layout.DESCRIPTION))
 
     @classmethod
     def device_numbers(cls, choice: HostChoice) -> Sequence[int | None]:
