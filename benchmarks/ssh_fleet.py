@@ -22,8 +22,8 @@ import asyncssh
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.ssh.hosts import SshOptions
 from gpuproof.launchers.ssh.launcher import SshLauncher
+from gpuproof.launchers.ssh.site import SshOptions
 from gpuproof.scheduler import FOLLOW_SEVERAL_S
 from pairing import machine_line
 

@@ -55,7 +55,7 @@ ALREADY_THERE = (
     "psutil",
     "scipy.special",
     "pydantic",
-    "gpuproof.worker.commands.run",
+    "gpuproof.worker.rank.assignment",
     "gpuproof.worker.rank.session",
     "gpuproof.cli.main",
     "gpuproof.cli.run",

@@ -15,8 +15,8 @@ import psutil
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.ssh.hosts import SshOptions
 from gpuproof.launchers.ssh.launcher import SshLauncher
+from gpuproof.launchers.ssh.site import SshOptions
 from sshd import Server, SshWorld, inventory_entry
 
 PATIENT_S = 300.0

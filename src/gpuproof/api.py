@@ -21,6 +21,7 @@ from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, read_finished
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
+from gpuproof.launchers.local.site import ThisMachine
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.outside import parse_json
@@ -57,7 +58,7 @@ def run(
     loaded = load_config(os.fspath(config), words)
     _refuse_other_hosts_and_launchers(loaded.config)
     directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
-    with open_launcher("local", python=python) as launcher:
+    with open_launcher(ThisMachine(python=python)) as launcher:
         concluded = run_campaign(directory, launcher=launcher, progress=UnheardProgress())
     return concluded.result
 

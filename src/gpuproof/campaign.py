@@ -22,7 +22,7 @@ from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.scheduler import CampaignProgress, CaseScheduler
-from gpuproof.store.description import read_config
+from gpuproof.store.description import read_config, read_suite
 from gpuproof.store.run import RunDirectory, default_run_id, needing_room
 from gpuproof.suites.base import THIS_MACHINE, HostPlace, Suite, read_places
 from gpuproof.suites.registry import suite_on
@@ -87,9 +87,8 @@ def run_campaign(
         KeyboardInterrupt: Ctrl-C, SIGTERM, SIGQUIT or SIGHUP, after the ranks gave their last words.
     """
     sweep()
-    config = read_config(run)
+    suite = read_suite(run)
     with run.locked(), ends_interrupt(), needing_room(run.root):
-        suite = suite_on(config, read_places(run.description()))
         launch_all(
             run,
             suite=suite,

@@ -21,12 +21,11 @@ from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
 from gpuproof.store import layout
-from gpuproof.store.description import HOSTS, read_config
+from gpuproof.store.description import HOSTS, read_config, read_suite
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, TextContent, read_places
+from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
-from gpuproof.suites.registry import suite_on
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
 
@@ -110,11 +109,6 @@ def conclude_tree(folder: Path) -> Concluded:
     )
     more = [Text(title="", lines=notes)] if notes else []
     return Concluded(result=result, page=replace(laid_out, sections=(*laid_out.sections, *more, files)))
-
-
-def read_suite(run: RunDirectory) -> Suite:
-    """Return the suite that a run was planned by."""
-    return suite_on(read_config(run), read_places(run.description()))
 
 
 def read_evidence(run: RunDirectory) -> Evidence:

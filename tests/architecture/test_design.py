@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpuproof.worker.__main__ import COMMANDS
+from gpuproof.worker.__main__ import COMMANDS, launched_commands
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "gpuproof"
@@ -42,4 +42,7 @@ def test_a_path_that_is_not_there_is_found() -> None:
 
 def test_every_command_of_the_worker_is_named() -> None:
     listed = next(word for word in QUOTED if word.startswith("python -m gpuproof.worker run |"))
-    assert set(listed.removeprefix("python -m gpuproof.worker ").split(" | ")) == set(COMMANDS)
+    assert set(listed.removeprefix("python -m gpuproof.worker ").split(" | ")) == {
+        *COMMANDS,
+        *launched_commands(),
+    }

@@ -27,7 +27,8 @@ MAX_FUNCTION_LINES = 40
 MEDIAN_FUNCTION_LINES = 12
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 ONE_FILE_EACH = re.compile(
-    r"(suites|launchers|devices|workloads)/[^/]+/|config/(sections|rules)/|verdict/(checks|rules)/|worker/probes/"
+    r"(suites|launchers|devices|workloads)/[^/]+/|config/(sections|rules)/|verdict/(checks|rules)/|"
+    r"worker/(probes|launched)/"
 )
 """Folders in which each file is one suite, launcher, driver, model, block, rule, check or probe: a small one
 needs no second importer."""
@@ -163,6 +164,24 @@ def strayed_libraries(files: Sources) -> set[str]:
     }
 
 
+def strayed_launchers(files: Sources) -> set[str]:
+    """Name the files that know a launcher of other hosts: but for its line in the registry none does."""
+    folders = {path.split("/")[1] for path in files if path.startswith("launchers/") and path.count("/") == 2}
+    strayed = set()
+    for name in folders - {"local"}:
+        others = {
+            path for path in files if not path.startswith(("launchers/registry.py", f"launchers/{name}/"))
+        }
+        strayed |= {path for path in others if names_launcher(files[path], name)}
+    return strayed
+
+
+def names_launcher(text: str, name: str) -> bool:
+    words = {node.value for node in nodes(text) if isinstance(node, ast.Constant)}
+    modules = [module.split(".")[:3] for module in imported_modules(text)]
+    return name in words or ["gpuproof", "launchers", name] in modules
+
+
 def functions(files: Sources) -> Iterator[tuple[str, int]]:
     """Yield `FILE:NAME` and the lines, from `def` to the last, of each function and method."""
     for path, text in files.items():
@@ -207,6 +226,7 @@ RULES: dict[str, Callable[[Sources], set[str]]] = {
     "kind": misplaced_questions_of_kind,
     "inheritance": deep_classes,
     "library": strayed_libraries,
+    "launcher": strayed_launchers,
 }
 PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "class": ({"store.py": "class Twice: ...\n", "units.py": "class Twice: ...\n"}, "Twice"),
@@ -221,6 +241,10 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "kind": ({"campaign.py": "is_load = config.kind in ('load', 'x')\n"}, "campaign.py"),
     "inheritance": ({"store.py": "class A: ...\nclass B(A): ...\nclass C(B): ...\n"}, "C"),
     "library": ({"worker/x.py": "def f():\n    from torchvision import models\n"}, "worker/x.py"),
+    "launcher": (
+        {"launchers/flux/site.py": "", "cli/run.py": "if hosts.launcher == 'flux': ...\n"},
+        "cli/run.py",
+    ),
 }
 
 

@@ -55,7 +55,7 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
 
 
 def test_a_worker_that_has_not_begun_has_loaded_no_torch() -> None:
-    loaded = modules_after("import gpuproof.worker.__main__, gpuproof.worker.commands.run")
+    loaded = modules_after("import gpuproof.worker.__main__, gpuproof.worker.rank.assignment")
     assert "gpuproof.records.run" in loaded
     assert loaded.isdisjoint(HEAVY)
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from gpuproof.campaign import create_run
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import load_config
-from gpuproof.launchers.attached import AttachedLauncher
 from gpuproof.launchers.base import Launched, Launcher
-from gpuproof.launchers.local import LocalLauncher
+from gpuproof.launchers.kubernetes.site import KubernetesSite
+from gpuproof.launchers.local.attached import AttachedLauncher
+from gpuproof.launchers.local.launcher import LocalLauncher
 from gpuproof.launchers.registry import LAUNCHERS, open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.journal import read_journal
@@ -117,8 +117,7 @@ def ssh(folder: Path) -> Iterator[Launching]:
 def kubernetes(folder: Path) -> Iterator[Launching]:
     with kubernetes_world(folder / "cluster") as (world, found_by):
         environment = {**os.environ, **found_by}
-        options = KubernetesOptions()
-        with open_launcher("kubernetes", kubernetes=options, environment=environment) as launcher:
+        with open_launcher(KubernetesSite(), environment=environment) as launcher:
             yield Launching(launcher=launcher, folder=folder, pods=world.folder)
         eventually("an empty cluster", lambda: world.left() == [])
 
@@ -133,7 +132,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmWorld]:
 @contextmanager
 def slurm_queue(folder: Path, world: SlurmWorld) -> Iterator[Launching]:
     environment = {**os.environ, **world.environment}
-    with open_launcher("slurm", slurm=SlurmSite(), environment=environment) as launcher:
+    with open_launcher(SlurmSite(), environment=environment) as launcher:
         yield Launching(launcher=launcher, folder=folder)
     eventually("an empty queue", lambda: world.jobs() == [])
 
@@ -145,13 +144,13 @@ def slurm_allocation(folder: Path, world: SlurmWorld) -> Iterator[Launching]:
     environment = {**os.environ, **world.environment, "SLURM_JOB_ID": job, **nodes}
     site = SlurmSite(hosts=("n1", "n2"))
     try:
-        with open_launcher("slurm", slurm=site, environment=environment) as launcher:
+        with open_launcher(site, environment=environment) as launcher:
             yield Launching(launcher=launcher, folder=folder)
     finally:
         world.ask("scancel", job)
 
 
-MEMBERS = {"local": local, "attached": attached, "ssh": ssh, "kubernetes": kubernetes}
+MEMBERS = {"local": local, "local attached": attached, "ssh": ssh, "kubernetes": kubernetes}
 ON_SLURM = {"slurm queue": slurm_queue, "slurm allocation": slurm_allocation}
 
 

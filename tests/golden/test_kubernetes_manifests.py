@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
-from gpuproof.config.kubernetes import KubernetesOptions, Toleration
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.options import KubernetesOptions, Toleration
 from gpuproof.launchers.kubernetes.pods import Manifest, kubernetes_node, num_gpus, rank_resources
 from gpuproof.launchers.kubernetes.text import manifests_text
 from gpuproof.records.work.monitor import MonitorSpec

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.config.slurm import SlurmOptions
+from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.text import SlurmNode, gpus_per_node, job_text, step_words
 from gpuproof.records.work.monitor import MonitorSpec
 from records_by_hand import case

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from gpuproof.campaign import create_run
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import load_config
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_name
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
+from gpuproof.launchers.kubernetes.site import KubernetesSite
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.records.case import Case
 from gpuproof.records.run import Failure
@@ -49,7 +50,7 @@ Start = Callable[..., tuple[Launched, Path]]
 
 @pytest.fixture
 def launcher(there: tuple[World, dict[str, str]], options: KubernetesOptions) -> Iterator[Launcher]:
-    with open_launcher("kubernetes", kubernetes=options, environment=there[1]) as opened:
+    with open_launcher(KubernetesSite(options=options), environment=there[1]) as opened:
         yield opened
 
 
@@ -120,7 +121,7 @@ def act(there: tuple[World, dict[str, str]], tmp_path: Path) -> Iterator[Callabl
         def opened(engine: str, told: str) -> Launcher:
             variables = {"ACT": told, "MEET": str(tmp_path / "meet")}
             options = engine_options(engine, tmp_path).model_copy(update={"env": variables})
-            return stack.enter_context(open_launcher("kubernetes", kubernetes=options, environment=there[1]))
+            return stack.enter_context(open_launcher(KubernetesSite(options=options), environment=there[1]))
 
         yield opened
 
@@ -299,9 +300,7 @@ def test_without_a_way_to_a_cluster_that_is_said(tmp_path: Path) -> None:
     nobody = kubeconfig(tmp_path / "a", f"http://127.0.0.1:{free_ports()}")
     for file, cause in ((tmp_path / "none", "no access to a cluster"), (nobody, "does not answer")):
         with pytest.raises(EnvironmentUnfitError, match=cause) as told:
-            open_launcher(
-                "kubernetes", kubernetes=KubernetesOptions(), environment={"KUBECONFIG": str(file)}
-            ).__enter__()
+            open_launcher(KubernetesSite(), environment={"KUBECONFIG": str(file)}).__enter__()
         assert told.value.next_step
 
 

@@ -229,7 +229,7 @@ CLIENT = """
 import sys
 from pathlib import Path
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.site import SshOptions
 from gpuproof.launchers.ssh.launcher import SshLauncher
 address, port, directory, key, known, archive, out, seconds = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}

@@ -12,10 +12,11 @@ from pydantic import TypeAdapter
 
 import gpuproof
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude, read_suite
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Commands, Files
 from gpuproof.records.result import Measure, Result
+from gpuproof.store.description import read_suite
 from gpuproof.store.run import RunDirectory
 from replay.exports import RECORDED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.launchers.attached import first_node, is_follower, ranks_of_srun, tasks_per_node
+from gpuproof.launchers.surroundings import first_node, is_follower, ranks_of_srun, tasks_per_node
 
 BATCH = {
     "SLURM_JOB_ID": "12",

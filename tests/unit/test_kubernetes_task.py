@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
 from gpuproof.errors import EnvironmentUnfitError, RecordError
 from gpuproof.launchers.kubernetes.files import join_output, take_files
-from gpuproof.worker.commands import kubernetes_files
-from gpuproof.worker.commands.kubernetes_task import main, node_rank
+from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
+from gpuproof.worker.launched import kubernetes_files
+from gpuproof.worker.launched.kubernetes_task import main, node_rank
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gpuproof.cli.host_options import HostChoice
 from gpuproof.cli.main import cli
-from gpuproof.cli.measuring import read_hosts
 from gpuproof.cloud.lambda_cloud import (
     CloudError,
     LambdaCloud,
@@ -24,6 +22,8 @@ from gpuproof.cloud.lambda_cloud import (
 )
 from gpuproof.config.inventory import load_inventory
 from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.launchers.choice import HostChoice
+from gpuproof.launchers.ssh.site import SshHosts
 
 KEY = "secret_test_4711"
 TYPE = {
@@ -187,11 +187,8 @@ def test_addresses_that_the_file_lacks_are_asked_for(cloud: Cloud, tmp_path: Pat
     assert "ip" not in json.loads(path.read_text())["instances"][0]
     for _ in range(3):
         lambda_("list")
-    choice = HostChoice(
-        inventory=str(path), key=None, username=None, known_hosts=None, accept_new=False, max_workers=None,
-        connect_timeout_s=1, attempts=1, lease_s=30, one_job=False,
-    )  # fmt: skip
-    (host,) = read_hosts(choice, python=None).hosts
+    choice = HostChoice(launcher="ssh", file=str(path))
+    (host,) = SshHosts.chosen(choice, python=None).hosts
     assert (host.address, host.user) == ("203.0.113.1", "ubuntu")
 
 

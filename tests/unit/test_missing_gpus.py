@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from gpuproof.cli.gates.counts import MissingGpusError, device_words
 from gpuproof.cli.gates.wrappers import gate_script, wrapper_files
-from gpuproof.cli.host_options import HERE_ALONE
 from gpuproof.cli.main import cli
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
+from gpuproof.launchers.choice import HostChoice
 from running import clean_environment, gpuproof
 
 
@@ -21,7 +21,7 @@ def words(number: int, **options: Any) -> dict[str, Any]:
     """Ask for this machine with so many devices of the type that is asked for."""
     names = ("device", "devices", "nproc", "allow_cpu", "expected_gpus")
     given = {**dict.fromkeys(names), "overrides": [], **options}
-    return device_words(given, HERE_ALONE, lambda _: number, recipe="validate-quick")
+    return device_words(given, HostChoice(), lambda _: number, recipe="validate-quick")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from gpuproof.processes.group import start_group
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
-from gpuproof.worker.commands.remote_agent import inside
+from gpuproof.worker.launched.remote_agent import inside
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
-from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.failures import host_failure
 from gpuproof.launchers.registry import open_launcher
+from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.run import Failure
 from gpuproof.store.run import RunDirectory, read_case
@@ -33,7 +33,7 @@ def slurm(tmp_path: Path) -> FakeSlurm:
 def opened(slurm: FakeSlurm, *hosts: str, python: str | None = None) -> Iterator[Launcher]:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
     site = SlurmSite(options=SlurmOptions(python=python), hosts=hosts)
-    with open_launcher("slurm", slurm=site, environment={**slurm.environment, **inside}) as launcher:
+    with open_launcher(site, environment={**slurm.environment, **inside}) as launcher:
         yield launcher
 
 

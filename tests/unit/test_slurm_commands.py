@@ -16,7 +16,7 @@ from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmRefusalError
 from gpuproof.launchers.slurm.endings import job_failure
 from gpuproof.launchers.slurm.site import allocated_nodes
-from gpuproof.worker.commands.slurm_task import known_here
+from gpuproof.worker.launched.slurm_task import known_here
 
 
 @pytest.fixture

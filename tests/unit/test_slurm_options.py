@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.slurm import SlurmOptions, load_slurm_options
+from gpuproof.launchers.slurm.options import SlurmOptions, load_slurm_options
 
 
 def load(folder: Path, text: str) -> SlurmOptions:

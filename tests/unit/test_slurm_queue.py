@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
-from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers import queue as launch_queue
 from gpuproof.launchers.slurm.commands import SlurmCommands, SlurmRefusalError
+from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.queue import SlurmLaunch, SlurmQueue
 from gpuproof.launchers.slurm.text import SlurmNode
 from gpuproof.records.case import Case

@@ -13,15 +13,20 @@ from typing import Any
 
 import pytest
 
+from gpuproof.campaign import run_campaign
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.launchers.local.site import ThisMachine
+from gpuproof.launchers.registry import open_launcher
 from gpuproof.outside import parse_json
 from gpuproof.readings.parsing import fast_json
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Start
 from gpuproof.report.formats import json_text
+from gpuproof.scheduler import UnheardProgress
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
+from gpuproof.store.versions import read_versioned
 from records_by_hand import case, failure, one_rank, own_compute, result, setup, start, window, write_run
 
 
@@ -49,6 +54,23 @@ def test_only_a_run_is_opened(tmp_path: Path) -> None:
         RunDirectory.open(tmp_path)
     run = write_run(tmp_path, [])
     assert RunDirectory.open(run.root).description()["run_id"] == "by-hand"
+
+
+def test_a_run_is_described_once_from_its_beginning_to_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.open(write_run(tmp_path, [one_rank().records()]).root)
+    reads: list[str] = []
+
+    def counted(path: Path, what: str, *, newest: int) -> dict[str, Any]:
+        reads.append(path.name)
+        return read_versioned(path, what, newest=newest)
+
+    monkeypatch.setattr("gpuproof.store.run.read_versioned", counted)
+    with open_launcher(ThisMachine()) as launcher:
+        concluded = run_campaign(run, launcher=launcher, progress=UnheardProgress())
+    assert concluded.result.num_launches == 1
+    assert reads.count(layout.DESCRIPTION) == 1
 
 
 @pytest.mark.parametrize(

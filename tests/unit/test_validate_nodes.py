@@ -11,8 +11,8 @@ import pytest
 from concluding import words_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.inventory import load_inventory
-from gpuproof.config.slurm import load_slurm_options
 from gpuproof.errors import ExitCode, UsageError
+from gpuproof.launchers.slurm.options import load_slurm_options
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace

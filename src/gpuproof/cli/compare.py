@@ -11,7 +11,6 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.host_options import HERE_ALONE
 from gpuproof.cli.options import ConfigCommand, json_option, log_options, refuse_dry_resume
 from gpuproof.cli.report import save_dir_option
 from gpuproof.errors import ExitCode, UsageError
@@ -179,8 +178,9 @@ def _launch(
     as_json: bool,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.launchers.choice import HostChoice
 
-    where: dict[str, Any] = {"hosts": HERE_ALONE, "python": python}
+    where: dict[str, Any] = {"hosts": HostChoice(), "python": python}
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, words)

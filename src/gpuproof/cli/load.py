@@ -17,7 +17,7 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.choice import HostChoice
     from gpuproof.store.run import RunDirectory
 
 RECIPE = "load"
@@ -163,7 +163,7 @@ def _words(tests: dict[str, object], given: set[str]) -> list[str]:
 
 def _resumed(path: Path, given: set[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
-    from gpuproof.conclude import read_suite
+    from gpuproof.store.description import read_suite
 
     said = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in given]
     directory = resumed(path, None, said)

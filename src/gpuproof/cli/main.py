@@ -21,6 +21,7 @@ from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.older import in_our_words
 from gpuproof.cli.options import say
 from gpuproof.errors import ExitCode, explained
+from gpuproof.launchers.registry import commands_of_launchers
 from gpuproof.outside import plain
 
 COMMANDS: dict[str, str] = {
@@ -40,7 +41,7 @@ COMMANDS: dict[str, str] = {
     "config": "gpuproof.cli.config:config",
     "plugins": "gpuproof.cli.plugins:plugins",
     "monitor": "gpuproof.cli.monitor:monitor",
-    "kubernetes": "gpuproof.cli.clusters.kubernetes:kubernetes",
+    **commands_of_launchers(),
     "cloud": "gpuproof.cli.cloud:cloud",
     "completion": "gpuproof.cli.entry.completion:completion",
 }

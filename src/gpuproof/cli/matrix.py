@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.host_options import HostChoice, host_options
+from gpuproof.cli.host_options import host_options
 from gpuproof.cli.options import ConfigCommand, json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
+    from gpuproof.launchers.choice import HostChoice
     from gpuproof.records.collected import CaseRecords
     from gpuproof.store.run import RunDirectory
 

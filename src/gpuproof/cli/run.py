@@ -14,7 +14,7 @@ from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_option
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.choice import HostChoice
 
 COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),
@@ -85,9 +85,10 @@ def _run(
     **letters: str | None,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.launchers.registry import site_type
     from gpuproof.launchers.surroundings import take_ranks
 
-    if hosts.slurm is None:
+    if site_type(hosts.launcher).reads_ranks:
         take_ranks(os.environ)
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout, letters=letters)]
     if resume is not None:

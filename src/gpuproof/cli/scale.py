@@ -17,7 +17,7 @@ from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.records.work.parallel import CommunicationProfile
 
 if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.choice import HostChoice
     from gpuproof.store.run import RunDirectory
 
 RECIPE = "scale"
@@ -296,17 +296,17 @@ def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
     Raises:
         UsageError: how many devices they have is said neither by the inventory nor by --max-devices.
     """
-    from gpuproof.config.inventory import load_inventory
+    from gpuproof.launchers.registry import site_type
 
-    known = [] if hosts.inventory is None else [host.gpus for host in load_inventory(hosts.inventory).hosts]
-    each = min((number or 0 for number in known), default=0)
+    numbers = site_type(hosts.launcher).device_numbers(hosts)
+    each = min((number or 0 for number in numbers), default=0)
     if at_most is None and not each:
         raise UsageError(
             "how many devices the other host has is not known here",
             place="--on",
             next_step="Give it: --max-devices N, or `gpus` of each host in the inventory",
         )
-    most = at_most or each * len(known)
+    most = at_most or each * len(numbers)
     if not each or most <= each:
         return _ladder(most)
     whole = [each * number for number in _ladder(most // each)[1:]]

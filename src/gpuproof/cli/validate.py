@@ -18,7 +18,7 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import try_place
 
 if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.choice import HostChoice
 
 COMMAND = "validate"
 RECIPES = {
@@ -228,6 +228,7 @@ def _validate(
     from gpuproof.cli.gates.counts import count_devices
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
     from gpuproof.cli.standards.judging import written
+    from gpuproof.launchers.registry import site_type
 
     how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
     retry_failed = options.pop("retry_failed")
@@ -240,17 +241,14 @@ def _validate(
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
-    if how["hosts"].slurm is not None:
-        from gpuproof.cli.clusters.slurm_site import enter_allocation
-
-        if enter_allocation(
-            how["hosts"],
-            python=how["python"],
-            dry_run=dry_run,
-            ranks_per_host=int(options["nproc"] or 1),
-            device=options["device"] or "",
-        ):
-            return ExitCode.DONE
+    if site_type(how["hosts"].launcher).enter(
+        how["hosts"],
+        python=how["python"],
+        dry_run=dry_run,
+        ranks_per_host=int(options["nproc"] or 1),
+        device=options["device"] or "",
+    ):
+        return ExitCode.DONE
     if dry_run:
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE
@@ -264,8 +262,7 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
     Raises:
         UsageError: launchers contradict each other or `--nproc`, or this is a rank and is to start others.
     """
-    from gpuproof.launchers.attached import attached_world_size
-    from gpuproof.launchers.surroundings import refuse_to_be_a_rank, take_ranks
+    from gpuproof.launchers.surroundings import attached_world_size, refuse_to_be_a_rank, take_ranks
 
     if hosts.are_named:
         refuse_to_be_a_rank(os.environ, command="gpuproof validate on named hosts")

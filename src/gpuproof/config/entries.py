@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -30,10 +30,7 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
-What = Literal["inventory", "Slurm options", "Kubernetes options", "rules"]
-
-
-def open_document(path: str, *, what: What) -> Document:
+def open_document(path: str, *, what: str) -> Document:
     """Read a file as YAML or JSON.
 
     Raises:
@@ -42,7 +39,7 @@ def open_document(path: str, *, what: What) -> Document:
     return read_document(read_entries(path, what=what), source=path)
 
 
-def read_entries(path: str, *, what: What) -> str:
+def read_entries(path: str, *, what: str) -> str:
     """Read the text of a file.
 
     Raises:

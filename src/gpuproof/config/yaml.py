@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -93,14 +93,8 @@ class Document:
         return Mistake(place=where, line=line, cause=cause, next_step=next_step)
 
 
-def read_text(
-    path: Path,
-    *,
-    source: str,
-    max_bytes: int,
-    what: Literal["config", "inventory", "Slurm options", "Kubernetes options", "rules"],
-) -> str:
-    """Read a file of printable UTF-8; `source` is what messages call it.
+def read_text(path: Path, *, source: str, max_bytes: int, what: str) -> str:
+    """Read a file of printable UTF-8; `source` and `what` are what messages call it.
 
     Raises:
         ConfigError: it cannot be read, is larger than `max_bytes`, or is no such text.

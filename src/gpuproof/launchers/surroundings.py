@@ -21,10 +21,11 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 
 from gpuproof.errors import UsageError
-from gpuproof.launchers.attached import is_attached, number_in, ranks_of_srun
 
 Environment = Mapping[str, str]
 DEFAULT_PORT = "29500"
+PORT, NUM_PORTS = 20_000, 12_000
+"""Where ranks of srun's meet: by their job and step, below the ports that a kernel gives out by itself."""
 OF_LAUNCHERS = re.compile(
     r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|JOB_COMPLETION_INDEX"
     r"|(SLURM|PMI|PMIX|MPI|OMPI|MV2|TORCHELASTIC|KUBERNETES)_.*"
@@ -76,7 +77,7 @@ SLURM_STEP = MpiVariables(
     local_rank="SLURM_LOCALID",
     local_size="SLURM_STEP_TASKS_PER_NODE",
 )
-"""Of a task of srun's, which `launchers.attached` reads; here only what contradicts it."""
+"""Of a task of srun's, which `ranks_of_srun` reads; by these names what contradicts it."""
 SLURM_JOB = replace(SLURM_STEP, rank="RANK", size="SLURM_NTASKS")
 """Outside of a step: a job's tasks, of which a process does not know which one it is."""
 
@@ -99,6 +100,32 @@ def ranks_around(environment: Environment) -> dict[str, str]:
     if pod or "WORLD_SIZE" in environment:
         return pod
     return _ranks_of_mpi(environment)
+
+
+def is_attached(environment: Environment) -> bool:
+    """Say whether this process is one rank of several that somebody else started.
+
+    Raises:
+        UsageError: the variables that say so contradict each other.
+    """
+    world_size = number_in(environment, "WORLD_SIZE", default=1)
+    if world_size > 1 and "RANK" not in environment:
+        raise UsageError(
+            f"WORLD_SIZE={world_size} is set and RANK is not",
+            place="environment",
+            next_step="Set RANK too, or unset WORLD_SIZE and use --nproc",
+        )
+    return world_size > 1
+
+
+def attached_world_size(environment: Environment) -> int | None:
+    """Return how many ranks the user's launcher started; None where there is no such launcher."""
+    return number_in(environment, "WORLD_SIZE", default=1) if is_attached(environment) else None
+
+
+def is_follower(environment: Environment) -> bool:
+    """Say whether this process is a rank other than the first."""
+    return is_attached(environment) and number_in(environment, "RANK", default=0) > 0
 
 
 def take_ranks(environment: MutableMapping[str, str]) -> None:
@@ -201,6 +228,47 @@ def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:
             )
 
 
+def ranks_of_srun(environment: Environment) -> dict[str, str]:
+    """Return RANK and its like for one of several tasks of srun's; nothing where it is none, or RANK is set.
+
+    A batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task: only a step counts. What is set of
+    MASTER_ADDR and MASTER_PORT is kept.
+    """
+    named = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+    if {"RANK", "WORLD_SIZE"} & environment.keys() or not environment.keys() >= set(named):
+        return {}
+    step, world_size, rank, local_rank, node = (environment[name] for name in named)
+    if world_size == "1":
+        return {}
+    job, nodes = environment.get("SLURM_JOB_ID", "0"), environment.get("SLURM_STEP_NODELIST", "")
+    tasks = tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    ranks = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": local_rank, "NODE_RANK": node}
+    if int(node) < len(tasks):
+        ranks["LOCAL_WORLD_SIZE"] = str(tasks[int(node)])
+    port = PORT + (7 * int(job) + int(step)) % NUM_PORTS
+    meeting = {"MASTER_ADDR": first_node(nodes), "MASTER_PORT": str(port)}
+    return {**ranks, **{name: value for name, value in meeting.items() if name not in environment}}
+
+
+def first_node(nodes: str) -> str:
+    """Return the first of Slurm's nodes; `scontrol`, which could tell, is not in a container.
+
+    >>> first_node("node[01-04,07],login"), first_node("a-1,b"), first_node("r[2-3]n[08,10]")
+    ('node01', 'a-1', 'r2n08')
+    """
+    return re.sub(r"\[(\d+)[^]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
+
+
+def tasks_per_node(written: str) -> list[int]:
+    """Write out Slurm's numbers of tasks.
+
+    >>> tasks_per_node("2(x3),1"), tasks_per_node("8")
+    ([2, 2, 2, 1], [8])
+    """
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", written)
+    return [int(tasks) for tasks, times in parts for _ in range(int(times or 1))]
+
+
 def _ranks_of_pod(environment: Environment) -> dict[str, str]:
     """Return the rank of a pod, from the index of its Job or the ordinal of its StatefulSet."""
     if "KUBERNETES_SERVICE_HOST" not in environment:
@@ -267,3 +335,15 @@ def _meeting(environment: Environment, *, is_one_host: bool) -> dict[str, str]:
         )
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": DEFAULT_PORT}
     return {name: value for name, value in meeting.items() if name not in environment}
+
+
+def number_in(environment: Environment, name: str, *, default: int = 0) -> int:
+    """Return the number that a variable holds, else the default.
+
+    Raises:
+        UsageError: it holds another word.
+    """
+    try:
+        return int(environment.get(name, default))
+    except ValueError as error:
+        raise UsageError(f"{name}={environment[name]!r} is no whole number", place="environment") from error

@@ -1,4 +1,4 @@
-"""What run.json says of a run: what was asked, and where it takes place."""
+"""What run.json says of a run: what was asked, and the suite that it was planned by. It is read once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,35 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import Suite, read_places
+from gpuproof.suites.registry import suite_on
 
 HOSTS = "fleet"
 """The key of run.json that holds the hosts, and how they are reached."""
-SLURM = "slurm"
-"""The key of run.json that holds what is asked of Slurm for a run on a cluster."""
-KUBERNETES = "kubernetes"
-"""The same of Kubernetes."""
 
 
 def read_config(run: RunDirectory) -> RunConfig:
-    """Read back what a run was asked.
+    """Return what a run was asked.
 
     Raises:
         RecordError: run.json does not hold it, or it is damaged.
     """
+    if run.config is None:
+        run.config = _parsed(run)
+    return run.config
+
+
+def read_suite(run: RunDirectory) -> Suite:
+    """Return the suite that a run was planned by.
+
+    Raises:
+        RecordError: run.json is damaged.
+        UsageError: no suite answers its recipe.
+    """
+    return suite_on(read_config(run), read_places(run.description()))
+
+
+def _parsed(run: RunDirectory) -> RunConfig:
     asked = run.description().get("config")
     try:
         config = RunConfig.model_validate_json(json.dumps(asked))

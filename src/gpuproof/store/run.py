@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import open_lock, place_inside, replacing
@@ -31,6 +31,9 @@ from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.versions import DescribedRun, read_versioned, upgraded
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1
@@ -45,6 +48,9 @@ class RunDirectory:
         self.root = root
         self._held: tuple[int, weakref.finalize[..., RunDirectory]] | None = None
         """The lock of a run that was made, until a block wants it, or the run is forgotten."""
+        self._description: dict[str, Any] | None = None
+        self.config: RunConfig | None = None
+        """What was asked, once `read_config` has read it."""
 
     @classmethod
     def create(cls, save_dir: Path, experiment: str, run_id: str, *, held: bool = False) -> RunDirectory:
@@ -129,13 +135,16 @@ class RunDirectory:
     def write_description(self, description: Mapping[str, Any]) -> None:
         """Write run.json."""
         self.write_json(layout.DESCRIPTION, {"schema_version": SCHEMA_VERSION, **description})
+        self._description = self.config = None
 
     def description(self) -> dict[str, Any]:
-        """Read run.json.
+        """Return run.json, which is read once.
 
         Raises:
             RecordError: it is damaged or of a newer schema.
         """
+        if self._description is not None:
+            return self._description
         path = self.root / layout.DESCRIPTION
         found = read_versioned(path, "the description of a run", newest=SCHEMA_VERSION)
         lacking = [key for key in DESCRIBED if key not in found]
@@ -144,6 +153,7 @@ class RunDirectory:
                 f"lacks {', '.join(lacking)}", place=str(path), next_step="It was changed or cut"
             )
         from_json(DescribedRun, found, place=str(path))
+        self._description = found
         return found
 
     def case_folder(self, case: Case) -> Path:

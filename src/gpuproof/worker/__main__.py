@@ -8,11 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pkgutil import iter_modules
 
 from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.worker import launched
 
 COMMANDS = {
-    "run": ("gpuproof.worker.commands.run:main", "measure one rank of a case, as a launcher asks for it"),
+    "run": ("gpuproof.worker.rank.assignment:main", "measure one rank of a case, as a launcher asks for it"),
     "join": ("gpuproof.worker.commands.attach:join", "the same for a rank that your own launcher started"),
     "follow": (
         "gpuproof.worker.commands.follow:follow",
@@ -30,43 +32,44 @@ COMMANDS = {
         "gpuproof.worker.commands.record:main",
         "write readings to a file, beside a command or until Ctrl-C",
     ),
-    "slurm-task": ("gpuproof.worker.commands.slurm_task:main", "start a node's ranks in a job of Slurm's"),
-    "kubernetes-task": (
-        "gpuproof.worker.commands.kubernetes_task:main",
-        "start a pod's ranks, or end them",
-    ),
-    "kubernetes-files": (
-        "gpuproof.worker.commands.kubernetes_files:main",
-        "keep a pod's files, and send them",
-    ),
-    "remote-agent": (
-        "gpuproof.worker.commands.remote_agent:main",
-        "serve a gpuproof on another host, over SSH",
-    ),
 }
-_LISTED = "\n".join(f"  {name:<18}{what}" for name, (_, what) in COMMANDS.items())
-USAGE = f"""usage: python -m gpuproof.worker COMMAND [--help]
+USAGE = """usage: python -m gpuproof.worker COMMAND [--help]
 
-{_LISTED}
+{}
 
 The same commands from one file, on a machine with Python and without gpuproof:
   python3 gpuproof-node.pyz record -- python train.py
 """
 
 
+def launched_commands() -> dict[str, str]:
+    """Return what launchers start on other hosts, by its word: each is a module of `launched`."""
+    modules = [module.name for module in iter_modules(launched.__path__)]
+    return {module.replace("_", "-"): f"{launched.__name__}.{module}:main" for module in modules}
+
+
+def usage() -> str:
+    """Return what there is, in a line each."""
+    summaries = {word: summary for word, (_, summary) in COMMANDS.items()}
+    for word, path in launched_commands().items():
+        summaries[word] = import_module(path.partition(":")[0]).SUMMARY
+    return USAGE.format("\n".join(f"  {word:<18}{summary}" for word, summary in summaries.items()))
+
+
 def main() -> int:
     """Dispatch to a command; its exit code is the process's."""
     words = sys.argv[1:]
-    if not words or words[0] not in COMMANDS:
-        asked_for_help = words[:1] in (["-h"], ["--help"])
-        (sys.stdout if asked_for_help else sys.stderr).write(USAGE)
-        return 0 if asked_for_help else 2
-    return run_command(words)
+    if words and (words[0] in COMMANDS or words[0] in launched_commands()):
+        return run_command(words)
+    asked_for_help = words[:1] in (["-h"], ["--help"])
+    (sys.stdout if asked_for_help else sys.stderr).write(usage())
+    return 0 if asked_for_help else 2
 
 
 def run_command(words: Sequence[str]) -> int:
     """Run the command that the first word names with the others; return its exit code."""
-    module, _, function = COMMANDS[words[0]][0].partition(":")
+    path = COMMANDS[words[0]][0] if words[0] in COMMANDS else launched_commands()[words[0]]
+    module, _, function = path.partition(":")
     try:
         return int(getattr(import_module(module), function)(words[1:]))
     except GpuproofError as error:

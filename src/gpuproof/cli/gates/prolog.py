@@ -120,17 +120,17 @@ def judge_node(gate: Gate) -> ExitCode:
 def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     recipe, words = gate.plan(_free_devices(gate.python, limit_s=max(PROBE_S, gate.budget_s / 3)))
     from gpuproof.campaign import create_run, run_campaign
-    from gpuproof.cli.host_options import HERE_ALONE
     from gpuproof.cli.measuring import plan_run
     from gpuproof.cli.report import show_report
+    from gpuproof.launchers.choice import HostChoice
     from gpuproof.launchers.registry import open_launcher
     from gpuproof.scheduler import UnheardProgress
     from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
 
     left = f"--validate.time_budget_s={max(1.0, until_s - monotonic()):.1f}"
     words = [f"--run.save_dir={folder}", left, *words]
-    loaded, _ = plan_run(recipe, words, hosts=HERE_ALONE, python=gate.python)
-    with open_launcher("local", python=gate.python) as launcher:
+    loaded, site = plan_run(recipe, words, hosts=HostChoice(), python=gate.python)
+    with open_launcher(site) as launcher:
         places = launcher.places()
         run = create_run(loaded.config, origins=loaded.origins, source=loaded.source, places=places)
         concluded = run_campaign(run, launcher=launcher, progress=UnheardProgress(), until_s=until_s)

@@ -16,7 +16,7 @@ from gpuproof.cli.monitor.view import SECONDS, records_of, require
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.choice import HostChoice
     from gpuproof.observe.live import Sources
 
 PIPE_WIDTH = 120
@@ -77,23 +77,25 @@ def _sources(
     Raises:
         UsageError: a source is named as well as hosts, or hosts that only a scheduler knows.
     """
+    from gpuproof.launchers.registry import site_type
+
     if not hosts.are_named:
         from gpuproof.observe.stream import keys_from_terminal
 
         pipe = keys_from_terminal() if source == "-" and is_drawn else None
         yield {"": records_of(source, interval=interval, devices=devices, processes="details", pipe=pipe)}
         return
-    if source is not None or hosts.inventory is None:
+    site = site_type(hosts.launcher)
+    if source is not None or not site.can_sample:
         raise UsageError(
             "shows hosts that can be logged in to, and no recording beside them",
             place="monitor live",
             next_step="Write --on ssh:FILE, and leave SOURCE out",
         )
-    from gpuproof.cli.clusters.live_hosts import sampled_hosts
     from gpuproof.observe.stream import sampler_words
 
     words = sampler_words(interval_s=interval, devices=devices, processes="details")
-    with sampled_hosts(hosts, words) as sources:
+    with site.chosen(hosts, python=None).sampled(words) as sources:
         yield sources
 
 

@@ -94,7 +94,8 @@ def judge_again(
 
 
 def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Concluded:
-    from gpuproof.conclude import conclude_otherwise, read_suite
+    from gpuproof.conclude import conclude_otherwise
+    from gpuproof.store.description import read_suite
 
     if read_suite(directory).command != COMMAND:
         raise UsageError(

@@ -18,9 +18,9 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.kubernetes.manifests import Kind
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import Manifest
 from gpuproof.launchers.queue import SchedulerSilentError
 from gpuproof.outside import parse_json

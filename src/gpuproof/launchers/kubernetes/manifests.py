@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuproof.config.kubernetes import Engine, KubernetesOptions
+from gpuproof.launchers.kubernetes.options import Engine, KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import (
     OF_LAUNCH,
     OF_RUN,

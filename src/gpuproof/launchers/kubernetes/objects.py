@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.failures import launch_failure
@@ -20,6 +19,7 @@ from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.files import given_files, join_output, take_files
 from gpuproof.launchers.kubernetes.launch import KubernetesLaunch, Made
 from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, folder_in_pod, kubernetes_node
 from gpuproof.launchers.kubernetes.states import PodState
 from gpuproof.launchers.kubernetes.text import manifests_text

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.launchers.commands import NodeSide, Rendezvous, commands_for, rank_environment
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.processes.granted import GRANTED
 from gpuproof.records.case import Case
 from gpuproof.store import layout

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from uuid import uuid4
 
-from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.errors import GpuproofError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.launch import KubernetesLaunch
 from gpuproof.launchers.kubernetes.objects import LaunchObjects
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import OF_LAUNCH, OF_RUN, PORT, Manifest
 from gpuproof.launchers.kubernetes.states import (
     DELETED,
@@ -242,3 +243,18 @@ def _vanished(launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure:
         next_step="`kubectl get events` may say why; finish the run with --resume",
         host=named or launch.name,
     )
+
+
+@contextmanager
+def open_queue(options: KubernetesOptions, environment: Mapping[str, str]) -> Iterator[KubernetesQueue]:
+    """Give a queue in the cluster that the kubeconfig names, closed in the end.
+
+    Raises:
+        EnvironmentUnfitError: there is no way to a cluster, or nobody answers.
+        UsageError: it does not let us look at pods.
+    """
+    with (
+        closing(Cluster(options, environment)) as cluster,
+        closing(KubernetesQueue(options, cluster)) as queue,
+    ):
+        yield queue

@@ -17,7 +17,7 @@ from pathlib import Path
 from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
-from gpuproof.launchers.local import LocalLaunch
+from gpuproof.launchers.local.launcher import LocalLaunch
 from gpuproof.launchers.slurm.commands import SlurmCommands
 from gpuproof.launchers.slurm.endings import UNENDED, container_failure
 from gpuproof.launchers.slurm.site import JOB, SlurmSite, allocated_nodes

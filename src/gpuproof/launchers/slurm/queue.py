@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import GpuproofError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.queue import FAILED_STATUS, LaunchQueue, QueuedLaunch
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands
 from gpuproof.launchers.slurm.endings import FORGOTTEN, UNENDED, WAITING, job_failure
+from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
 from gpuproof.outside import parse_json
 from gpuproof.records.case import Case

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuproof.config.slurm import SlurmOptions
 from gpuproof.launchers.commands import NodeSide, Rendezvous, commands_for, rank_environment
+from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.records.case import Case
 from gpuproof.store import layout
 

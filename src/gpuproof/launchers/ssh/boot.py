@@ -48,7 +48,7 @@ except OSError as error:
     fail("%s: %s" % (error.strerror, folder or parent or tempfile.gettempdir()))
 sys.argv = [path]
 sys.path.insert(0, path)
-from gpuproof.worker.commands.remote_agent import obey
+from gpuproof.worker.launched.remote_agent import obey
 sys.exit(obey(folder, float(lease)))
 """
 

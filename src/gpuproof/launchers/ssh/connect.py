@@ -21,7 +21,7 @@ from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.credentials import AskPassphrase, load_keys, public_half
 from gpuproof.launchers.ssh.host_keys import SSH_PORT, HostKeys
-from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.site import SshOptions
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from gpuproof.launchers.commands import Rendezvous, commands_for
 from gpuproof.launchers.ssh.connect import Connector
 from gpuproof.launchers.ssh.credentials import AskPassphrase
 from gpuproof.launchers.ssh.host import RemoteHost
-from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, own_names
+from gpuproof.launchers.ssh.site import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
@@ -64,7 +64,7 @@ class SshLauncher:
 
     @classmethod
     @contextmanager
-    def opened(cls, *, hosts: SshHosts, **_: object) -> Iterator[SshLauncher]:
+    def opened(cls, *, hosts: SshHosts) -> Iterator[SshLauncher]:
         """Give one for the hosts of a run."""
         with built_node_side() as archive:
             content = archive.read_bytes()

@@ -34,7 +34,7 @@ from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.worker.rank.assignment import import_torch, redirect_output
 
 PRELOADED = (
-    "gpuproof.worker.commands.run",
+    "gpuproof.worker.rank.assignment",
     "gpuproof.worker.rank.session",
     "gpuproof.worker.commands.sample",
 )

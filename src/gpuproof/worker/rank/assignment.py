@@ -1,4 +1,4 @@
-"""One rank of one case, from its first record to its exit.
+"""`python -m gpuproof.worker run SPEC OUT`: one rank of one case, from its first record to its exit.
 
 Writes FOLDER/rank-N.jsonl and, as standard output and error of the rank, FOLDER/stderr-N.txt. Whatever
 ends the rank is a record. The exit is immediate once all is flushed: judge a worker by its records.
@@ -6,13 +6,15 @@ ends the rank is a record. The exit is immediate once all is flushed: judge a wo
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 import os
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -33,9 +35,10 @@ from gpuproof.records.case import (
     TrainingWork,
     Work,
 )
+from gpuproof.records.codec import from_json
 from gpuproof.records.run import Failure, Start
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
-from gpuproof.worker.rank.identity import RankIdentity, effective_threads
+from gpuproof.worker.rank.identity import RankIdentity, effective_threads, identity_from
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.rank.watchdog import Heartbeat, LastWords, Watchdog, process_lives
 from gpuproof.worker.step.determinism import set_deterministic_environment
@@ -68,6 +71,38 @@ class Assignment:
     """Called with the journal after the failure record of a rank. Must end by itself, and soon."""
     start: StartMode = "exec"
     """How this process came to be: by itself, or forked with torch imported (`serve_cases`)."""
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run the rank that a launcher asks for: `python -m gpuproof.worker run SPEC OUT`."""
+    parser = argparse.ArgumentParser(
+        prog="gpuproof.worker run", description="one rank of a case, as a launcher asks for it"
+    )
+    parser.add_argument("spec", type=Path, metavar="SPEC", help="the case, as JSON")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder for this replicate's files")
+    parser.add_argument("--parent-pid", type=int, help="end when this process of the same host is gone")
+    parser.add_argument(
+        "--attached",
+        type=int,
+        metavar="N",
+        help="give the case to the other ranks of a launcher not ours, as the Nth launch from 0",
+    )
+    parser.add_argument("--forked", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    spec = json.loads(options.spec.read_text(encoding="utf-8"))
+    assignment = Assignment(
+        case=from_json(Case, spec, place=str(options.spec)),
+        identity=identity_from(os.environ),
+        folder=options.out,
+        run_folder=options.out.parents[2],
+        parent_pid=options.parent_pid,
+        start="fork" if options.forked else "exec",
+    )
+    if options.attached is not None and assignment.identity.world_size > 1:
+        from gpuproof.worker.commands.attach import lead
+
+        lead(assignment, spec, launch=options.attached)
+    run_assignment(assignment)
 
 
 def run_assignment(assignment: Assignment) -> NoReturn:

@@ -23,6 +23,8 @@ from gpuproof.verdict.rollup import Branch
 CHOSEN = "chosen-hosts"
 NOT_TOLD = ("place", "address", "instance_id")
 """Keys of a host in run.json that an inventory has otherwise, or not at all."""
+NODES = "nodelist"
+"""The key of a scheduler's options in run.json by which it is told the nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +106,13 @@ def chosen_exports(found: ChosenHosts, description: Mapping[str, Any]) -> Iterat
     if not found.is_enough:
         return
     yield Export(name=f"{CHOSEN}.txt", content="".join(f"{host}\n" for host in found.chosen))
-    if "slurm" in description:
-        options = {key: value for key, value in description["slurm"].items() if value is not None}
-        yield json_export(f"{CHOSEN}.slurm.json", {**options, "nodelist": ",".join(found.chosen)})
-    elif hosts := description.get("fleet", {}).get("hosts"):
+    schedulers = {
+        key: options for key, options in description.items() if isinstance(options, dict) and NODES in options
+    }
+    for name, recorded in schedulers.items():
+        options = {key: value for key, value in recorded.items() if value is not None}
+        yield json_export(f"{CHOSEN}.{name}.json", {**options, NODES: ",".join(found.chosen)})
+    if not schedulers and (hosts := description.get("fleet", {}).get("hosts")):
         entries = [_entry(host) for host in hosts if host["name"] in found.chosen]
         yield json_export(f"{CHOSEN}.json", {"hosts": entries})
 

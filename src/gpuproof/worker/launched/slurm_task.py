@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.worker.commands.node_task import parted, run_commands
 
+SUMMARY = "start a node's ranks in a job of Slurm's"
+
 
 def main(arguments: Sequence[str]) -> int:
     """Start the commands and wait for the ranks, or until told to end; return the ranks' exit status.

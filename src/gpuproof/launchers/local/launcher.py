@@ -6,11 +6,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.commands import (
     INSTALLED_WORKER,
@@ -54,22 +52,6 @@ class LocalLauncher:
         self._many_launches = many_launches
         self._fork_servers = ForkServers()
         self._news = threading.Event()
-
-    @classmethod
-    @contextmanager
-    def opened(
-        cls, *, python: str | None, environment: Mapping[str, str], many_launches: bool = False, **_: object
-    ) -> Iterator[LocalLauncher]:
-        """Give one that finds the node side, as installed or as one file for another Python."""
-        with node_side_for(python) as worker:
-            own = cls(
-                python=python or sys.executable,
-                worker=worker,
-                environment=environment,
-                many_launches=many_launches,
-            )
-            with closing(own) as launcher:
-                yield launcher
 
     def places(self) -> Sequence[HostPlace]:
         """Return this machine."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.errors import ExitCode
+from gpuproof.outside import plain
 
 if TYPE_CHECKING:
-    from gpuproof.config.kubernetes import KubernetesOptions
+    from gpuproof.launchers.kubernetes.options import KubernetesOptions
 
 OURS = "app.kubernetes.io/managed-by=gpuproof"
 _options_option = click.option(
@@ -29,7 +30,7 @@ def kubernetes() -> None:
 @kubernetes.command()
 @_options_option
 @_dry_run_option
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output.")
 @click.pass_context
 def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool) -> None:
     """Say whether the nodes of the cluster offer what launches ask for; starts nothing.
@@ -39,16 +40,17 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     if dry_run:
         click.echo("GET /api/v1/namespaces/NAMESPACE/pods\nGET /api/v1/nodes")
         return
-    from gpuproof.cli.report import show_page
-    from gpuproof.doctor.kubernetes import judge_cluster
     from gpuproof.launchers.kubernetes.api import Cluster
+    from gpuproof.launchers.kubernetes.checks import judge_cluster
+    from gpuproof.records.codec import to_json
+    from gpuproof.report.terminal import show_page
     from gpuproof.verdict.page import outcomes_page
 
     options = _read(file)
     with closing(Cluster(options)) as cluster:
         checks = judge_cluster(cluster.nodes(), options)
     if as_json:
-        print_json({"checks": checks})
+        click.echo(json.dumps(to_json({"checks": checks}), indent=2, allow_nan=False))
     else:
         show_page(outcomes_page("", ("The cluster", checks)))
     is_unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in checks)
@@ -79,7 +81,8 @@ def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
             for left in cluster.objects(kind, OURS):
                 if _made(left["metadata"]) > before:
                     continue
-                say(f"{'would remove' if dry_run else 'removed'} {kind.kind} {left['metadata']['name']}")
+                done = "would remove" if dry_run else "removed"
+                click.echo(plain(f"{done} {kind.kind} {left['metadata']['name']}"))
                 if not dry_run:
                     cluster.delete(left["metadata"]["name"], left["metadata"]["uid"], kind)
 
@@ -89,6 +92,6 @@ def _made(metadata: dict[str, Any]) -> datetime:
 
 
 def _read(file: str | None) -> KubernetesOptions:
-    from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
+    from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 
     return load_kubernetes_options(file) if file else KubernetesOptions()

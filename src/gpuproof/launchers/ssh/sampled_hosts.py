@@ -10,34 +10,27 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.launchers.ssh.launch import RemoteLaunch
+from gpuproof.launchers.ssh.launcher import SshLauncher
+from gpuproof.launchers.ssh.site import SshHosts
 from gpuproof.observe.stream import POLL_S, Records, followed
 from gpuproof.processes.scratch import scratch_folder
 from gpuproof.store import layout
-
-if TYPE_CHECKING:
-    from gpuproof.cli.host_options import HostChoice
-    from gpuproof.launchers.ssh.launch import RemoteLaunch
-    from gpuproof.launchers.ssh.launcher import SshLauncher
 
 GRACE_S = 1.0
 
 
 @contextmanager
-def sampled_hosts(choice: HostChoice, words: Sequence[str]) -> Iterator[dict[str, Records]]:
+def sampled_hosts(site: SshHosts, words: Sequence[str]) -> Iterator[dict[str, Records]]:
     """Give the records of a sampler on each host, started when they are first asked for.
 
     Raises:
-        UsageError: the inventory, a key or the known hosts cannot be read.
+        UsageError: a key or the known hosts cannot be read.
     """
-    from gpuproof.cli.measuring import read_hosts
-    from gpuproof.launchers.ssh.launcher import SshLauncher
-
-    hosts = read_hosts(choice, python=None)
-    with scratch_folder() as root, SshLauncher.opened(hosts=hosts) as launcher:
-        folders = {host.name: root / str(number) for number, host in enumerate(hosts.hosts)}
+    with scratch_folder() as root, SshLauncher.opened(hosts=site) as launcher:
+        folders = {host.name: root / str(number) for number, host in enumerate(site.hosts)}
         yield {name: _sampled(launcher, name, folder, words) for name, folder in folders.items()}
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.worker.commands.node_task import parted, run_commands
 
+SUMMARY = "start a pod's ranks, or end them"
 RANKS = ("PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX")
 """What says which node of a launch a pod is: Kubeflow's variables, then that of an Indexed Job."""
 TASK = "task-{}.pid"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuproof.config.kubernetes import KubernetesOptions
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.records.outcome import Expectation, Judged, Outcome
 
 Node = Mapping[str, Any]

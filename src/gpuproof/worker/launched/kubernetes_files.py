@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+SUMMARY = "keep a pod's files, and send them"
 LOOK_S = 2.0
 """How often the ranks' end is looked for: one look at a file, so as not to be seen in what is measured."""
 LAST_S, LAST_LOOK_S = 30.0, 0.2

@@ -32,6 +32,7 @@ from gpuproof.processes.start import ENDING_SIGNALS, safe_environment
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
 
+SUMMARY = "serve a gpuproof on another host, over SSH"
 POLL_S = 0.2
 """Between looks at the files of a launch: four of them, a few microseconds."""
 READ_BYTES = 1 << 16

@@ -1,0 +1,104 @@
+"""Where in a Kubernetes cluster a run takes place: what is asked of each launch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from gpuproof.errors import UsageError
+from gpuproof.launchers.base import Launcher
+from gpuproof.launchers.choice import HostChoice
+from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
+from gpuproof.launchers.kubernetes.pods import ARCHIVE, kubernetes_node
+from gpuproof.launchers.site import LaunchSite
+from gpuproof.records.case import Case
+from gpuproof.records.codec import to_json
+from gpuproof.store import layout
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import THIS_MACHINE, HostPlace
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSite(LaunchSite):
+    """The options of a run's launches."""
+
+    launcher: ClassVar[str] = "kubernetes"
+
+    options: KubernetesOptions = field(default_factory=KubernetesOptions)
+
+    @classmethod
+    def chosen(cls, choice: HostChoice, *, python: str | None) -> Self:
+        """Read the options.
+
+        Raises:
+            UsageError: the file is wrong, or something is asked for that a cluster cannot do.
+        """
+        if choice.one_job:
+            raise UsageError(
+                "the number of nodes of the one job is not given; the cluster chooses which",
+                place="--one-job",
+                next_step="Give it: --distributed.nodes=N",
+            )
+        options = load_kubernetes_options(choice.file) if choice.file else KubernetesOptions()
+        return cls(options=options.model_copy(update={"python": python or options.python}))
+
+    @classmethod
+    def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
+        """Read back the options."""
+        del python
+        if choice.file:
+            return cls(options=load_kubernetes_options(choice.file))
+        return cls(options=KubernetesOptions.model_validate(run.description()[cls.launcher]))
+
+    def places(self) -> Sequence[HostPlace]:
+        """Return the one node that all launches go to, one after the other; none where the cluster chooses.
+
+        Where every pod has all GPUs of one named node to itself, a suite may go on with what it found there.
+        """
+        options = self.options
+        is_one = HOSTNAME in options.node_selector and options.max_launches == 1
+        return THIS_MACHINE if is_one and options.gpus_per_node is not None else ()
+
+    def described(self) -> dict[str, Any]:
+        """Return the options."""
+        return {self.launcher: self.options.model_dump(mode="json")}
+
+    def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
+        """Yield the manifests of each launch, and in a comment why they are not to be applied by hand."""
+        from gpuproof.launchers.kubernetes.text import manifests_text
+
+        root = run.absolute()
+        node = kubernetes_node(self.options, str(root))
+        lacking = (
+            f"{ARCHIVE} has no content here" if self.options.claim is None else f"{root} is not there yet"
+        )
+        yield f"# To look at, not to apply: {lacking}, and by hand nobody would fetch or judge results.\n"
+        for case in cases:
+            spec = json.dumps(to_json(case), indent=2) + "\n"
+            data = {} if case.data_file is None else {"data": b""}
+            content = {ARCHIVE: b"", layout.SPEC: spec.encode(), **data}
+            name = launch_name(run.name, case)
+            yield manifests_text(
+                launch_manifests(self.options, case, node, name=name, run="shown", given=content)
+            )
+
+    def opened(
+        self, *, environment: Mapping[str, str], many_launches: bool
+    ) -> AbstractContextManager[Launcher]:
+        """Give a launcher for the cluster that the kubeconfig names.
+
+        Raises:
+            EnvironmentUnfitError: there is no way to a cluster, or nobody answers.
+            UsageError: it does not let us look at pods.
+        """
+        from gpuproof.launchers.kubernetes.queue import open_queue
+
+        del many_launches
+        return open_queue(self.options, environment)
