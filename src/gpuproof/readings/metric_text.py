@@ -63,17 +63,18 @@ def _plain(unit: str, digits: int = 3) -> Callable[[float], str]:
     return lambda value: f"{significant(value, digits)} {unit}"
 
 
-_WRITERS: Final[dict[str, Callable[[float], str]]] = {
-    "_bytes_per_s": lambda value: f"{memory(value)}/s",
-    "_bytes": memory,
-    "_percent": _plain("%"),
-    "_mhz": lambda value: f"{value:,.0f} MHz",
-    "_rpm": lambda value: f"{value:,.0f} rpm",
-    "_c": lambda value: f"{value:.0f} °C",
-    "_w": _plain("W"),
-    "_j": energy,
-    "_s": seconds,
+_WRITERS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "_bytes_per_s": ("B/s", lambda value: f"{memory(value)}/s"),
+    "_bytes": ("B", memory),
+    "_percent": ("%", _plain("%")),
+    "_mhz": ("MHz", lambda value: f"{value:,.0f} MHz"),
+    "_rpm": ("rpm", lambda value: f"{value:,.0f} rpm"),
+    "_c": ("°C", lambda value: f"{value:.0f} °C"),
+    "_w": ("W", _plain("W")),
+    "_j": ("J", energy),
+    "_s": ("s", seconds),
 }
+"""End of a name → its unit, and how a value is written."""
 
 
 def title(metric: str) -> str:
@@ -89,10 +90,19 @@ def quantity(metric: str, value: float | None) -> str:
     """Write a value of a metric with its unit; a dash where there is none."""
     if value is None:
         return MISSING
-    for end, write in _WRITERS.items():
+    for end, (_, write) in _WRITERS.items():
         if metric.endswith(end):
             return write(value)
     return f"{value:,.0f}" if float(value).is_integer() else significant(value)
+
+
+def unit(metric: str) -> str:
+    """Return the unit of a metric's values; 1 is of what is counted.
+
+    >>> unit("clock_sm_mhz"), unit("pcie_replay_count")
+    ('MHz', '1')
+    """
+    return next((name for end, (name, _) in _WRITERS.items() if metric.endswith(end)), "1")
 
 
 def throttle_title(reason: str) -> str:
