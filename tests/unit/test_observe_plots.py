@@ -192,6 +192,10 @@ def test_hosts_without_a_gpu_are_drawn_against_each_other(
     a, b = (eventful(tmp_path, gpus=0, name=f"{name}.jsonl") for name in "ab")
     plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
     assert "CPU busy (%)" in texts(figures[0])
+    a, b = (eventful(tmp_path, gpus=2, name=f"{name}.jsonl") for name in "ab")
+    plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
+    for name in ("Memory used (GiB)", "GPU utilisation (%)", "SM clock (MHz)"):
+        assert name in texts(figures[1])
 
 
 def test_every_picture_is_written_whole(tmp_path: Path) -> None:

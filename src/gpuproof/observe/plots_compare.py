@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof import plotting as style
-from gpuproof.analysis.comparing.recordings import HOST_METRICS, RecordingComparison, signed
+from gpuproof.analysis.comparing.recordings import COMPARED_OF_HOST, RecordingComparison, signed
 from gpuproof.analysis.comparing.sides import side_of
 from gpuproof.observe.plots import draw_line
 from gpuproof.readings.balance import device_means, load_balance
+from gpuproof.readings.metric_text import title, unit
 from gpuproof.readings.recording import Floats, RecordingData
 from gpuproof.readings.series import mean_over_devices
 from gpuproof.readings.summary import summarise
+from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.result import Measure
 
 if TYPE_CHECKING:
@@ -28,16 +30,14 @@ if TYPE_CHECKING:
 
 _GIB: Final = 2.0**30
 _WIDTH_IN: Final = 11.0
-_SCALES: Final[dict[str, tuple[str, str, float]]] = {
-    "util_gpu_percent": ("GPU utilisation", "%", 1.0),
-    "mem_used_bytes": ("Memory used", "GiB", _GIB),
-    "power_w": ("Power", "W", 1.0),
-    "temp_gpu_c": ("Temperature", "°C", 1.0),
-    "clock_sm_mhz": ("SM clock", "MHz", 1.0),
-    "cpu_percent": ("CPU busy", "%", 1.0),
-    "mem_available_bytes": ("Memory available", "GiB", _GIB),
-}
-"""Metrics that the comparison draws: title, unit, and what a reading is divided by."""
+_DRAWN: Final = {row.name for row in (*METRICS.values(), *HOST_METRICS.values()) if row.drawn}
+
+
+def _scale(metric: str) -> tuple[str, str, float]:
+    """Return the title of a metric's panel, its unit, and what a reading is divided by."""
+    words = title(metric)
+    symbol = unit(metric)
+    return words[0].upper() + words[1:], *(("GiB", _GIB) if symbol == "B" else (symbol, 1.0))
 
 
 def plot_comparison(
@@ -50,7 +50,7 @@ def plot_comparison(
         UsageError: the suffix names no picture.
     """
     differences = [m for m in comparison.means if side_of(m) == "B minus A"]
-    metrics = [m for m in differences if m.labels["metric"] in _SCALES]
+    metrics = [m for m in differences if m.labels["metric"] in _DRAWN]
     figure = style.new_figure(_WIDTH_IN, 1.95 + 1.75 * max(1, len(metrics)))
     total_in = figure.get_figheight()
     warning = "" if comparison.comparable else "NOT COMPARABLE as they stand (conditions differ)  ·  "
@@ -88,7 +88,7 @@ def _draw_pair(
     length_s: float,
 ) -> None:
     metric = difference.labels["metric"]
-    name, unit, scale = _SCALES[metric]
+    name, unit, scale = _scale(metric)
     style.tidy(course, title=name, unit=unit)
     style.tidy(spread, title=_verdict(difference), unit="")
     columns = [_over_gpus(recording, metric) for recording in recordings]
@@ -133,7 +133,9 @@ def _edges(columns: Sequence[Floats], scale: float) -> Floats:
 
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
     """Average a metric over the GPUs at each sample, NaN where none was read; the host has it once."""
-    owners = [recording.host] if metric in HOST_METRICS else [track.metrics for track in recording.devices]
+    owners = (
+        [recording.host] if metric in COMPARED_OF_HOST else [track.metrics for track in recording.devices]
+    )
     columns = [owner[metric] for owner in owners if metric in owner]
     return mean_over_devices(columns, length=len(recording.time_s))
 
@@ -217,7 +219,7 @@ def plot_balance(recording: RecordingData, path: Path) -> None:
 
 
 def _draw_balance(axes: Axes, balance: Measure, means: Mapping[int, float | None]) -> None:
-    name, unit, scale = _SCALES[balance.labels["metric"]]
+    name, unit, scale = _scale(balance.labels["metric"])
     judged = balance.missing or f"{balance.detail.partition(',')[0]}, {balance.text}"
     style.tidy(axes, title=name, unit=unit)
     axes.set_title(f"{name} ({unit})\n{judged}", loc="left", fontsize=10, color=style.INK, pad=5)

@@ -23,7 +23,7 @@ from gpuproof.readings.series import SeriesSummary, durations, is_steady, summar
 from gpuproof.readings.throttling import ThrottleShare, Throttling, throttling
 from gpuproof.readings.totals import HOST_TOTALS, Total, device_totals, host_totals
 from gpuproof.readings.window import RecordingWindow
-from gpuproof.records.metrics import METRICS, names
+from gpuproof.records.metrics import HOST_METRICS, METRICS, Metric, names
 from gpuproof.records.readings import DriverEvent, RecordingEnd
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.units import memory, share
@@ -183,7 +183,8 @@ def _spread(
     if series is None:
         yield owner.figure(metric, "mean", None, num_samples=0, missing=reason)
         return
-    due = _readings_due(at, metric)
+    catalogue = METRICS if "gpu" in owner.labels else HOST_METRICS
+    due = _readings_due(at, catalogue.get(metric))
     lost = max(0.0, 1 - series.samples / due) if due else 0.0
     is_outside = not series.minimum * 0.999 <= series.mean <= series.maximum * 1.001  # of power alone
     name = f"{title(metric)}{' (mean: energy counter)' if is_outside else ''}"
@@ -213,11 +214,10 @@ def _series(
     return series if power is None or power.mean_w is None else replace(series, mean=power.mean_w)
 
 
-def _readings_due(at: _At, metric: str) -> int:
+def _readings_due(at: _At, metric: Metric | None) -> int:
     """Count the readings that a window should hold: each sample's, or the slow lane's share of them."""
-    known = METRICS.get(metric)
     slow_s = at.recording.recording.slow_interval_s
-    if known is None or known.lane != "slow" or slow_s <= at.recording.recording.fast_interval_s:
+    if metric is None or metric.lane != "slow" or slow_s <= at.recording.recording.fast_interval_s:
         return at.samples
     return min(at.samples, max(1, int(at.window.duration_s / slow_s)))
 

@@ -32,6 +32,7 @@ from gpuproof.readings.metric_text import quantity, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.window import RecordingWindow, phase, whole
+from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.low_end import LowEnd, difference_of_means, low_end
@@ -41,24 +42,8 @@ from gpuproof.units import MISSING, significant
 BUSY_PERCENT: Final = 10.0
 """A GPU counts as busy from this utilisation on, unless the user says otherwise."""
 
-COMPARED_METRICS: Final = (
-    "util_gpu_percent",
-    "sm_active_percent",
-    "tensor_active_percent",
-    "mem_used_bytes",
-    "power_w",
-    "clock_sm_mhz",
-    "clock_mem_mhz",
-    "temp_gpu_c",
-    "temp_hotspot_c",
-    "temp_mem_c",
-    "fan_percent",
-)
-
-HOST_METRICS: Final = (
-    *("cpu_percent", "cpu_max_core_percent", "cpu_iowait_percent", "load_1min"),
-    *("mem_available_bytes", "swap_used_bytes"),
-)
+COMPARED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.compared)
+COMPARED_OF_HOST: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.compared)
 """What is compared where neither recording has a GPU: beside a GPU's it would widen all intervals. None has
 the name of a GPU's."""
 
@@ -116,7 +101,7 @@ class _Used:
         Returns the values, and the seconds that each stands for.
         """
         columns = [column for track in self.recording.devices for column in self._columns(track, metric)]
-        if metric in HOST_METRICS and metric in self.recording.host:
+        if metric in COMPARED_OF_HOST and metric in self.recording.host:
             columns = [(np.where(self.inside, self.recording.host[metric], np.nan), None)]
         mean = mean_over_devices([values for values, _ in columns], length=len(self.inside))
         given = ~np.isnan(mean)
@@ -167,7 +152,7 @@ def compare(
         busy, basis = None, "all readings of the host, as neither recording has a GPU"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
     has_gpus = bool(first.devices or second.devices)
-    metrics = COMPARED_METRICS if has_gpus else HOST_METRICS
+    metrics = COMPARED_METRICS if has_gpus else COMPARED_OF_HOST
     sides = {metric: (_series(used[0], metric), _series(used[1], metric)) for metric in metrics}
     read = {metric: pair for metric, pair in sides.items() if any(len(side.values) for side in pair)}
     return RecordingComparison(

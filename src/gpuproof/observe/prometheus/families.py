@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 
 from gpuproof.observe.live_state import RAISED, DeviceState, LiveState
-from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED, ExportedName
+from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED, EXPORTED_OF_HOST, ExportedName
 from gpuproof.records.metrics import THROTTLE_COUNTERS
 from gpuproof.records.readings import NVIDIA_REASON_BITS
 
@@ -38,21 +38,6 @@ _ANNOUNCED: Final = {"nvidia": ("xid", "ecc_uncorrected"), "fake": ("xid", "ecc_
 """Vendor → what its driver announces from the beginning, where announcements can be read."""
 _MIB: Final = 2.0**20
 
-_HOST_GAUGES: Final = {
-    "cpu_percent": ("gpuproof_host_cpu_busy_ratio", 0.01, "share of CPU time that was busy"),
-    "cpu_iowait_percent": ("gpuproof_host_cpu_iowait_ratio", 0.01, "share of CPU time that waited for disks"),
-    "cpu_max_core_percent": ("gpuproof_host_cpu_busiest_ratio", 0.01, "busy share of the busiest CPU"),
-    "load_1min": ("gpuproof_host_load_average", 1.0, "load average over one minute"),
-    "mem_used_bytes": ("gpuproof_host_memory_used_bytes", 1.0, "host memory in use"),
-    "mem_available_bytes": ("gpuproof_host_memory_available_bytes", 1.0, "host memory to be had"),
-    "swap_used_bytes": ("gpuproof_host_swap_used_bytes", 1.0, "swap in use"),
-}
-_HOST_COUNTERS: Final = {
-    "disk_read_bytes": ("gpuproof_host_disk_read_bytes", "bytes read from disks since boot"),
-    "disk_write_bytes": ("gpuproof_host_disk_written_bytes", "bytes written to disks since boot"),
-    "net_rx_bytes": ("gpuproof_host_network_received_bytes", "bytes received since boot"),
-    "net_tx_bytes": ("gpuproof_host_network_sent_bytes", "bytes sent since boot"),
-}
 Family = GaugeMetricFamily | CounterMetricFamily | UntypedMetricFamily
 Owner = tuple[str, ...]
 """The values of `OWNER_LABELS`, empty where a process has none."""
@@ -288,13 +273,9 @@ def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
 
 
 def _host(state: LiveState, host: str) -> Iterator[Metric]:
-    for metric, (name, factor, text) in _HOST_GAUGES.items():
+    for metric, exported in EXPORTED_OF_HOST.items():
         if metric in state.host:
-            gauge = GaugeMetricFamily(name, text, labels=["host"])
-            gauge.add_metric([host], state.host[metric] * factor)
-            yield gauge
-    for metric, (name, text) in _HOST_COUNTERS.items():
-        if metric in state.host:
-            counter = CounterMetricFamily(name, text, labels=["host"])
-            counter.add_metric([host], state.host[metric])
-            yield counter
+            kind = CounterMetricFamily if exported.kind == "counter" else GaugeMetricFamily
+            family = kind(exported.name, exported.help, labels=["host"])
+            family.add_metric([host], state.host[metric] * exported.factor)
+            yield family

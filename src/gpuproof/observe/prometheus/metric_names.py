@@ -11,9 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS, MetricKind
-
-_PREFIX: Final = "gpuproof_gpu_"
+from gpuproof.records.metrics import HOST_METRICS, METRICS, THROTTLE_COUNTERS, Metric, MetricKind, unit_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +26,6 @@ class ExportedName:
     help: str
 
 
-_UNITS: Final[dict[str, tuple[str, float]]] = {
-    "_percent": ("_ratio", 0.01),
-    "_bytes_per_s": ("_bytes_per_second", 1.0),
-    "_bytes": ("_bytes", 1.0),
-    "_mhz": ("_hertz", 1e6),
-    "_rpm": ("_revolutions_per_minute", 1.0),
-    "_w": ("_watts", 1.0),
-    "_j": ("_joules", 1.0),
-    "_c": ("_celsius", 1.0),
-    "_s": ("_seconds", 1.0),
-    "_count": ("_events", 1.0),
-}
 _DCGM_FACTORS: Final = {None: 1.0, "ratio": 0.01, "MiB": 2.0**-20, "mJ": 1e3}
 DCGM: Final = {
     metric.name: (metric.dcgm, _DCGM_FACTORS[metric.dcgm_unit])
@@ -49,24 +35,24 @@ DCGM: Final = {
 """Metric → DCGM's name and the factor to DCGM's unit."""
 
 
-def exported_name(metric: str) -> ExportedName:
-    """Give a metric's name, unit factor and kind in Prometheus; counters without their `_total`.
+def exported_name(metric: Metric) -> ExportedName:
+    """Return a metric's name, unit factor and kind in Prometheus; counters without their `_total`.
 
-    >>> exported_name("power_w").name, exported_name("util_gpu_percent").factor
+    >>> exported_name(METRICS["power_w"]).name, exported_name(HOST_METRICS["cpu_percent"]).factor
     ('gpuproof_gpu_power_watts', 0.01)
-
-    Raises:
-        KeyError: the catalogue has no such metric.
     """
-    known = METRICS[metric]
-    end = next((end for end in _UNITS if metric.endswith(end)), "")
-    unit, factor = _UNITS.get(end, ("", 1.0))
-    stem = metric.removesuffix(end)
-    if end == "_count":
-        unit = ""
-    name = f"{_PREFIX}{known.prometheus or stem}{unit}"
-    return ExportedName(metric=metric, name=name, factor=factor, kind=known.kind, help=known.description)
+    stem = metric.prometheus or metric.name.removesuffix(unit_end(metric.name))
+    return ExportedName(
+        metric=metric.name,
+        name=f"gpuproof_{metric.owner}_{stem}{metric.unit.prometheus}",
+        factor=metric.unit.factor,
+        kind=metric.kind,
+        help=metric.description,
+    )
 
 
-EXPORTED: Final = {metric: exported_name(metric) for metric in METRICS if metric not in THROTTLE_COUNTERS}
-"""Every metric but the times of throttling, which are one metric with a label `reason`."""
+EXPORTED: Final = {
+    name: exported_name(metric) for name, metric in METRICS.items() if name not in THROTTLE_COUNTERS
+}
+"""Every metric of a device but the times of throttling, which are one metric with a label `reason`."""
+EXPORTED_OF_HOST: Final = {name: exported_name(metric) for name, metric in HOST_METRICS.items()}

@@ -52,7 +52,7 @@ def recordings_page(found: RecordingComparison) -> Page:
     verdict = Verdict(headline="", uncertainty="", word=word, tone=TONES.get(word, "plain"), meaning=meaning)
     sections = (
         _sides(found),
-        *_lines("They differ in", (unlike.text for unlike in found.unlike)),
+        *_lines("Conditions", (unlike.text for unlike in found.unlike)),
         *_means(found),
         *_spent(found),
         *_lines("About the comparison", _about(found)),
