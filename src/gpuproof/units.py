@@ -128,12 +128,14 @@ SCALED: Mapping[str, Callable[[float], str]] = {
 def amount(value: float | None, unit: str, *, digits: int = 3) -> str:
     """Write a figure with its unit, and with the prefix that fits it where the unit takes one.
 
-    >>> amount(148_864_736.0, "B/s"), amount(1249.7, "samples/s"), amount(0.5, "")
+    >>> amount(148_864_736.0, "B/s"), amount(1249.7, "samples/s"), amount(0.5, "1")
     ('149 MB/s', '1,250 samples/s', '0.500')
     """
     if value is None:
         return MISSING
-    return SCALED[unit](value) if unit in SCALED else f"{significant(value, digits)} {unit}".rstrip()
+    if unit in SCALED:
+        return SCALED[unit](value)
+    return f"{significant(value, digits)} {'' if unit == '1' else unit}".rstrip()
 
 
 def share(value: float | None) -> str:

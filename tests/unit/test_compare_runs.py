@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import gpuproof
+from concluding import figures_on
 from gpuproof.analysis.comparing.conditions import conditions_of
 from gpuproof.cli.main import cli
 from gpuproof.comparison import FinishedRun, compare_runs, page_of
@@ -117,6 +118,14 @@ def test_a_ratio_stands_with_its_interval_and_what_would_have_been_shown() -> No
     assert "1.0 % from one session to the next" in text(found)
     same_session = compare_runs(finished(rate(RATES)), finished(rate(RATES)), between_sessions=0.0)
     assert "for a ratio to ±1 % 8 launches a side would be needed" in text(same_session)
+
+
+def test_every_figure_of_the_page_is_a_measure_and_has_the_prefix_that_fits() -> None:
+    sent = [rate([x * 1.48e6 for x in RATES], name="bus bandwidth", unit="B/s")]
+    result = compare_runs(finished(*sent), finished(*sent, name="results/y"))
+    shown = figures_on(page_of(result))
+    assert [(m.labels["compared"], m.text) for m in shown[:2]] == [("A", "148 MB/s"), ("B", "148 MB/s")]
+    assert shown == list(result.measures)
 
 
 def test_the_interval_holds_the_launches_and_both_sessions() -> None:
