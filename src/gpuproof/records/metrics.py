@@ -48,6 +48,8 @@ UNITS: Final[Mapping[str, Unit]] = {
     "_count": Unit("1"),
 }
 """End of a name → its unit."""
+DCGM_FACTORS: Final = {None: 1.0, "ratio": 0.01, "MiB": 2.0**-20, "mJ": 1e3}
+"""DCGM's unit, where it is not ours → what a value is multiplied by for it."""
 
 
 def unit_end(name: str) -> str:
@@ -89,6 +91,16 @@ class Metric:
     def unit(self) -> Unit:
         """Its unit."""
         return UNITS.get(unit_end(self.name), Unit("1"))
+
+    @property
+    def exported(self) -> str:
+        """Its name in Prometheus, in base units (`unit.factor` gives them); a counter's lacks its `_total`.
+
+        >>> METRICS["power_w"].exported, HOST_METRICS["cpu_percent"].exported
+        ('gpuproof_gpu_power_watts', 'gpuproof_host_cpu_busy_ratio')
+        """
+        stem = self.prometheus or self.name.removesuffix(unit_end(self.name))
+        return f"gpuproof_{self.owner}_{stem}{self.unit.prometheus}"
 
     @property
     def columns(self) -> list[str]:
