@@ -25,10 +25,12 @@ from itertools import product
 
 import numpy as np
 
+from gpuproof.analysis.comparing.recordings import COMPARED_METRICS, RecordingComparison, compare
+from gpuproof.analysis.comparing.sides import side_of
 from gpuproof.comparison import BETWEEN_SESSIONS
-from gpuproof.readings.compare import COMPARED_METRICS, RecordingComparison, compare
 from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
 from gpuproof.records.readings import DeviceIdentity, Recording
+from gpuproof.records.result import Measure
 from gpuproof.statistics.comparison import Comparison, compare_launches, is_beyond
 
 PAIRS = 200
@@ -146,7 +148,12 @@ def sawtooth_power(rng: np.random.Generator, *, counter: bool, dithered: bool) -
 
 def is_alarm(comparison: RecordingComparison) -> bool:
     """Say whether any metric is called different."""
-    return any(metric.verdict in {"higher", "lower"} for metric in comparison.metrics)
+    return any(measure.detail in {"higher", "lower"} for measure in of_side(comparison, "B minus A"))
+
+
+def of_side(comparison: RecordingComparison, side: str) -> list[Measure]:
+    """Return the figures of one side, or of both together."""
+    return [measure for measure in comparison.means if side_of(measure) == side]
 
 
 def shapes() -> Iterator[Shape]:
@@ -208,7 +215,7 @@ def power(shape: Shape, pairs: int) -> str:
             a, b = recording(shape, rng), recording(shape, rng)
             for values in b.devices[0].metrics.values():
                 np.add(values, shift * SD, out=values)
-            called += [metric.verdict == "higher" for metric in compare(a, b).metrics]
+            called += [m.detail == "higher" for m in of_side(compare(a, b), "B minus A")]
         shares.append(f"{shift:g} sd {np.mean(called):.0%}")
     return ", ".join(shares)
 
@@ -229,9 +236,12 @@ def main() -> None:
                 compare(*(sawtooth_power(rng, counter=counter, dithered=dithered) for _ in range(2)))
                 for _ in range(pairs)
             ]
-            powers = [m for found in made_pairs for m in found.metrics if m.metric == "power_w"]
-            off = [abs((m.second_mean or 0) - (m.first_mean or 0)) for m in powers]
-            called = sum(m.verdict in {"higher", "lower"} for m in powers) / len(powers)
+            powers = [
+                {side_of(m): m for m in found.means if m.labels["metric"] == "power_w"}
+                for found in made_pairs
+            ]
+            off = [abs((power["B"].value or 0) - (power["A"].value or 0)) for power in powers]
+            called = sum(power["B minus A"].detail in {"higher", "lower"} for power in powers) / len(powers)
             source = "energy counter" if counter else "power sensor"
             grid = "dithered" if dithered else "on a grid"
             print(f"  {source}, {grid}: apart by up to {max(off):.2f} W, called different in {called:.1%}")
@@ -239,10 +249,11 @@ def main() -> None:
 
 def _told(shape: Shape, found: list[RecordingComparison]) -> str:
     alarms = sum(map(is_alarm, found)) / len(found)
-    metrics = [metric for comparison in found for metric in comparison.metrics]
-    judged = [metric for metric in metrics if metric.difference is not None]
-    held = sum(m.difference.low <= 0 <= m.difference.high for m in judged if m.difference is not None)
-    shown = np.median([m.smallest_shown for m in judged]) / SD if judged else float("nan")
+    metrics = [metric for comparison in found for metric in of_side(comparison, "B minus A")]
+    judged = [metric.interval for metric in metrics if metric.interval is not None]
+    held = sum(interval.low <= 0 <= interval.high for interval in judged)
+    smallest = [m.value for comparison in found for m in of_side(comparison, "shown from")]
+    shown = np.median([value for value in smallest if value is not None]) / SD if judged else float("nan")
     covered = f"{held / len(judged):.2%}" if judged else "–"
     return (
         f"{shape.name:<28} {shape.readings:5} readings: alarm in {alarms:5.1%}, could tell "

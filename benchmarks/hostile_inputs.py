@@ -20,17 +20,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.comparing.recordings import compare
 from gpuproof.conclude import conclude
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import load_inventory
 from gpuproof.errors import GpuproofError, UsageError
-from gpuproof.observe.text import render_summary
-from gpuproof.observe.text_compare import render_comparison
-from gpuproof.readings.compare import compare
+from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings.formats import gpu_stats, gputop, load
-from gpuproof.readings.summary import summarise
-from gpuproof.report.formats import ReportFormat, render
+from gpuproof.report.formats import FORMATS, ReportFormat, render
 from gpuproof.store.run import RunDirectory
+from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
 sys.path.append(
     str(Path(__file__).resolve().parents[1] / "tests")
@@ -250,8 +249,10 @@ def _two_gpus() -> list[Any]:
 
 def _show(path: Path, source: Path) -> None:
     recording, whole = load(path), load(source)
-    render_summary(summarise(recording))
-    render_comparison(compare(whole, recording))
+    shown, compared = recording_result(recording), compare(whole, recording)
+    for form in FORMATS:
+        render(shown, recording_page(shown), form)
+        render(recordings_result(compared), recordings_page(compared), form)
     json.dumps(list(gpu_stats.rows(recording, metadata={})), allow_nan=False)
     with suppress(UsageError):  # without a GPU, or without what it needs, gputop has no form of it
         json.dumps(list(gputop.samples(recording)), allow_nan=False)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from gpuproof.conclude import Concluded
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Commands, Figure, Files, Measures, Pivot, Table, Text
+from gpuproof.records.page import Cell, Commands, Figure, Files, Measures, Page, Pivot, Table, Text
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.report.terminal import terminal_text
 
@@ -65,8 +65,13 @@ def table_of(concluded: Concluded, title: str) -> list[dict[str, Cell | Figure]]
 
 def figures_of(concluded: Concluded) -> list[Measure]:
     """Return the measures that stand on the page, in the order in which they are read."""
+    return figures_on(concluded.page)
+
+
+def figures_on(page: Page) -> list[Measure]:
+    """Return the measures that stand on a page, in the order in which they are read."""
     figures: list[Measure] = []
-    for section in concluded.page.sections:
+    for section in page.sections:
         match section:
             case Measures():
                 figures += section.measures

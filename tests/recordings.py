@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.comparing.recordings import RecordingComparison
+from gpuproof.analysis.comparing.sides import side_of
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records import readings as r
 from gpuproof.records.journal import encode
+from gpuproof.records.page import Page
+from gpuproof.records.result import Measure
+from gpuproof.report.terminal import terminal_text
 
 MONOTONIC_S = 1000.0
 UNIX_S = 1_795_181_400.0
@@ -110,3 +115,18 @@ def write(path: Path, records: Sequence[Any]) -> Path:
 def loaded(folder: Path, records: Sequence[Any], *, name: str = "run.jsonl") -> RecordingData:
     """Write records and load them."""
     return load_recording(write(folder / name, records))
+
+
+def text_of(page: Page, *, width: int = 110) -> str:
+    """Return a page of a recording as a log has it."""
+    return terminal_text(page, width=width)
+
+
+def compared(found: RecordingComparison, metric: str) -> dict[str, Measure]:
+    """Return the figures of a metric in a comparison: A, B, B minus A, and what would have been shown."""
+    return {side_of(m): m for m in found.means if m.labels["metric"] == metric}
+
+
+def differences(found: RecordingComparison) -> list[Measure]:
+    """Return B minus A of every metric."""
+    return [measure for measure in found.means if side_of(measure) == "B minus A"]

@@ -23,7 +23,7 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.store.run import RunDirectory
-from gpuproof.verdict.comparison.judge import ComparedRun, SideBySide, judge, ratio_measures
+from gpuproof.verdict.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
 from gpuproof.verdict.comparison.page import comparison_page, headline
 from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
@@ -184,7 +184,7 @@ def _result(found: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
         conditions=conditions,
         doubts=tuple(doubt for side in sides for doubt in side.doubts),
         failures=(),
-        measures=tuple(ratio_measures(found.measures)),
+        measures=tuple(compared_measures(found.measures)),
         detail=to_json(found),
     )
     return as_simulated(result) if _is_simulated(sides) else result

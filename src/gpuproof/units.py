@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 MISSING = "–"
 DECIMAL_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -112,6 +113,29 @@ def memory(value_bytes: float | None) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{significant(size)} {unit}"
         size /= 1024
     return f"{significant(size)} TiB"
+
+
+SCALED: Mapping[str, Callable[[float], str]] = {
+    "s": seconds,
+    "B": memory,
+    "B/s": bandwidth,
+    "FLOP": flop_count,
+    "FLOP/s": flops,
+}
+"""Units that are written with the prefix that fits each value."""
+
+
+def amount(value: float | None, unit: str, *, digits: int = 3) -> str:
+    """Write a figure with its unit, and with the prefix that fits it where the unit takes one.
+
+    >>> amount(148_864_736.0, "B/s"), amount(1249.7, "samples/s"), amount(0.5, "1")
+    ('149 MB/s', '1,250 samples/s', '0.500')
+    """
+    if value is None:
+        return MISSING
+    if unit in SCALED:
+        return SCALED[unit](value)
+    return f"{significant(value, digits)} {'' if unit == '1' else unit}".rstrip()
 
 
 def share(value: float | None) -> str:

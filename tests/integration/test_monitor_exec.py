@@ -387,7 +387,7 @@ def test_files_that_a_shell_put_in_the_place_of_a_pattern_are_never_run(
     done = run(tmp_path, *options, *end, "sh", "-c", "sleep 0.3; exit 7")
     assert done.returncode == 7, done.stderr
     assert "matches 2 recordings; took the newest, results/gpu_stats_run1_2" in done.stderr
-    assert re.search(r"^A: gpu_stats_run1_2", done.stderr, re.M)
+    assert re.search(r"^  A  gpu_stats_run1_2", done.stderr, re.M)
     assert not (tmp_path / "ran").exists()
     refused = run(tmp_path, "--compare-with", matched[0], "absent.json", "--", "touch", "ran")
     assert refused.returncode == 2
@@ -415,7 +415,7 @@ def test_comparing_takes_the_newest_match_and_refuses_none_before_the_command_ru
         *work,
     )
     assert done.returncode == 0
-    assert f"A: {newest.name}" in done.stderr
+    assert f"A  {newest.name}" in done.stderr
     run2 = [path.name.partition("_20")[2][13:] for path in (tmp_path / "results").glob("*run2*")]
     assert sorted(run2) == [".json", ".jsonl", "_comparison.txt", "_plot.png", "_summary.txt"]
 

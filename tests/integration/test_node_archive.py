@@ -72,8 +72,8 @@ def test_the_archive_shows_and_compares_as_gpuproof_does(archive: Path, tmp_path
         recorded(tmp_path / "a.jsonl", power_w=300.0),
         recorded(tmp_path / "b.jsonl", power_w=330.0),
     )
-    shown = CliRunner().invoke(show, [str(first)]).stdout
-    compared = CliRunner().invoke(compare, [str(first), str(second)]).stdout
+    shown = CliRunner().invoke(show, [str(first), "--format=markdown"]).stdout
+    compared = CliRunner().invoke(compare, [str(first), str(second), "--format=markdown"]).stdout
     assert "power" in shown
     assert "power" in compared
     assert read_on_node(archive, "show", str(first)) == (0, shown, "")

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import gpuproof
+from concluding import figures_on
 from gpuproof.analysis.comparing.conditions import conditions_of
 from gpuproof.cli.main import cli
 from gpuproof.comparison import FinishedRun, compare_runs, page_of
@@ -74,6 +75,10 @@ def times(factor: float) -> tuple[float, ...]:
     return tuple(value * factor for value in RATES)
 
 
+def ratios(result: Result) -> list[Measure]:
+    return [measure for measure in result.measures if measure.labels["compared"] == "B over A"]
+
+
 def text(result: Result) -> str:
     return " ".join(terminal_text(page_of(result), width=200).split())
 
@@ -102,7 +107,7 @@ def test_a_word_and_an_exit_code(factor: float, limit: float | None, word: str, 
 
 def test_a_ratio_stands_with_its_interval_and_what_would_have_been_shown() -> None:
     found = compare_runs(finished(rate(RATES)), finished(rate(RATES), name="results/y"))
-    (measure,) = found.measures
+    (measure,) = ratios(found)
     assert measure.value == pytest.approx(1)
     assert measure.interval is not None
     assert measure.interval.low < 1 < measure.interval.high
@@ -115,10 +120,18 @@ def test_a_ratio_stands_with_its_interval_and_what_would_have_been_shown() -> No
     assert "for a ratio to ±1 % 8 launches a side would be needed" in text(same_session)
 
 
+def test_every_figure_of_the_page_is_a_measure_and_has_the_prefix_that_fits() -> None:
+    sent = [rate([x * 1.48e6 for x in RATES], name="bus bandwidth", unit="B/s")]
+    result = compare_runs(finished(*sent), finished(*sent, name="results/y"))
+    shown = figures_on(page_of(result))
+    assert [(m.labels["compared"], m.text) for m in shown[:2]] == [("A", "148 MB/s"), ("B", "148 MB/s")]
+    assert shown == list(result.measures)
+
+
 def test_the_interval_holds_the_launches_and_both_sessions() -> None:
     """Logarithms of five launches have s = 0.79 %: √(2·0.79²/5 + 2·1²) = 1.5 %, and 1.96 to 2.0 of them."""
     found = compare_runs(finished(rate(RATES)), finished(rate(RATES), name="results/y"))
-    interval = found.measures[0].interval
+    interval = ratios(found)[0].interval
     assert interval is not None
     assert interval.low - 1 == pytest.approx(-0.029, abs=5e-4)
     assert interval.high - 1 == pytest.approx(0.030, abs=5e-4)
@@ -133,8 +146,8 @@ def test_many_measures_share_one_error_rate() -> None:
         for name in ("results/x", "results/y")
     ]
     found = compare_runs(sides[0], sides[1])
-    assert len(found.measures) == 10
-    assert all(m.interval is not None and m.interval.level == pytest.approx(0.995) for m in found.measures)
+    assert len(ratios(found)) == 10
+    assert all(m.interval is not None and m.interval.level == pytest.approx(0.995) for m in ratios(found))
     assert "95% for all 10 measures together" in text(found)
 
 
@@ -142,7 +155,7 @@ def test_a_headline_that_says_a_point_again_counts_once() -> None:
     point = rate(RATES, case="batch_size=8")
     best = replace(point, name="best throughput")
     found = compare_runs(finished(best, point), finished(best, point, name="results/y"))
-    assert [measure.name for measure in found.measures] == ["throughput, B over A"]
+    assert [measure.name for measure in ratios(found)] == ["throughput, B over A"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +207,7 @@ def test_what_cannot_be_compared_is_said_and_passes_nothing(b: Measure, reason: 
     found = compare_runs(finished(rate(RATES)), finished(b, name="results/y"), max_regression=0.02)
     assert (found.verdict, found.exit_code) == ("CANNOT TELL", 4)
     assert reason in text(found)
-    assert found.measures[0].value is None
+    assert ratios(found)[0].value is None
 
 
 @pytest.mark.parametrize("limit", [None, 0.02])
@@ -211,7 +224,7 @@ def test_a_suspect_side_wins_nothing_and_passes_and_fails_no_gate(
     assert f"CANNOT TELL: {'A' if doubts[0] else 'B'} is SUSPECT (others ran beside it)" in shown
     assert "FASTER" not in shown.upper()
     assert "+438.8 %" not in shown
-    assert found.measures[0].value is None
+    assert ratios(found)[0].value is None
 
 
 def test_a_doubt_that_does_not_touch_the_difference_takes_nothing_away() -> None:
@@ -227,7 +240,7 @@ def test_of_a_sweep_the_point_in_doubt_alone_is_not_compared() -> None:
     detail = {"points": [{"case_id": "x", "doubts": [said]}, {"case_id": "y", "doubts": []}]}
     b = finished(*(replace(p, value=90.0) for p in points), doubts=(NOISE,), detail=detail)
     found = compare_runs(finished(*points), b)
-    assert [m.missing for m in found.measures] == ["B is SUSPECT (others ran beside it)", None]
+    assert [m.missing for m in ratios(found)] == ["B is SUSPECT (others ran beside it)", None]
 
 
 def test_an_invalid_side_is_not_compared() -> None:
@@ -281,13 +294,13 @@ def test_the_time_of_a_step_is_not_compared_where_it_is_other_work() -> None:
     step = rate([1 / value for value in RATES], name="p50 step", unit="s", better="lower")
     a, b = (finished(rate(RATES), step, name="results/x", config=c) for c in configs)
     found = compare_runs(a, b, across=["data.batch_size"])
-    assert [measure.name for measure in found.measures] == ["throughput, B over A"]
+    assert [measure.name for measure in ratios(found)] == ["throughput, B over A"]
 
 
 def test_measures_of_one_side_are_named() -> None:
     extra = rate(RATES, name="other", case="main")
     found = compare_runs(finished(rate(RATES)), finished(rate(times(1.1)), extra, name="results/y"))
-    assert len(found.measures) == 1
+    assert len(ratios(found)) == 1
     assert "other at main is in B alone" in text(found)
 
 
@@ -315,7 +328,7 @@ def test_runs_on_disk_by_python_and_by_command(tmp_path: Path) -> None:
     fast, slow = written(tmp_path, 0.01, "fast"), written(tmp_path, 0.02, "slow")
     found = gpuproof.compare(fast, slow, max_regression=0.02)
     assert (found.verdict, found.exit_code) == ("REGRESSION", ExitCode.FAILED)
-    assert {measure.name for measure in found.measures} == {"throughput, B over A", "p50 step, B over A"}
+    assert {measure.name for measure in ratios(found)} == {"throughput, B over A", "p50 step, B over A"}
     page = tmp_path / "page.html"
     words = ["compare", str(fast), str(slow), "--max-regression", "2%", "-o", str(page)]
     shown = CliRunner().invoke(cli, words)

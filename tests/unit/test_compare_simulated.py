@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.readings.compare import COMPARED_METRICS, RecordingComparison, compare
+from gpuproof.analysis.comparing.recordings import COMPARED_METRICS, RecordingComparison, compare
+from gpuproof.analysis.comparing.sides import side_of
+from recordings import compared, differences
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 simulated = import_module("compare_false_alarms")
@@ -28,19 +30,17 @@ def test_all_metrics_of_equal_recordings_together_seldom_differ(phi: float, read
     found = pairs(shape, 25, seed=3)
     # of 25 comparisons at 5 %, 5 or more alarms have a chance of 0.7 %
     assert sum(map(simulated.is_alarm, found)) <= 4
-    assert {len(comparison.metrics) for comparison in found} == {len(COMPARED_METRICS)}
-    told = [m for comparison in found for m in comparison.metrics if m.difference is not None]
+    assert {len(differences(comparison)) for comparison in found} == {len(COMPARED_METRICS)}
+    told = [m.interval for comparison in found for m in differences(comparison) if m.interval is not None]
     assert len(told) > 0.9 * 25 * len(COMPARED_METRICS)
-    assert {round(m.difference.confidence, 6) for m in told if m.difference is not None} == {
-        round(1 - 0.05 / len(COMPARED_METRICS), 6)
-    }
+    assert {round(interval.level, 6) for interval in told} == {round(1 - 0.05 / len(COMPARED_METRICS), 6)}
 
 
 def test_readings_too_few_for_their_autocorrelation_cannot_tell() -> None:
     shape = simulated.Shape(name="", signal=simulated.autoregressive(0.97), readings=300)
-    found = [metric for comparison in pairs(shape, 6, seed=4) for metric in comparison.metrics]
-    assert sum(metric.verdict == "cannot tell" for metric in found) >= 0.95 * len(found)
-    assert all("too few independent pieces" in (metric.reason or "") for metric in found if metric.reason)
+    found = [metric for comparison in pairs(shape, 6, seed=4) for metric in differences(comparison)]
+    assert sum(metric.detail == "cannot tell" for metric in found) >= 0.95 * len(found)
+    assert all("too few independent pieces" in metric.missing for metric in found if metric.missing)
 
 
 @pytest.mark.parametrize(("counter", "within_w"), [(True, 1.0), (False, 10.0)])
@@ -48,10 +48,10 @@ def test_a_sawtooth_in_step_with_the_readings_is_not_called_different(counter: b
     rng = np.random.default_rng(5)
     for _ in range(4):
         a, b = (simulated.sawtooth_power(rng, counter=counter, dithered=True) for _ in range(2))
-        (power,) = [metric for metric in compare(a, b).metrics if metric.metric == "power_w"]
-        assert power.verdict == "no difference shown"
-        assert power.first_mean == pytest.approx(300, abs=within_w)
-        assert power.second_mean == pytest.approx(300, abs=within_w)
+        power = compared(compare(a, b), "power_w")
+        assert power["B minus A"].detail == "no difference shown"
+        assert power["A"].value == pytest.approx(300, abs=within_w)
+        assert power["B"].value == pytest.approx(300, abs=within_w)
 
 
 def test_without_dither_the_sensor_sees_one_point_of_the_course_only() -> None:
@@ -60,20 +60,19 @@ def test_without_dither_the_sensor_sees_one_point_of_the_course_only() -> None:
     means = []
     for _ in range(4):
         recording = simulated.sawtooth_power(rng, counter=False, dithered=False)
-        (power,) = [m for m in compare(recording, recording).metrics if m.metric == "power_w"]
-        means.append(power.first_mean or 0.0)
+        means.append(compared(compare(recording, recording), "power_w")["A"].value or 0.0)
     assert max(means) - min(means) > 20
 
 
 def test_the_smallest_difference_that_would_show_is_shown_about_four_times_in_five() -> None:
     shape = simulated.Shape(name="", signal=simulated.autoregressive(0.0), readings=100)
-    equal = [m for comparison in pairs(shape, 4, seed=6) for m in comparison.metrics]
-    shift = float(np.mean([m.smallest_shown for m in equal if m.smallest_shown is not None]))
+    equal = [m for comparison in pairs(shape, 4, seed=6) for m in comparison.means]
+    shift = float(np.mean([m.value for m in equal if side_of(m) == "shown from" and m.value is not None]))
     rng = np.random.default_rng(8)
     found = []
     for _ in range(20):
         a, b = simulated.recording(shape, rng), simulated.recording(shape, rng)
         for values in b.devices[0].metrics.values():
             np.add(values, shift, out=values)
-        found += [metric.verdict for metric in compare(a, b).metrics]
+        found += [metric.detail for metric in differences(compare(a, b))]
     assert found.count("higher") / len(found) == pytest.approx(0.8, abs=0.08)

@@ -10,24 +10,33 @@ import pytest
 
 import recordings as rec
 from gpuproof.observe.live_state import LiveState
-from gpuproof.observe.text import render_summary
-from gpuproof.readings.summary import DeviceSummary, summarise
-from gpuproof.readings.totals import Total
+from gpuproof.observe.recording_page import recording_page, recording_result
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.totals import Total, device_totals
+from gpuproof.readings.warnings import device_warnings
+from gpuproof.readings.window import whole
 from gpuproof.records.readings import DriverEvent
 
 LINK = {"pcie_gen_max": 5.0, "pcie_width_max": 16.0}
 
 
-def only_device(folder: Path, samples: list[Any], **static: float) -> DeviceSummary:
+def of_one_device(folder: Path, samples: list[Any], **static: float) -> RecordingData:
     who = rec.identity(static={**rec.identity().static, **LINK, **static})
-    (device,) = summarise(rec.loaded(folder, [rec.header([who]), *samples])).whole.devices
-    return device
+    return rec.loaded(folder, [rec.header([who]), *samples])
+
+
+def warnings_of(recording: RecordingData) -> tuple[str, ...]:
+    return device_warnings(recording, track=recording.devices[0], window=whole(recording))
+
+
+def total_of(recording: RecordingData) -> Total:
+    (total,) = device_totals(recording, track=recording.devices[0], window=whole(recording))
+    return total
 
 
 def bytes_counted(folder: Path, totals: list[float]) -> Total:
     samples = [rec.sample(t, {0: {"pcie_tx_bytes": total}}) for t, total in enumerate(totals)]
-    (total,) = only_device(folder, samples).totals
-    return total
+    return total_of(of_one_device(folder, samples))
 
 
 def counting(bytes_per_s: float, *, bits: int, seconds: int = 60) -> list[float]:
@@ -107,7 +116,7 @@ def linked(width: list[float], gen: list[float], util: list[float]) -> list[Any]
 def test_lanes_and_generation_are_judged_under_load(
     tmp_path: Path, width: list[float], gen: list[float], util: list[float], expected: tuple[str, ...]
 ) -> None:
-    warnings = only_device(tmp_path, linked(width, gen, util)).warnings
+    warnings = warnings_of(of_one_device(tmp_path, linked(width, gen, util)))
     assert tuple(text.partition(":")[0] for text in warnings) == expected
 
 
@@ -117,13 +126,13 @@ def test_rows_and_pages_are_told_as_they_were_last_read(tmp_path: Path) -> None:
         rec.sample(1, {0: {"remapped_rows_failed": 1.0, "retired_pages_pending": 1.0}}),
         rec.sample(2, {0: {"retired_pages_uncorrected_count": 3.0, "retired_pages_corrected_count": 0.0}}),
     ]
-    rows, failed, pages, retired = only_device(tmp_path, samples).warnings
+    rows, failed, pages, retired = warnings_of(of_one_device(tmp_path, samples))
     assert rows.startswith("memory rows wait for a reset")
     assert failed.startswith("a memory row could not be remapped")
     assert pages.startswith("memory pages wait")
     assert retired == "memory pages are retired: 3 after uncorrected errors"
     sound = rec.sample(3, {0: dict.fromkeys(("remapped_rows_pending", "remapped_rows_failed"), 0.0)})
-    assert only_device(tmp_path, [sound]).warnings == ()
+    assert warnings_of(of_one_device(tmp_path, [sound])) == ()
 
 
 def test_events_that_come_again_are_one_line_with_a_count(tmp_path: Path) -> None:
@@ -136,7 +145,9 @@ def test_events_that_come_again_are_one_line_with_a_count(tmp_path: Path) -> Non
 
     events = [event(t, 63) for t in range(12)] + [event(20, 79)]
     path = rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples, *events])
-    lines = [line for line in render_summary(summarise(path)).splitlines() if "xid" in line]
+    lines = [
+        line for line in rec.text_of(recording_page(recording_result(path))).splitlines() if "xid" in line
+    ]
     assert [line.split("event")[1].strip() for line in lines] == [
         "xid 63 12 times, from 0 s to 11.0 s: a fault",
         "xid 79 at 20.0 s: a fault",

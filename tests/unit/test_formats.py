@@ -12,10 +12,9 @@ import pytest
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import write_array
-from gpuproof.observe.text import render_summary
+from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData, load_recording
-from gpuproof.readings.summary import summarise
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
     DeviceIdentity,
@@ -391,7 +390,7 @@ def test_a_dict_with_samples_counts_from_its_start(tmp_path: Path, cut: bool) ->
     expected = [100.0 * 2**20] if cut else [100.0 * 2**20, 200.0 * 2**20]
     np.testing.assert_array_equal(data.devices[0].metrics["mem_used_bytes"], expected)
     assert np.isnan(data.unix_s).all()
-    assert "UTC" not in render_summary(summarise(data))
+    assert "UTC" not in rec.text_of(recording_page(recording_result(data)))
     assert ("cut short after 1 whole objects" in data.notes) == cut
 
 

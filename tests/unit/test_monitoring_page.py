@@ -12,7 +12,6 @@ import pytest
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.monitor import monitor
-from gpuproof.observe.prometheus.metric_names import EXPORTED
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import ThrottleReason
 
@@ -44,7 +43,7 @@ def test_the_table_names_what_prometheus_gets() -> None:
     for name, (*_, exported) in table().items():
         if name != THROTTLE_TIME:
             total = "_total" if METRICS[name].kind == "counter" else ""
-            assert exported == f"`{EXPORTED[name].name.removeprefix('gpuproof_gpu_')}{total}`"
+            assert exported == f"`{METRICS[name].exported.removeprefix('gpuproof_gpu_')}{total}`"
 
 
 @pytest.mark.parametrize(("column", "adapter"), [(1, "nvidia/*.py"), (2, "amd/*.py"), (3, "intel/*.py")])

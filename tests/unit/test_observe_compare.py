@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 import recordings as rec
+from concluding import figures_on
+from gpuproof.analysis.comparing.recordings import READ_METRICS, RecordingComparison, compare
 from gpuproof.errors import UsageError
-from gpuproof.observe.text_compare import render_comparison
-from gpuproof.readings.compare import READ_METRICS, MetricComparison, compare
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.selection import Selected, newest_match, recordings_in
+from gpuproof.records.result import Measure
+from gpuproof.report.formats import FORMATS, ReportFormat, render
+from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
 SAME = {"mig_mode": "off", "ecc_mode": "on"}
 
@@ -45,10 +48,17 @@ def noisy(
     return rec.loaded(folder, [rec.header([device]), *marks, *samples], name=name)
 
 
-def metric(comparison: Any, name: str) -> MetricComparison:
-    (found,) = [m for m in comparison.metrics if m.metric == name]
-    assert isinstance(found, MetricComparison)
-    return found
+def metric(comparison: RecordingComparison, name: str) -> Measure:
+    return rec.compared(comparison, name)["B minus A"]
+
+
+def means(comparison: RecordingComparison, name: str) -> list[float | None]:
+    found = rec.compared(comparison, name)
+    return [found[side].value for side in "AB"]
+
+
+def text_of(comparison: RecordingComparison) -> str:
+    return rec.text_of(recordings_page(comparison))
 
 
 def test_a_real_difference_is_found_in_busy_time_only(tmp_path: Path) -> None:
@@ -57,13 +67,13 @@ def test_a_real_difference_is_found_in_busy_time_only(tmp_path: Path) -> None:
     comparison = compare(a, b)
     power = metric(comparison, "power_w")
     assert comparison.comparable
-    assert (comparison.first.used_s, comparison.first.duration_s) == (200.0, 249.0)
-    assert power.first_mean == pytest.approx(300.0, abs=1.5)  # 60 W of idling is not in it
-    assert power.difference is not None
-    assert power.difference.low < 10.0 < power.difference.high
-    assert power.verdict == "higher"
-    assert metric(compare(b, a), "power_w").verdict == "lower"
-    assert metric(comparison, "mem_used_bytes").verdict == "no difference shown"
+    assert [measure.value for measure in comparison.sides[:3]] == [1.0, 249.0, 200.0]
+    assert means(comparison, "power_w")[0] == pytest.approx(300.0, abs=1.5)  # 60 W of idling is not in it
+    assert power.interval is not None
+    assert power.interval.low < 10.0 < power.interval.high
+    assert power.detail == "higher"
+    assert metric(compare(b, a), "power_w").detail == "lower"
+    assert metric(comparison, "mem_used_bytes").detail == "no difference shown"
 
 
 @pytest.mark.promise("S4.16")
@@ -71,11 +81,12 @@ def test_less_memory_by_the_reported_share_is_told(tmp_path: Path) -> None:
     """The means of the reported finding: 1381.5 MiB of 1494 MiB."""
     before = noisy(tmp_path, "adam.jsonl", power_w=300.0, seed=1, used_mib=1494.0)
     after = noisy(tmp_path, "adamwprune.jsonl", power_w=300.0, seed=2, used_mib=1381.5)
-    memory = metric(compare(before, after), "mem_used_bytes")
-    assert memory.verdict == "lower"
-    assert memory.first_mean is not None
-    assert memory.second_mean is not None
-    assert 1 - memory.second_mean / memory.first_mean == pytest.approx(0.0753, abs=5e-5)
+    comparison = compare(before, after)
+    assert metric(comparison, "mem_used_bytes").detail == "lower"
+    first, second = means(comparison, "mem_used_bytes")
+    assert first is not None
+    assert second is not None
+    assert 1 - second / first == pytest.approx(0.0753, abs=5e-5)
 
 
 @pytest.mark.promise("F4.13")
@@ -83,7 +94,7 @@ def test_equal_recordings_rarely_differ(tmp_path: Path) -> None:
     """Fifteen pairs of equal load at 95 %: four false alarms or more have a chance under 0.6 %."""
     recordings = [noisy(tmp_path, f"{seed}.jsonl", power_w=300.0, seed=seed) for seed in range(30)]
     pairs = zip(recordings[::2], recordings[1::2], strict=True)
-    alarms = sum(metric(compare(a, b), "power_w").verdict != "no difference shown" for a, b in pairs)
+    alarms = sum(metric(compare(a, b), "power_w").detail != "no difference shown" for a, b in pairs)
     assert alarms < 4
 
 
@@ -92,7 +103,7 @@ def test_a_named_phase_is_compared_alone(tmp_path: Path) -> None:
     b = noisy(tmp_path, "b.jsonl", power_w=310.0, seed=2)
     comparison = compare(a, b, phase_name="load")
     assert comparison.basis == "phase load"
-    assert metric(comparison, "power_w").first_mean == pytest.approx(65.0, abs=6.5)
+    assert means(comparison, "power_w")[0] == pytest.approx(65.0, abs=6.5)
     with pytest.raises(UsageError, match="no phase 'eval'"):
         compare(a, b, phase_name="eval")
 
@@ -118,19 +129,19 @@ def of_host(
 def test_without_a_gpu_the_hosts_readings_are_compared(tmp_path: Path) -> None:
     a, b = of_host(tmp_path, "a.jsonl", busy=40.0), of_host(tmp_path, "b.jsonl", busy=60.0, seed=2)
     comparison = compare(a, b)
-    assert metric(comparison, "cpu_percent").verdict == "higher"
-    assert metric(comparison, "mem_available_bytes").first_mean == 2.0**34
-    text = render_comparison(comparison)
-    assert "Comparable: same CPU; there is no GPU on either side." in text
+    assert metric(comparison, "cpu_percent").detail == "higher"
+    assert means(comparison, "mem_available_bytes")[0] == 2.0**34
+    text = text_of(comparison)
+    assert "COMPARABLE: same CPU; there is no GPU on either side" in text
     assert "energy" not in text
     assert "GPU, driver" not in text
 
 
 def test_what_nobody_recorded_of_the_host_is_not_called_the_same(tmp_path: Path) -> None:
     a, b = (of_host(tmp_path, f"{name}.jsonl", busy=40.0, cpu=None) for name in "ab")
-    text = render_comparison(compare(a, b))
-    assert "Comparable as far as was recorded" in text
-    assert "host, CPU: A not recorded, B not recorded" in text
+    text = text_of(compare(a, b))
+    assert "COMPARABLE AS FAR AS WAS RECORDED" in text
+    assert "host, CPU: not recorded against not recorded" in text
 
 
 def test_a_host_is_not_compared_with_a_gpu(tmp_path: Path) -> None:
@@ -138,8 +149,8 @@ def test_a_host_is_not_compared_with_a_gpu(tmp_path: Path) -> None:
         of_host(tmp_path, "a.jsonl", busy=40.0), noisy(tmp_path, "b.jsonl", power_w=300.0, seed=1)
     )
     assert not comparison.comparable
-    assert metric(comparison, "mem_used_bytes").first_mean is None
-    assert "cpu_percent" not in {found.metric for found in comparison.metrics}
+    assert means(comparison, "mem_used_bytes")[0] is None
+    assert "cpu_percent" not in {found.labels["metric"] for found in comparison.means}
 
 
 def test_too_few_readings_cannot_tell(tmp_path: Path) -> None:
@@ -147,10 +158,11 @@ def test_too_few_readings_cannot_tell(tmp_path: Path) -> None:
         samples = [rec.sample(t, {0: {"power_w": power, "util_gpu_percent": 99.0}}) for t in range(5)]
         return rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples], name=name)
 
-    power = metric(compare(short("a.jsonl", 100.0), short("b.jsonl", 200.0)), "power_w")
-    assert (power.first_mean, power.second_mean, power.verdict) == (100.0, 200.0, "cannot tell")
-    assert power.reason is not None
-    assert "too few values" in power.reason
+    comparison = compare(short("a.jsonl", 100.0), short("b.jsonl", 200.0))
+    power = metric(comparison, "power_w")
+    assert (means(comparison, "power_w"), power.detail) == ([100.0, 200.0], "cannot tell")
+    assert power.missing is not None
+    assert "too few values" in power.missing
 
 
 def test_a_metric_that_one_side_lacks_cannot_be_told(tmp_path: Path) -> None:
@@ -160,7 +172,7 @@ def test_a_metric_that_one_side_lacks_cannot_be_told(tmp_path: Path) -> None:
     comparison = compare(a, b)
     temperature = metric(comparison, "temp_gpu_c")
     assert comparison.basis.startswith("all readings")
-    assert (temperature.verdict, temperature.reason) == ("cannot tell", "not read in the second")
+    assert (temperature.detail, temperature.missing) == ("cannot tell", "not read in the second")
 
 
 def test_every_unlike_condition_is_named(tmp_path: Path) -> None:
@@ -173,15 +185,17 @@ def test_every_unlike_condition_is_named(tmp_path: Path) -> None:
     b = rec.loaded(tmp_path, [rec.header([other], host="node8"), *samples], name="b.jsonl")
     comparison = compare(a, b)
     assert not comparison.comparable
-    assert [(c.weight, c.fact, c.first, c.second) for c in comparison.conditions] == [
-        ("differs", "name", "Fake GPU 80", "Other GPU"),
-        ("differs", "power limit", "400 W", "250 W"),
-        ("differs", "driver version", "1.2.3", "9.9"),
-        ("unknown", "ECC mode", "on", "not recorded"),
-        ("note", "name", "node7", "node8"),
-        ("note", "UUID", "GPU-0000", "GPU-ffff"),
+    expected = [
+        ("differs", "GPU 0, name", "Fake GPU 80", "Other GPU"),
+        ("differs", "GPU 0, power limit", "400 W", "250 W"),
+        ("differs", "GPU 0, driver version", "1.2.3", "9.9"),
+        ("unknown", "GPU 0, ECC mode", "on", "not recorded"),
+        ("note", "host, name", "node7", "node8"),
+        ("note", "GPU 0, UUID", "GPU-0000", "GPU-ffff"),
     ]
-    assert "NOT COMPARABLE as they stand" in render_comparison(comparison)
+    assert [(unlike.weight, unlike.key, unlike.a, unlike.b) for unlike in comparison.unlike] == expected
+    assert "NOT COMPARABLE: as they stand" in text_of(comparison)
+    assert "unknown: GPU 0, ECC mode: on against not recorded" in text_of(comparison)
 
 
 def gpus(tmp_path: Path, name: str, num: int, *, hot: set[int], watts: float, driver: str) -> RecordingData:
@@ -204,14 +218,14 @@ def test_energy_and_time_held_back_are_told_of_the_whole(tmp_path: Path) -> None
     a = gpus(tmp_path, "a", 2, hot=set(), watts=300.0, driver="1")
     b = gpus(tmp_path, "b", 2, hot={1}, watts=330.0, driver="1")
     comparison = compare(a, b)
-    assert (comparison.spent.first.energy_j, comparison.spent.second.energy_j) == (18_000.0, 19_800.0)
-    assert comparison.spent.first.held == {}
-    held = comparison.spent.second.held or {}
-    assert list(held) == ["thermal_software"]
-    assert held["thermal_software"] == pytest.approx(11 / 62)
-    lines = [" ".join(line.split()) for line in render_comparison(comparison).splitlines()]
+    spent = {(m.name, m.labels.get("reason")): m.value for m in comparison.spent}
+    assert (spent["energy, A", None], spent["energy, B", None]) == (18_000.0, 19_800.0)
+    held = "held back: software thermal slowdown"
+    assert spent[f"{held}, A", "thermal_software"] == 0.0
+    assert spent[f"{held}, B", "thermal_software"] == pytest.approx(11 / 62)
+    lines = [" ".join(line.split()) for line in text_of(comparison).splitlines()]
     assert "energy 18.0 kJ (5.00 Wh) 19.8 kJ (5.50 Wh) +10 %" in lines
-    assert "held back: software thermal slowdown 0 % of the time 18 % of the time –" in lines
+    assert "held back: software thermal slowdown 0 % of the time 18 % of the time" in lines
 
 
 def test_what_one_side_does_not_tell_is_unknown_and_not_never(tmp_path: Path) -> None:
@@ -219,8 +233,8 @@ def test_what_one_side_does_not_tell_is_unknown_and_not_never(tmp_path: Path) ->
     samples = [rec.sample(t, {0: {"util_gpu_percent": 95.0}}) for t in range(31)]
     b = rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples], name="b.jsonl")
     comparison = compare(a, b)
-    assert (comparison.spent.second.energy_j, comparison.spent.second.held) == (None, None)
-    text = render_comparison(comparison)
+    assert [m.value for m in comparison.spent if m.name in ("energy, B", "held back, B")] == [None, None]
+    text = text_of(comparison)
     assert "energy of B is not known: no energy counter" in text
     assert "held back of B is not known: " in text
 
@@ -228,28 +242,37 @@ def test_what_one_side_does_not_tell_is_unknown_and_not_never(tmp_path: Path) ->
 def test_a_difference_of_all_gpus_is_told_once(tmp_path: Path) -> None:
     a = gpus(tmp_path, "a", 4, hot=set(), watts=300.0, driver="1")
     b = gpus(tmp_path, "b", 4, hot=set(), watts=300.0, driver="2")
-    found = {c.fact: c for c in compare(a, b).conditions}
-    assert len(found) == len(compare(a, b).conditions)
+    found = {unlike.key.rpartition(", ")[2]: unlike for unlike in compare(a, b).unlike}
+    assert len(found) == len(compare(a, b).unlike)
     driver, uuid = found["driver version"], found["UUID"]
-    assert (driver.where, driver.first, driver.second) == ("GPUs 0, 1, 2, 3", "1", "2")
-    assert (uuid.where, uuid.first, uuid.second, uuid.weight) == (
-        "GPUs 0, 1, 2, 3",
-        "one each",
-        "others",
-        "note",
-    )
+    assert (driver.key, driver.a, driver.b) == ("GPUs 0, 1, 2, 3, driver version", "1", "2")
+    assert (uuid.key, uuid.a, uuid.b, uuid.weight) == ("GPUs 0, 1, 2, 3, UUID", "one each", "others", "note")
 
 
 def test_the_text_of_a_comparison_says_conditions_basis_and_limits(tmp_path: Path) -> None:
     a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
     b = noisy(tmp_path, "b.jsonl", power_w=310.0, seed=2)
-    lines = render_comparison(compare(a, b)).splitlines()
-    assert lines[0] == "A: a.jsonl: 1 GPU(s), 4 min 09 s, of which 3 min 20 s compared"
-    assert lines[3] == "Comparable: same GPU, driver, power limit and clock limits."
-    assert lines[5] == "Compared over busy time: GPU utilisation of 10 % or more."
-    power = next(line for line in lines if line.startswith("  power"))
+    lines = [" ".join(line.split()) for line in text_of(compare(a, b)).splitlines()]
+    assert lines[0] == "b.jsonl against a.jsonl"
+    assert lines[1] == "COMPARABLE: same GPU, driver, power limit and clock limits"
+    assert "A a.jsonl 1 4 min 09 s 3 min 20 s" in lines
+    assert "Means over busy time: GPU utilisation of 10 % or more" in lines
+    power = next(line for line in lines if line.startswith("power"))
     assert power.split()[-1] == "higher"
     assert "what another launch" in lines[-2]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_figure_of_the_page_is_among_the_measures(tmp_path: Path, form: ReportFormat) -> None:
+    a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
+    b = gpus(tmp_path, "b", 2, hot={1}, watts=330.0, driver="2")
+    found = compare(a, b)
+    result, page = recordings_result(found), recordings_page(found)
+    shown = figures_on(page)
+    assert {measure.name for measure in shown} == {measure.name for measure in result.measures}
+    assert all(measure in result.measures for measure in shown)
+    text = render(result, page, form)
+    assert ("power, B" if form in ("json", "csv") else "330 W") in text or form == "junit"
 
 
 def test_of_several_matches_the_newest_is_taken_and_named(tmp_path: Path) -> None:

@@ -11,16 +11,15 @@ import pytest
 
 import recordings as rec
 from gpuproof import plotting
+from gpuproof.analysis.comparing.recordings import compare
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe import plots
 from gpuproof.observe.plots import plot_recording
 from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
 from gpuproof.observe.plots_strip import THROTTLE_FILLS, held
-from gpuproof.readings.compare import compare
 from gpuproof.readings.metric_text import STATE_REASONS
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.series import bands, envelope
-from gpuproof.readings.summary import summarise
 from gpuproof.records.readings import DriverEvent, ThrottleReason
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -193,6 +192,10 @@ def test_hosts_without_a_gpu_are_drawn_against_each_other(
     a, b = (eventful(tmp_path, gpus=0, name=f"{name}.jsonl") for name in "ab")
     plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
     assert "CPU busy (%)" in texts(figures[0])
+    a, b = (eventful(tmp_path, gpus=2, name=f"{name}.jsonl") for name in "ab")
+    plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
+    for name in ("Memory used (GiB)", "GPU utilisation (%)", "SM clock (MHz)"):
+        assert name in texts(figures[1])
 
 
 def test_every_picture_is_written_whole(tmp_path: Path) -> None:
@@ -200,7 +203,7 @@ def test_every_picture_is_written_whole(tmp_path: Path) -> None:
     plot_recording(a, tmp_path / "new" / "a.png")
     plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
     plot_memory([a, b, eventful(tmp_path, gpus=0, name="none.jsonl")], tmp_path / "memory.png")
-    plot_balance(summarise(a).whole, a.source, tmp_path / "balance.png")
+    plot_balance(a, tmp_path / "balance.png")
     for name in ("new/a.png", "compared.png", "memory.png", "balance.png"):
         assert (tmp_path / name).read_bytes().startswith(PNG)
     assert not list(tmp_path.rglob(".*partial*"))

@@ -15,9 +15,8 @@ from gpuproof.devices import fake
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table
 from gpuproof.observe.prometheus.families import families
-from gpuproof.observe.text import render_summary
-from gpuproof.readings.spinning import SpinWatch, all_spins, limit_of, longest_gap_s, spins
-from gpuproof.readings.summary import summarise
+from gpuproof.observe.recording_page import recording_page, recording_result
+from gpuproof.readings.spinning import SpinWatch, limit_of, longest_gap_s, spins
 from gpuproof.records.readings import VendorIndex
 from spinning_traces import HEALTHY, LIMIT_W, trace
 
@@ -66,7 +65,7 @@ def test_live_summary_and_exporter_say_it_of_the_stuck_device_and_of_no_other(
     given = of_the_fake_driver(scenario)
     is_stuck = scenario == "stuck"
     data = rec.loaded(tmp_path, given)
-    summary = render_summary(summarise(data), all_spins(data))
+    summary = rec.text_of(recording_page(recording_result(data)))
     state = LiveState()
     state.apply(given)
     out = io.StringIO()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import recordings as rec
-from gpuproof.observe.text import render_summary
-from gpuproof.readings.summary import summarise
-from gpuproof.readings.throttling import Throttling
+from gpuproof.observe.recording_page import recording_page, recording_result
+from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.window import whole
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 simulated = import_module("throttle_counters")
@@ -36,9 +36,10 @@ def told(
             last, "end", {0: {f"throttle_time_{name}_s": end for name, (_, end) in counters.items()}}
         )
     )
-    summary = summarise(rec.loaded(folder, records))
-    lines = [line for line in render_summary(summary).splitlines() if line.startswith("  held back")]
-    return summary.whole.devices[0].throttling, lines
+    data = rec.loaded(folder, records)
+    text = rec.text_of(recording_page(recording_result(data)), width=200)
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  held back")]
+    return throttling(data, track=data.devices[0], window=whole(data)), lines
 
 
 def test_a_counter_that_stands_still_beside_samples_is_not_believed(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_a_counter_that_stands_still_beside_samples_is_not_believed(tmp_path: Pa
     (share,) = found.shares
     assert share.method == "samples"
     assert share.share == pytest.approx(0.5, abs=0.01)
-    assert line.endswith("software thermal slowdown 50 % of the time (by samples; its counter stood still)")
+    assert line.endswith("software thermal slowdown 50 % of the time by samples; its counter stood still")
 
 
 def test_the_counter_of_heat_that_stands_still_is_named_with_the_reason_that_samples_gave(
@@ -56,14 +57,14 @@ def test_the_counter_of_heat_that_stands_still_is_named_with_the_reason_that_sam
 ) -> None:
     found, (line,) = told(tmp_path, [("thermal_software",)] * 50, {"thermal": (7.0, 7.0)})
     assert [share.reason for share in found.shares] == ["thermal_software"]
-    assert line.endswith("software thermal slowdown 100 % of the time (by samples; its counter stood still)")
+    assert line.endswith("software thermal slowdown 100 % of the time by samples; its counter stood still")
 
 
 def test_heat_is_told_once_with_the_counters_time_and_the_samples_reason(tmp_path: Path) -> None:
     """NVML's counter of heat has 30 of 100 s; 28 of 101 samples saw it, all of software."""
     reasons: list[tuple[str, ...] | None] = [("thermal_software",) if t < 28 else () for t in range(101)]
     found, (line,) = told(tmp_path, reasons, {"thermal": (5.0, 35.0)})
-    assert line.endswith("software thermal slowdown 30 % of the time (by counter)")
+    assert line.endswith("software thermal slowdown 30 % of the time by counter")
     assert len(found.shares) == 1
 
 
@@ -82,7 +83,7 @@ def test_heat_that_its_own_counters_have_is_not_told_again(tmp_path: Path) -> No
 
 def test_heat_alone_is_told_as_heat(tmp_path: Path) -> None:
     found, (line,) = told(tmp_path, [()] * 101, {"thermal": (0.0, 3.0)})
-    assert line.endswith("thermal slowdown 3.0 % of the time (by counter)")
+    assert line.endswith("thermal slowdown 3.0 % of the time by counter")
     assert found.shares[0].reason == "thermal"
 
 
@@ -97,14 +98,14 @@ def test_the_bit_that_comes_with_hardware_heat_is_told_for_the_rest_only(tmp_pat
 
 def test_never_is_said_only_where_something_could_have_told(tmp_path: Path) -> None:
     _, (line,) = told(tmp_path, [()] * 50, {})
-    assert line.endswith("never, as far as the device told")
+    assert line.endswith("never as far as the device told")
     _, (line,) = told(tmp_path, [()] * 10 + [None] * 30, {})
     assert line.endswith("never in 25 % of the readings; in the others it was not told")
     _, (line,) = told(tmp_path, [None] * 50, {"power_cap": (8.0, 8.0)})
     assert line.endswith("never by counter (power cap); other reasons are not told")
     found, (line,) = told(tmp_path, [None] * 50, {"power_cap": (0.0, 0.0)})
     assert line.endswith(
-        "– (this device gave no throttle reasons; its counters of throttled time have never counted)"
+        "– this device gave no throttle reasons; its counters of throttled time have never counted"
     )
     assert not found.known
 

@@ -11,12 +11,13 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import ConfigCommand, json_option, log_options, refuse_dry_resume
-from gpuproof.cli.report import save_dir_option
+from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume
+from gpuproof.cli.report import chosen_format, open_run, report_options, save_dir_option, write_report
 from gpuproof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
+    from gpuproof.report.formats import ReportFormat
 
 SUITE, SIDES = "ab", ("a", "b")
 NOT_DIFFERENCES = ("run", "suite", "suite_options")
@@ -87,16 +88,8 @@ class PartOfOne(click.ParamType[float]):
 @click.option(
     "--dry-run", is_flag=True, help="With --ab: print the command of each launch, and start nothing."
 )
-@click.option("--format", "form", metavar="FORMAT", help="terminal, markdown, html, json or csv.")
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File to write it to.",
-)
+@report_options(formats="terminal, markdown, html, json or csv.")
 @save_dir_option
-@json_option
 @log_options
 @click.pass_context
 def compare(ctx: click.Context, /, **options: Any) -> None:
@@ -137,13 +130,12 @@ def _compare(
     **in_turns: Any,
 ) -> ExitCode:
     if not (ab or aa or in_turns["resume"]):
-        chosen = "json" if as_json and form is None else form
         return _compare_runs(
             words,
             across=across,
             max_regression=max_regression,
             between_sessions=between_sessions,
-            form=chosen,
+            form=chosen_format(form, output, as_json=as_json),
             output=output,
             save_dir=save_dir,
         )
@@ -201,15 +193,12 @@ def _compare_runs(
     across: Sequence[str],
     max_regression: float | None,
     between_sessions: float | None,
-    form: str | None,
+    form: ReportFormat,
     output: Path | None,
     save_dir: Path,
 ) -> ExitCode:
-    from gpuproof.cli.report import open_run, show_page, write_report
     from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
-    from gpuproof.report.formats import choose_format
 
-    chosen = choose_format(form, output)
     if len(words) != 2 or any(word.startswith("--") for word in words):
         raise UsageError(
             f"two runs are compared, not {len(words)}",
@@ -224,10 +213,7 @@ def _compare_runs(
         max_regression=max_regression,
         between_sessions=BETWEEN_SESSIONS if between_sessions is None else between_sessions,
     )
-    if output is None and chosen == "terminal":
-        show_page(page_of(result))
-    else:
-        write_report(result, page_of(result), chosen, output)
+    write_report(result, page_of(result), form, output)
     return ExitCode(result.exit_code)
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import json_option, print_json, say
+from gpuproof.cli.options import Command, json_option, print_json, say
 
 if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
     from gpuproof.errors import ExitCode
     from gpuproof.records.page import Page
     from gpuproof.records.result import Result
+    from gpuproof.report.formats import ReportFormat
     from gpuproof.store.run import RunDirectory
 
 save_dir_option = click.option(
@@ -29,26 +30,28 @@ save_dir_option = click.option(
 )
 
 
+def report_options(*, formats: str) -> Callable[[Command], Command]:
+    """Add --format, --output and --json: how a result and its page are written."""
+
+    def add(command: Command) -> Command:
+        chosen = click.option("--format", "form", metavar="FORMAT", help=formats)
+        path = click.Path(dir_okay=False, path_type=Path)
+        output = click.option("--output", "-o", type=path, metavar="FILE", help="File to write it to.")
+        return chosen(output(json_option(command)))
+
+    return add
+
+
 @click.command()
 @click.argument("run", type=RunName(), metavar="RUN")
-@click.option(
-    "--format",
-    "form",
-    metavar="FORMAT",
-    help="terminal, markdown, html, json, csv or junit; by default what --output's name says, else terminal.",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File to write it to.",
+@report_options(
+    formats="terminal, markdown, html, json, csv or junit; by default what --output's name says, else "
+    "terminal.",
 )
 @click.option(
     "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
 )
 @save_dir_option
-@json_option
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -76,19 +79,18 @@ def report(
     and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.conclude import conclude_tree
-    from gpuproof.report.formats import choose_format
     from gpuproof.suites.matrix.old_tree import is_old_tree
 
-    chosen = choose_format("json" if as_json and form is None else form, output)
+    chosen = chosen_format(form, output, as_json=as_json)
     if is_old_tree(run) and not checks:
         concluded = conclude_tree(run)
-        _tell(concluded, chosen, output)
+        write_report(concluded.result, concluded.page, chosen, output)
         ctx.exit(concluded.result.exit_code)
     directory = open_run(run, save_dir)
     if checks:
         ctx.exit(_judge(directory, checks, as_json=as_json))
     concluded = _concluded(directory)
-    _tell(concluded, chosen, output)
+    write_report(concluded.result, concluded.page, chosen, output)
     ctx.exit(concluded.result.exit_code)
 
 
@@ -104,13 +106,6 @@ def _concluded(directory: RunDirectory) -> Concluded:
         return conclude_unwritten(directory)
 
 
-def _tell(concluded: Concluded, form: str, output: Path | None) -> None:
-    if output is None and form == "terminal":
-        show_page(concluded.page)
-    else:
-        write_report(concluded.result, concluded.page, form, output)
-
-
 def open_run(run: Path, save_dir: Path) -> RunDirectory:
     """Open a run by its directory or one of its short names (`gpuproof.store.names`).
 
@@ -123,16 +118,30 @@ def open_run(run: Path, save_dir: Path) -> RunDirectory:
     return RunDirectory.open(find_run(str(run), save_dir))
 
 
-def write_report(result: Result, page: Page, form: str, output: Path | None) -> None:
+def chosen_format(form: str | None, output: Path | None, *, as_json: bool) -> ReportFormat:
+    """Return the format that the options of `report_options` ask for.
+
+    Raises:
+        UsageError: there is no such format, or the name of the file says none.
+    """
+    from gpuproof.report.formats import choose_format
+
+    return choose_format("json" if as_json and form is None else form, output)
+
+
+def write_report(result: Result, page: Page, form: ReportFormat, output: Path | None) -> None:
     """Write a report to a file or to standard output.
 
     Raises:
         EnvironmentUnfitError: the file cannot be written.
     """
     from gpuproof.errors import EnvironmentUnfitError
-    from gpuproof.report.formats import choose_format, render
+    from gpuproof.report.formats import render
 
-    text = render(result, page, choose_format(form, None))
+    if output is None and form == "terminal":
+        show_page(page)
+        return
+    text = render(result, page, form)
     if output is None:
         click.echo(text, nl=False)
         return

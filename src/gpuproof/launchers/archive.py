@@ -30,8 +30,13 @@ NODE_SIDE = (
     "registry.py",
 )
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
-READING_PACKAGES = ("readings", "statistics")
-READING_FILES = ("__init__.py", "node_file.py", "text.py", "text_compare.py")
+READING_PACKAGES = ("readings", "statistics", "analysis/comparing", "verdict/comparison")
+READING_FILES = (
+    *("analysis/__init__.py", "analysis/intervals.py", "analysis/comparing/doubts.csv"),
+    *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
+    *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),
+    *("observe/__init__.py", "observe/node_file.py", "observe/recording_page.py"),
+)
 METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member: an archive says what it holds, not when it was made."""
@@ -67,7 +72,7 @@ def _members() -> dict[str, str]:
     sources = [package / name for name in NODE_SIDE]
     sources += [path for name in NODE_PACKAGES + READING_PACKAGES for path in (package / name).rglob("*.py")]
     sources += [package / "worker" / "host" / "variables.txt", package / "records" / "metrics.csv"]
-    sources += [package / "observe" / name for name in READING_FILES]
+    sources += [package / name for name in READING_FILES]
     members = {
         f"gpuproof/{path.relative_to(package).as_posix()}": path.read_text("utf-8") for path in sources
     }

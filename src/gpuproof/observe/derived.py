@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gpuproof.analysis.comparing.recordings import compare
 from gpuproof.errors import GpuproofError
 from gpuproof.files import write_array, write_text
-from gpuproof.observe.text import render_summary
-from gpuproof.observe.text_compare import render_comparison
-from gpuproof.readings.compare import compare
+from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING
-from gpuproof.readings.spinning import all_spins
-from gpuproof.readings.summary import summarise
+from gpuproof.records.page import Page
+from gpuproof.report.formats import render_page
+from gpuproof.verdict.comparison.recordings import recordings_page
 
 OutputFormat = Literal["native", "gputop"]
 _Part = tuple[Path, Callable[[Path], object]]
@@ -66,10 +66,7 @@ def write_derived(recording: RecordingData, wanted: Wanted) -> Derived:
 
 def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     yield from _readings(recording, wanted)
-    yield (
-        _named(wanted, "_summary.txt"),
-        lambda path: write_text(path, render_summary(summarise(recording), all_spins(recording))),
-    )
+    yield _named(wanted, "_summary.txt"), lambda path: _write_summary(recording, path)
     if wanted.plot:
         yield _named(wanted, "_plot.png"), lambda path: _write_plot(recording, path)
     if wanted.compare_with is not None:
@@ -92,6 +89,16 @@ def _named(wanted: Wanted, ending: str) -> Path:
     return wanted.stem.with_name(wanted.stem.name + ending)
 
 
+def _write_summary(recording: RecordingData, path: Path) -> None:
+    _write_page(recording_page(recording_result(recording)), path)
+
+
+def _write_page(page: Page, path: Path) -> str:
+    text = render_page(page, "terminal")
+    write_text(path, text)
+    return text
+
+
 def _write_plot(recording: RecordingData, path: Path) -> None:
     from gpuproof.observe.plots import plot_recording
 
@@ -99,6 +106,4 @@ def _write_plot(recording: RecordingData, path: Path) -> None:
 
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:
-    text = render_comparison(compare(load(other), recording))
-    write_text(path, text)
-    return text
+    return _write_page(recordings_page(compare(load(other), recording)), path)

@@ -20,22 +20,12 @@ from gpuproof.readings.spinning import SPIN_MEANING
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
 from gpuproof.units import MISSING, memory, seconds
 
-_CHARTED: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "temp_gpu_c", "clock_sm_mhz")
-_VALUES: Final = (
-    *("util_mem_ctrl_percent", "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent"),
-    *("dram_active_percent", "temp_hotspot_c", "temp_mem_c", "temp_margin_c", "fan_percent", "fan_rpm"),
-    *("clock_mem_mhz", "power_instant_w", "power_limit_w", "pstate_level", "nvlink_links_active"),
-    *("ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_pending", "remapped_rows_failed"),
-    *("retired_pages_corrected_count", "retired_pages_uncorrected_count", "retired_pages_pending"),
-    *(
-        "pcie_tx_bytes_per_s",
-        "pcie_rx_bytes_per_s",
-        "pcie_replay_count",
-        "mem_reserved_bytes",
-        "mem_host_mapped_bytes",
-    ),
-)
-_RATES: Final = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
+_CHARTED: Final = tuple(name for name, metric in METRICS.items() if metric.drawn)
+_RATES: Final = tuple(name for name, metric in METRICS.items() if metric.live == "rate")
+_PLACES: Final = {
+    name: int(metric.live) for name, metric in METRICS.items() if metric.live and metric.live.isdigit()
+}
+_VALUES: Final = sorted(_PLACES, key=_PLACES.__getitem__)
 _FACT_WIDTH: Final = 48
 
 
@@ -122,15 +112,10 @@ def _chart(device: DeviceState, metric: str, columns: int) -> list[RenderableTyp
 
 def _ceiling(device: DeviceState, metric: str) -> float:
     """Give the top of a chart: what the device could reach, where it says so."""
-    static = device.identity.static
-    tops = {
-        "util_gpu_percent": 100.0,
-        "mem_used_bytes": static.get("mem_total_bytes"),
-        "power_w": power_limit(device),
-        "temp_gpu_c": static.get("temp_slowdown_c"),
-        "clock_sm_mhz": static.get("clock_sm_max_mhz"),
-    }
-    return float(tops.get(metric) or 1.0)
+    top = METRICS[metric].top or "1"
+    if top == "power_limit_w":
+        return power_limit(device) or 1.0
+    return float(top) if top.isdigit() else device.identity.number(top) or 1.0
 
 
 def _not_read(device: DeviceState) -> Iterator[Text]:

@@ -14,6 +14,7 @@ from rich.text import Text
 from gpuproof.observe.live_state import LiveState
 from gpuproof.outside import plain
 from gpuproof.readings.metric_text import quantity
+from gpuproof.records.metrics import HOST_METRICS
 from gpuproof.units import MISSING, memory, seconds
 
 DIM: Final = "#7a7a7a"
@@ -119,10 +120,10 @@ def host_line(state: LiveState, *, width: int, name: str = "host") -> Text:
         f"busiest CPU {quantity('_percent', state.host.get('cpu_max_core_percent'))}",
         f"load {quantity('load', state.host.get('load_1min'))}",
     ]
-    for metric, label in (("disk_read_bytes", "disk ↓"), ("disk_write_bytes", "↑"),
-                          ("net_rx_bytes", "net ↓"), ("net_tx_bytes", "↑")):  # fmt: skip
-        rate = state.host_rates.get(metric)
-        parts.append(f"{label} {MISSING if rate is None else memory(rate) + '/s'}")
+    for name_of_rate, metric in HOST_METRICS.items():
+        if metric.live is not None:
+            rate = state.host_rates.get(name_of_rate)
+            parts.append(f"{metric.live} {MISSING if rate is None else memory(rate) + '/s'}")
     value = quantity("cpu_percent", state.host.get("cpu_percent"))
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append_text(

@@ -1,7 +1,7 @@
-"""`show` and `compare` of the node file: recordings read where they are, with numpy and scipy.
+"""`show` and `compare` of the node file: recordings read where they are, with numpy and scipy, as Markdown.
 
 `launchers/archive.py` packs it beside the node side, of which nothing imports it. The whole of what can be
-asked of recordings is `gpuproof monitor`.
+asked of recordings is `gpuproof monitor`; a terminal's page takes a library that nodes do not have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
-from gpuproof.outside import plain
+from gpuproof.records.page import Page
 
 COMMANDS = {
     "show": "print the summary of a recording",
@@ -25,7 +25,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command that the first word names; return its exit code."""
     given = _parser().parse_args(words)
     try:
-        text = plain(_text(given))
+        text = _text(given)
     except GpuproofError as error:
         sys.stderr.write(f"gpuproof: {error}\n")
         return error.exit_code
@@ -57,7 +57,9 @@ def _text(given: Namespace) -> str:
     if sys.version_info < LEAST_PYTHON:
         raise _unfit(given, f"needs Python {LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer")
     try:
-        return _summary(given) if given.command == "show" else _comparison(given)
+        from gpuproof.report.markdown import markdown
+
+        return markdown(_summary(given) if given.command == "show" else _comparison(given))
     except ModuleNotFoundError as error:
         raise _unfit(given, f"needs the Python package {error.name}, which is not installed") from error
 
@@ -71,20 +73,17 @@ def _unfit(given: Namespace, cause: str) -> EnvironmentUnfitError:
     )
 
 
-def _summary(given: Namespace) -> str:
-    from gpuproof.observe.text import render_summary
+def _summary(given: Namespace) -> Page:
+    from gpuproof.observe.recording_page import recording_page, recording_result
     from gpuproof.readings.recording import load_recording
-    from gpuproof.readings.spinning import all_spins
-    from gpuproof.readings.summary import summarise
 
-    loaded = load_recording(given.recording)
-    return render_summary(summarise(loaded), all_spins(loaded))
+    return recording_page(recording_result(load_recording(given.recording)))
 
 
-def _comparison(given: Namespace) -> str:
-    from gpuproof.observe.text_compare import render_comparison
-    from gpuproof.readings.compare import READ_METRICS, compare
+def _comparison(given: Namespace) -> Page:
+    from gpuproof.analysis.comparing.recordings import READ_METRICS, compare
     from gpuproof.readings.recording import load_recording
+    from gpuproof.verdict.comparison.recordings import recordings_page
 
     first, second = (load_recording(path, metrics=READ_METRICS) for path in (given.first, given.second))
-    return render_comparison(compare(first, second, phase_name=given.phase))
+    return recordings_page(compare(first, second, phase_name=given.phase))

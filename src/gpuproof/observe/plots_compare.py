@@ -7,36 +7,37 @@ or the load of each GPU against the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gpuproof import plotting as style
+from gpuproof.analysis.comparing.recordings import COMPARED_OF_HOST, RecordingComparison, signed
+from gpuproof.analysis.comparing.sides import side_of
 from gpuproof.observe.plots import draw_line
-from gpuproof.observe.text_compare import signed
-from gpuproof.readings.balance import Balance, load_balance
-from gpuproof.readings.compare import HOST_METRICS, MetricComparison, RecordingComparison
+from gpuproof.readings.balance import device_means, load_balance
+from gpuproof.readings.metric_text import title, unit
 from gpuproof.readings.recording import Floats, RecordingData
 from gpuproof.readings.series import mean_over_devices
-from gpuproof.readings.summary import RecordingSummary, WindowSummary, summarise
+from gpuproof.readings.summary import summarise
+from gpuproof.records.metrics import HOST_METRICS, METRICS
+from gpuproof.records.result import Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GIB: Final = 2.0**30
 _WIDTH_IN: Final = 11.0
-_SCALES: Final[dict[str, tuple[str, str, float]]] = {
-    "util_gpu_percent": ("GPU utilisation", "%", 1.0),
-    "mem_used_bytes": ("Memory used", "GiB", _GIB),
-    "power_w": ("Power", "W", 1.0),
-    "temp_gpu_c": ("Temperature", "°C", 1.0),
-    "clock_sm_mhz": ("SM clock", "MHz", 1.0),
-    "cpu_percent": ("CPU busy", "%", 1.0),
-    "mem_available_bytes": ("Memory available", "GiB", _GIB),
-}
-"""Metrics that the comparison draws: title, unit, and what a reading is divided by."""
+_DRAWN: Final = {row.name for row in (*METRICS.values(), *HOST_METRICS.values()) if row.drawn}
+
+
+def _scale(metric: str) -> tuple[str, str, float]:
+    """Return the title of a metric's panel, its unit, and what a reading is divided by."""
+    words = title(metric)
+    symbol = unit(metric)
+    return words[0].upper() + words[1:], *(("GiB", _GIB) if symbol == "B" else (symbol, 1.0))
 
 
 def plot_comparison(
@@ -48,7 +49,8 @@ def plot_comparison(
         EnvironmentUnfitError: matplotlib is not installed, or the picture cannot be written.
         UsageError: the suffix names no picture.
     """
-    metrics = [metric for metric in comparison.metrics if metric.metric in _SCALES]
+    differences = [m for m in comparison.means if side_of(m) == "B minus A"]
+    metrics = [m for m in differences if m.labels["metric"] in _DRAWN]
     figure = style.new_figure(_WIDTH_IN, 1.95 + 1.75 * max(1, len(metrics)))
     total_in = figure.get_figheight()
     warning = "" if comparison.comparable else "NOT COMPARABLE as they stand (conditions differ)  ·  "
@@ -81,14 +83,15 @@ def plot_comparison(
 def _draw_pair(
     course: Axes,
     spread: Axes,
-    metric: MetricComparison,
+    difference: Measure,
     recordings: tuple[RecordingData, RecordingData],
     length_s: float,
 ) -> None:
-    name, unit, scale = _SCALES[metric.metric]
+    metric = difference.labels["metric"]
+    name, unit, scale = _scale(metric)
     style.tidy(course, title=name, unit=unit)
-    style.tidy(spread, title=_verdict(metric), unit="")
-    columns = [_over_gpus(recording, metric.metric) for recording in recordings]
+    style.tidy(spread, title=_verdict(difference), unit="")
+    columns = [_over_gpus(recording, metric) for recording in recordings]
     for place, (recording, column) in enumerate(zip(recordings, columns, strict=True)):
         draw_line(course, recording.time_s, column, place=place, scale=scale, length_s=length_s)
     edges = _edges(columns, scale).tolist()
@@ -104,7 +107,7 @@ def _draw_pair(
                 color=style.colour(place),
                 alpha=0.55,
             )
-    lowest = 0.0 if metric.metric != "temp_gpu_c" else course.get_ylim()[0]
+    lowest = 0.0 if metric != "temp_gpu_c" else course.get_ylim()[0]
     highest = 104.0 if unit == "%" else course.get_ylim()[1]
     course.set_ylim(lowest, highest)
     spread.set_ylim(lowest, highest)
@@ -113,10 +116,10 @@ def _draw_pair(
     spread.xaxis.set_major_formatter("{x:.0f} %")
 
 
-def _verdict(metric: MetricComparison) -> str:
-    if metric.difference is None or metric.verdict in {"cannot tell", "no difference shown"}:
-        return metric.verdict
-    return f"B is {metric.verdict}: {signed(metric.metric, metric.difference.centre)}"
+def _verdict(difference: Measure) -> str:
+    if difference.value is None or difference.detail == "no difference shown":
+        return difference.detail.partition(":")[0]
+    return f"B is {difference.detail}: {signed(difference.labels['metric'], difference.value)}"
 
 
 def _edges(columns: Sequence[Floats], scale: float) -> Floats:
@@ -130,7 +133,9 @@ def _edges(columns: Sequence[Floats], scale: float) -> Floats:
 
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
     """Average a metric over the GPUs at each sample, NaN where none was read; the host has it once."""
-    owners = [recording.host] if metric in HOST_METRICS else [track.metrics for track in recording.devices]
+    owners = (
+        [recording.host] if metric in COMPARED_OF_HOST else [track.metrics for track in recording.devices]
+    )
     columns = [owner[metric] for owner in owners if metric in owner]
     return mean_over_devices(columns, length=len(recording.time_s))
 
@@ -158,19 +163,17 @@ def plot_memory(recordings: Sequence[RecordingData], path: Path) -> None:
     course.set_ylim(0, course.get_ylim()[1])
     course.set_xlabel(f"time since each began ({unit})", fontsize=9, color=style.FAINT)
     bars = figure.add_axes((0.36, 0.5 / total_in, 0.5, bars_in / total_in))
-    _draw_memory_bars(bars, [summarise(recording) for recording in recordings], recordings)
+    _draw_memory_bars(bars, recordings)
     style.save(figure, path)
 
 
-def _draw_memory_bars(
-    axes: Axes, summaries: Sequence[RecordingSummary], recordings: Sequence[RecordingData]
-) -> None:
+def _draw_memory_bars(axes: Axes, recordings: Sequence[RecordingData]) -> None:
     style.tidy(axes, title="Mean (bar) and peak (line)", unit="GiB")
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", color=style.GRID, linewidth=0.8)
     highest = 0.0
-    for row, (summary, recording) in enumerate(zip(summaries, recordings, strict=True)):
-        means = [device.mean("mem_used_bytes") for device in summary.whole.devices]
+    for row, recording in enumerate(recordings):
+        means = list(device_means(summarise(recording), "mem_used_bytes").values())
         column = _total_memory(recording)
         given = column[~np.isnan(column)]
         if None in means or not len(given):
@@ -181,9 +184,10 @@ def _draw_memory_bars(
         axes.barh([row], [mean], height=0.55, color=style.colour(row), alpha=0.85)
         axes.plot([peak, peak], [row - 0.36, row + 0.36], color=style.INK, linewidth=1.6)
         style.note(axes, f"{mean:.2f}, peak {peak:.2f}", (peak, row), (6, 0), va="center")
-    axes.set_ylim(len(summaries) - 0.4, -0.6)
+    axes.set_ylim(len(recordings) - 0.4, -0.6)
     axes.set_xlim(0, highest * 1.05 or 1.0)
-    axes.set_yticks(range(len(summaries)), [summary.source for summary in summaries], color=style.INK)
+    names = [recording.source for recording in recordings]
+    axes.set_yticks(range(len(names)), names, color=style.INK)
 
 
 def _total_memory(recording: RecordingData) -> Floats:
@@ -196,7 +200,7 @@ def _total_memory(recording: RecordingData) -> Floats:
     return total
 
 
-def plot_balance(window: WindowSummary, source: str, path: Path) -> None:
+def plot_balance(recording: RecordingData, path: Path) -> None:
     """Draw each GPU's mean utilisation, memory and power against the mean of all.
 
     Raises:
@@ -204,29 +208,27 @@ def plot_balance(window: WindowSummary, source: str, path: Path) -> None:
         UsageError: the suffix names no picture.
     """
     figure = style.new_figure(_WIDTH_IN, 4.2)
-    style.headline(figure, "Load balance", f"{source}  ·  {len(window.devices)} GPUs")
+    style.headline(figure, "Load balance", f"{recording.source}  ·  {len(recording.devices)} GPUs")
     axes = figure.subplots(
         1, 3, gridspec_kw={"left": 0.06, "right": 0.97, "top": 0.68, "bottom": 0.09, "wspace": 0.18}
     )
-    for place, balance in zip(axes, load_balance(window), strict=True):
-        _draw_balance(place, balance)
+    measures = summarise(recording)
+    for place, balance in zip(axes, load_balance(measures), strict=True):
+        _draw_balance(place, balance, device_means(measures, balance.labels["metric"]))
     style.save(figure, path)
 
 
-def _draw_balance(axes: Axes, balance: Balance) -> None:
-    name, unit, scale = _SCALES[balance.metric]
-    judged = (
-        balance.missing
-        if balance.variation is None
-        else f"{balance.band}, varies by {balance.variation * 100:.1f} %"
-    )
+def _draw_balance(axes: Axes, balance: Measure, means: Mapping[int, float | None]) -> None:
+    name, unit, scale = _scale(balance.labels["metric"])
+    judged = balance.missing or f"{balance.detail.partition(',')[0]}, {balance.text}"
     style.tidy(axes, title=name, unit=unit)
     axes.set_title(f"{name} ({unit})\n{judged}", loc="left", fontsize=10, color=style.INK, pad=5)
-    places = range(len(balance.means))
-    for place, mean in zip(places, balance.means.values(), strict=True):
-        axes.bar([place], [mean / scale], color=style.colour(place), width=0.7)
-    if balance.means:
-        centre = sum(balance.means.values()) / len(balance.means) / scale
+    values = {index: mean / scale for index, mean in means.items() if mean is not None}
+    places = range(len(values))
+    for place, value in zip(places, values.values(), strict=True):
+        axes.bar([place], [value], color=style.colour(place), width=0.7)
+    if values:
+        centre = sum(values.values()) / len(values)
         axes.axhline(centre, color=style.INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.set_xticks(places, [f"GPU {index}" if len(places) <= 4 else str(index) for index in balance.means])
+    axes.set_xticks(places, [f"GPU {index}" if len(places) <= 4 else str(index) for index in values])
     axes.margins(x=0.03)

@@ -1,37 +1,25 @@
 """Is the load spread evenly over the GPUs?
 
-In: a `WindowSummary`. Out: for utilisation, memory and power the coefficient of variation over the GPUs'
-means, the usual word for it (under 5 % excellent, 10 good, 20 fair, else poor), and the GPU furthest
-off. With one GPU, or a metric that a GPU did not give, there is no answer, and the reason says so.
+In: the figures of a recording. Out: for utilisation, memory and power the coefficient of variation over the
+GPUs' means as a measure, with the usual word for it (under 5 % excellent, 10 good, 20 fair, else poor) and
+the GPU furthest off. With one GPU, or a metric that a GPU did not give, there is no value but the reason.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from gpuproof.readings.summary import WindowSummary
+from gpuproof.readings.metric_text import quantity, title
+from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import coefficient_of_variation
+from gpuproof.units import MISSING
 
 Band = Literal["excellent", "good", "fair", "poor"]
 
 BALANCE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w")
+VARIATION: Final = "coefficient of variation over GPUs"
 _LIMITS: Final[tuple[tuple[float, Band], ...]] = ((0.05, "excellent"), (0.10, "good"), (0.20, "fair"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
-    """How evenly one metric is spread over the GPUs."""
-
-    metric: str
-    means: dict[int, float]
-    """Physical index → time-weighted mean."""
-    variation: float | None
-    """Standard deviation over mean, 0.05 for 5 %."""
-    band: Band | None
-    furthest: int | None
-    """Physical index of the GPU furthest from the mean of all."""
-    missing: str | None
 
 
 def describe_variation(variation: float) -> Band:
@@ -43,42 +31,51 @@ def describe_variation(variation: float) -> Band:
     return next((band for limit, band in _LIMITS if variation < limit), "poor")
 
 
-def load_balance(window: WindowSummary) -> tuple[Balance, ...]:
-    """Judge how evenly utilisation, memory and power are spread over the GPUs of a window."""
-    return tuple(_balance(window, metric) for metric in BALANCE_METRICS)
+def device_means(measures: Iterable[Measure], metric: str) -> dict[int, float | None]:
+    """Return the mean of a metric over the whole recording by physical index; None where it was not read."""
+    means: dict[int, float | None] = {}
+    for measure in measures:
+        labels = measure.labels
+        if "gpu" in labels and "phase" not in labels:
+            means.setdefault(labels["gpu"], None)
+            if labels["metric"] == metric and measure.statistic == "mean":
+                means[labels["gpu"]] = measure.value
+    return means
 
 
-def _balance(window: WindowSummary, metric: str) -> Balance:
-    means = {
-        device.identity.physical_index: mean
-        for device in window.devices
-        if (mean := device.mean(metric)) is not None
-    }
-    silent = [d.identity.physical_index for d in window.devices if d.identity.physical_index not in means]
-    variation = coefficient_of_variation(list(means.values())) if not silent else None
-    if variation is None:
-        return Balance(
-            metric=metric,
-            means=means,
-            variation=None,
-            band=None,
-            furthest=None,
-            missing=_why_not(window, silent),
+def load_balance(measures: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Judge how evenly utilisation, memory and power are spread over the GPUs of a recording."""
+    listed = tuple(measures)
+    return tuple(_balance(metric, device_means(listed, metric)) for metric in BALANCE_METRICS)
+
+
+def _balance(metric: str, means: Mapping[int, float | None]) -> Measure:
+    values = {index: mean for index, mean in means.items() if mean is not None}
+    silent = [index for index in means if index not in values]
+    variation = coefficient_of_variation(list(values.values())) if not silent else None
+    detail = ""
+    if variation is not None:
+        centre = sum(values.values()) / len(values)
+        furthest = max(values, key=lambda index: abs(values[index] - centre))
+        detail = (
+            f"{describe_variation(variation)}, over {len(values)} GPUs; "
+            f"furthest off: GPU {furthest} with {quantity(metric, values[furthest])}"
         )
-    centre = sum(means.values()) / len(means)
-    return Balance(
-        metric=metric,
-        means=means,
-        variation=variation,
-        band=describe_variation(variation),
-        furthest=max(means, key=lambda index: abs(means[index] - centre)),
-        missing=None,
+    return Measure(
+        name=title(metric),
+        value=variation,
+        unit="1",
+        text=MISSING if variation is None else f"varies by {variation * 100:.1f} %",
+        detail=detail,
+        statistic=VARIATION,
+        labels={"metric": metric},
+        missing=_why_not(means, silent) if variation is None else None,
     )
 
 
-def _why_not(window: WindowSummary, silent: list[int]) -> str:
-    if len(window.devices) < 2:
-        return f"{len(window.devices)} GPU: nothing to balance"
+def _why_not(means: Mapping[int, float | None], silent: list[int]) -> str:
+    if len(means) < 2:
+        return f"{len(means)} GPU: nothing to balance"
     if silent:
         return f"not read on GPU {', '.join(map(str, silent))}"
     return "0 on every GPU"

@@ -14,20 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gpuproof.records.metrics import METRICS
+from gpuproof.records.metrics import HOST_METRICS, METRICS, UNITS, unit_end
 from gpuproof.units import MISSING, memory, seconds, significant
-
-_HOST_TITLES: Final = {
-    "cpu_percent": "CPU busy",
-    "cpu_iowait_percent": "CPU waiting for disks",
-    "cpu_max_core_percent": "busiest CPU",
-    "load_1min": "load, 1 minute",
-    "mem_available_bytes": "memory available",
-    "disk_read_bytes": "read from disks",
-    "disk_write_bytes": "written to disks",
-    "net_rx_bytes": "received by network",
-    "net_tx_bytes": "sent by network",
-}
 
 _THROTTLE_TITLES: Final = {
     "thermal": "thermal slowdown",
@@ -59,40 +47,46 @@ def energy(value_j: float | None) -> str:
     return f"{scaled} ({small})"
 
 
-def _plain(unit: str, digits: int = 3) -> Callable[[float], str]:
-    return lambda value: f"{significant(value, digits)} {unit}"
-
-
 _WRITERS: Final[dict[str, Callable[[float], str]]] = {
-    "_bytes_per_s": lambda value: f"{memory(value)}/s",
-    "_bytes": memory,
-    "_percent": _plain("%"),
-    "_mhz": lambda value: f"{value:,.0f} MHz",
-    "_rpm": lambda value: f"{value:,.0f} rpm",
-    "_c": lambda value: f"{value:.0f} °C",
-    "_w": _plain("W"),
-    "_j": energy,
-    "_s": seconds,
+    "B/s": lambda value: f"{memory(value)}/s",
+    "B": memory,
+    "%": lambda value: f"{significant(value)} %",
+    "MHz": lambda value: f"{value:,.0f} MHz",
+    "rpm": lambda value: f"{value:,.0f} rpm",
+    "°C": lambda value: f"{value:.0f} °C",
+    "W": lambda value: f"{significant(value)} W",
+    "J": energy,
+    "s": seconds,
 }
+"""Unit → how a value is written."""
 
 
 def title(metric: str) -> str:
     """Name a metric in words, without its unit."""
-    known = METRICS[metric].title if metric in METRICS else _HOST_TITLES.get(metric)
-    if known is not None:
-        return known
-    bare = next((metric.removesuffix(end) for end in _WRITERS if metric.endswith(end)), metric)
-    return bare.removesuffix("_count").replace("_", " ")
+    row = METRICS.get(metric) or HOST_METRICS.get(metric)
+    if row is not None and row.title is not None:
+        return row.title
+    return metric.removesuffix(unit_end(metric)).replace("_", " ")
 
 
 def quantity(metric: str, value: float | None) -> str:
     """Write a value of a metric with its unit; a dash where there is none."""
     if value is None:
         return MISSING
-    for end, write in _WRITERS.items():
-        if metric.endswith(end):
-            return write(value)
+    write = _WRITERS.get(unit(metric))
+    if write is not None:
+        return write(value)
     return f"{value:,.0f}" if float(value).is_integer() else significant(value)
+
+
+def unit(metric: str) -> str:
+    """Return the unit of a metric's values; 1 is of what is counted.
+
+    >>> unit("clock_sm_mhz"), unit("pcie_replay_count")
+    ('MHz', '1')
+    """
+    end = unit_end(metric)
+    return UNITS[end].symbol if end else "1"
 
 
 def throttle_title(reason: str) -> str:

@@ -133,11 +133,6 @@ def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
     )
 
 
-def all_spins(recording: RecordingData) -> dict[int, tuple[Spin, ...]]:
-    """Return those of every device, by physical index."""
-    return {track.identity.physical_index: spins(recording, track) for track in recording.devices}
-
-
 def longest_gap_s(interval_s: float) -> float:
     """Return how far apart two readings may be with nothing lost between them."""
     return HOLE_FACTOR * interval_s

@@ -1,8 +1,9 @@
-"""What happened during a recording? One table a device, for the whole of it and for each phase.
+"""What did a recording come to? The figures of its devices and of its host, as measures.
 
-In: a `RecordingData`. Out: a `RecordingSummary` of time-weighted means, extremes, energy, throttling and
-errors, each with what it rests on. Whatever was not read has None and the reason; nothing missing
-becomes 0.
+In: a `RecordingData`. Out: `Measure`s of the whole recording, of which each device and the host is a subject,
+and, of each phase and device, those that a table of phases shows. Means are over time, `labels.metric` is the
+name in the catalogue, and a statistic is the mean, an extreme, a percentile, a total or a share of the time.
+Whatever was not read has no value and the reason; nothing missing becomes 0.
 """
 
 from __future__ import annotations
@@ -10,40 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from gpuproof.readings import window as windows
 from gpuproof.readings.energy import Energy, energy_used, power_over_time
+from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import (
-    SeriesSummary,
-    durations,
-    is_steady,
-    summarise_series,
-)
-from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.series import SeriesSummary, durations, is_steady, summarise_series
+from gpuproof.readings.throttling import ThrottleShare, Throttling, throttling
 from gpuproof.readings.totals import HOST_TOTALS, Total, device_totals, host_totals
-from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import RecordingWindow
-from gpuproof.records.metrics import METRICS, names
-from gpuproof.records.readings import DeviceIdentity, DriverEvent, RecordingEnd
+from gpuproof.records.metrics import HOST_METRICS, METRICS, Metric, names
+from gpuproof.records.readings import DriverEvent, RecordingEnd
+from gpuproof.records.result import WHOLE, Measure
+from gpuproof.units import memory, share
 
 NO_REASON: Final = "no reason was recorded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricSummary:
-    """One metric of one device, or of the host, in one window."""
-
-    metric: str
-    series: SeriesSummary | None
-    """None: not one reading in this window."""
-    missing_share: float
-    """Share of the readings due in the window that are not there, 0 to 1."""
-    reason: str | None
-    """Why readings are missing, as the device or driver put it; None where nothing is missing."""
+SPREAD: Final = ("mean", "minimum", "maximum", "p95")
+"""The statistics of a metric's readings."""
+HELD_BACK: Final = "held back"
+STATE: Final = "clock state"
+"""Names of the shares of time: of what kept a device below its clock, and of what it was asked to do."""
+PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
+_TOLD_THROUGHOUT: Final = 0.9
+"""From this share of the readings on a device counts as having told all the time."""
+_METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,182 +48,246 @@ class EventAt:
     event: DriverEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSummary:
-    """One device in one window."""
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose figures they are."""
 
-    identity: DeviceIdentity
-    metrics: tuple[MetricSummary, ...]
-    energy: Energy
-    throttling: Throttling
-    totals: tuple[Total, ...]
-    events: tuple[EventAt, ...]
-    warnings: tuple[str, ...]
-    """What is wrong with its link or its memory."""
+    subject: str
+    labels: Mapping[str, Any] = field(default_factory=dict)
 
-    def mean(self, metric: str) -> float | None:
-        """Return the time-weighted mean of a metric; None where it was not read."""
-        found = self.metric(metric)
-        return None if found is None or found.series is None else found.series.mean
-
-    def metric(self, metric: str) -> MetricSummary | None:
-        """Return the summary of a metric by its name."""
-        return next((m for m in self.metrics if m.metric == metric), None)
+    def figure(self, metric: str, statistic: str, value: float | None, **more: Any) -> Measure:
+        """Return a figure of a metric, with the title and the unit of that unless `more` says otherwise."""
+        labels = {"metric": metric, **self.labels, **more.pop("labels", {})}
+        text = {"name": title(metric), "unit": unit(metric), "text": quantity(metric, value)} | more
+        return Measure(subject=self.subject, statistic=statistic, value=value, labels=labels, **text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSummary:
-    """All devices and the host in one window."""
-
-    name: str | None
-    """The phase; None for the whole recording."""
-    duration_s: float
-    samples: int
-    devices: tuple[DeviceSummary, ...]
-    host: tuple[MetricSummary, ...]
-    host_totals: tuple[Total, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingSummary:
-    """The whole recording, its phases, and how far the recording itself can be trusted."""
-
-    source: str
-    format: str
-    host: str
-    began_unix_s: float | None
-    """From the first sample; None without samples."""
-    command: tuple[str, ...] | None
-    whole: WindowSummary
-    phases: tuple[WindowSummary, ...]
-    end: RecordingEnd | None
-    notes: tuple[str, ...]
-
-
-def summarise(recording: RecordingData) -> RecordingSummary:
-    """Summarise a recording, and each of its phases, over time."""
+def summarise(recording: RecordingData) -> tuple[Measure, ...]:
+    """Return the figures of a recording, of its devices and host, and of each of its phases."""
     phases = [windows.phase(recording, name=name) for name in windows.phase_names(recording)]
-    return RecordingSummary(
-        source=recording.source,
-        format=recording.format,
-        host=recording.recording.host,
-        began_unix_s=recording.began_unix_s,
-        command=recording.recording.command,
-        whole=summarise_window(recording, window=windows.whole(recording)),
-        phases=tuple(summarise_window(recording, window=phase) for phase in phases),
-        end=recording.end,
-        notes=recording.notes,
+    return (
+        *_of_recording(recording),
+        *summarise_window(recording, window=windows.whole(recording)),
+        *(measure for phase in phases for measure in _of_phase(recording, phase)),
     )
 
 
-def summarise_window(recording: RecordingData, *, window: RecordingWindow) -> WindowSummary:
-    """Summarise one window of a recording: a phase, or the measured time of a case."""
-    at = _At(window=window, inside=window.holds(recording.time_s))
-    return WindowSummary(
-        name=window.name,
-        duration_s=window.duration_s,
-        samples=at.samples,
-        devices=tuple(_device(recording, track, at) for track in recording.devices),
-        host=tuple(
-            _metric(recording, metric, column, at, {})
-            for metric, column in recording.host.items()
-            if metric not in HOST_TOTALS
-        ),
-        host_totals=tuple(host_totals(recording, window)),
-    )
+def _of_recording(recording: RecordingData) -> Iterator[Measure]:
+    owner, samples = _Owner(WHOLE), len(recording.time_s)
+    yield owner.figure("duration_s", "total", recording.duration_s, name="recorded", num_samples=samples)
+    yield owner.figure("samples", "count", float(samples))
+    end: RecordingEnd | None = recording.end
+    if end is not None:
+        yield owner.figure("missed_ticks", "count", float(end.missed_ticks), name="ticks missed by sampler")
+        yield owner.figure("max_jitter_s", "maximum", end.max_jitter_s, name="latest tick of sampler")
+        yield owner.figure("own_cpu_s", "total", end.own_cpu_s, name="processor time of sampler")
 
 
-@dataclass(frozen=True, kw_only=True)
+def summarise_window(recording: RecordingData, *, window: RecordingWindow) -> tuple[Measure, ...]:
+    """Return the figures of the devices and the host in one window of a recording."""
+    at = _At(recording, window)
+    devices = [measure for track in recording.devices for measure in _of_device(track, at)]
+    return (*devices, *_of_host(at))
+
+
+@dataclass(frozen=True)
 class _At:
     """A window with the samples that lie in it, which are looked up once for all metrics."""
 
+    recording: RecordingData
     window: RecordingWindow
-    inside: Flags
-    _kept: dict[str, Floats] = field(default_factory=dict)
+
+    @cached_property
+    def inside(self) -> Flags:
+        return self.window.holds(self.recording.time_s)
 
     @cached_property
     def samples(self) -> int:
         return int(self.inside.sum())
 
-    def times(self, recording: RecordingData) -> Floats:
-        """Give the times of these samples."""
-        if "times" not in self._kept:
-            self._kept["times"] = recording.time_s[self.inside]
-        return self._kept["times"]
+    @cached_property
+    def times(self) -> Floats:
+        """The times of these samples."""
+        return self.recording.time_s[self.inside]
 
-    def lasting_s(self, recording: RecordingData) -> Floats:
-        """Give the time for which each stands, where a metric was read at all of them."""
-        if "lasting" not in self._kept:
-            times = self.times(recording)
-            self._kept["lasting"] = durations(times, dithered=recording.recording.is_dithered)
-        return self._kept["lasting"]
+    @cached_property
+    def lasting_s(self) -> Floats:
+        """The time for which each stands, where a metric was read at all of them."""
+        return durations(self.times, dithered=self.recording.recording.is_dithered)
 
+    @property
+    def host(self) -> str:
+        """The subject of the host; other tools' files do not name theirs."""
+        return f"host/{self.recording.recording.host or 'unknown'}"
 
-def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSummary:
-    explained = recording.reasons_missing(track)
-    metrics = (
-        _metric(recording, metric, track.values(metric), at, explained)
-        for metric in _gauges(track, explained)
-    )
-    return DeviceSummary(
-        identity=track.identity,
-        metrics=tuple(
-            _with_mean_power(found, recording, track, at) if found.metric == "power_w" else found
-            for found in metrics
-        ),
-        energy=energy_used(recording, track=track, window=at.window),
-        throttling=throttling(recording, track=track, window=at.window),
-        totals=tuple(device_totals(recording, track=track, window=at.window)),
-        warnings=device_warnings(recording, track=track, window=at.window),
-        events=tuple(events_within(recording, track=track, window=at.window)),
-    )
+    def owner(self, track: DeviceTrack, **labels: Any) -> _Owner:
+        """Return a device as the owner of figures."""
+        index = track.identity.physical_index
+        return _Owner(f"{self.host}/gpu/{track.identity.uuid or index}", {"gpu": index, **labels})
+
+    def throttling(self, track: DeviceTrack) -> Throttling:
+        """Return what held a device back."""
+        return throttling(self.recording, track=track, window=self.window)
+
+    def energy(self, track: DeviceTrack) -> Energy:
+        """Return what a device used."""
+        return energy_used(self.recording, track=track, window=self.window)
 
 
-def _with_mean_power(
-    found: MetricSummary, recording: RecordingData, track: DeviceTrack, at: _At
-) -> MetricSummary:
-    """Put the mean power over time in, which is the energy counter's where that moves."""
-    power = power_over_time(recording, track=track, inside=at.inside)
-    if found.series is None or power is None or power.mean_w is None:
-        return found
-    return replace(found, series=replace(found.series, mean=power.mean_w))
+def _of_device(track: DeviceTrack, at: _At) -> Iterator[Measure]:
+    owner, explained = at.owner(track), at.recording.reasons_missing(track)
+    for metric in _gauges(track, explained):
+        reason = explained.get(metric, NO_REASON)
+        yield from _spread(owner, at, metric, _series(at, metric, track.values(metric), track), reason)
+    yield _energy(owner, at.energy(track))
+    yield from _shares(owner, at.throttling(track))
+    totals = device_totals(at.recording, track=track, window=at.window)
+    yield from (_total(owner, total) for total in totals)
+
+
+def _of_host(at: _At) -> Iterator[Measure]:
+    owner = _Owner(at.host)
+    for metric, column in at.recording.host.items():
+        if metric not in HOST_TOTALS:
+            yield from _spread(owner, at, metric, _series(at, metric, column), NO_REASON)
+    yield from (_total(owner, total) for total in host_totals(at.recording, at.window))
+
+
+def _of_phase(recording: RecordingData, phase: RecordingWindow) -> Iterator[Measure]:
+    at = _At(recording, phase)
+    owners = [(at.owner(track, phase=phase.name), track) for track in recording.devices]
+    for owner in [owner for owner, _ in owners] or [_Owner(WHOLE, {"phase": phase.name})]:
+        yield owner.figure("duration_s", "total", phase.duration_s, name="time", num_samples=at.samples)
+    for owner, track in owners:
+        explained = recording.reasons_missing(track)
+        for metric in PHASE_METRICS:
+            series = _series(at, metric, track.values(metric), track)
+            yield next(_spread(owner, at, metric, series, explained.get(metric, NO_REASON)))
+        used = _energy(owner, at.energy(track))
+        yield replace(used, text=used.text.partition(" (")[0])
+        yield _longest_share(owner, at.throttling(track))
 
 
 def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:
-    """Name the metrics that were read, and those that any explanation exists for, in catalogue order."""
+    """Yield the metrics that were read, and those that any explanation exists for, in catalogue order."""
     for metric in names(kind="gauge"):
         if metric in track.metrics or metric in explained:
             yield metric
     yield from (metric for metric in track.metrics if metric not in METRICS)
 
 
-def _metric(
-    recording: RecordingData, metric: str, column: Floats | None, at: _At, explained: Mapping[str, str]
-) -> MetricSummary:
-    inside = at.inside
-    series = None
-    if column is not None:
-        dithered = recording.recording.is_dithered
-        within = np.broadcast_to(column[:1], (at.samples,)) if is_steady(column) else column[inside]
-        series = summarise_series(
-            at.times(recording), within, dithered=dithered, weights=at.lasting_s(recording)
-        )
-    due = _readings_due(recording, metric, at)
-    given = series.samples if series is not None else 0
-    missing_share = max(0.0, 1 - given / due) if due else 0.0
-    reason = None
-    if missing_share > 0 or series is None:
-        reason = explained.get(metric, NO_REASON)
-    return MetricSummary(metric=metric, series=series, missing_share=missing_share, reason=reason)
+def _spread(
+    owner: _Owner, at: _At, metric: str, series: SeriesSummary | None, reason: str
+) -> Iterator[Measure]:
+    """Yield mean, extremes and percentile of a metric; where it was not read, the reason alone."""
+    if series is None:
+        yield owner.figure(metric, "mean", None, num_samples=0, missing=reason)
+        return
+    catalogue = METRICS if "gpu" in owner.labels else HOST_METRICS
+    due = _readings_due(at, catalogue.get(metric))
+    lost = max(0.0, 1 - series.samples / due) if due else 0.0
+    is_outside = not series.minimum * 0.999 <= series.mean <= series.maximum * 1.001  # of power alone
+    name = f"{title(metric)}{' (mean: energy counter)' if is_outside else ''}"
+    detail = f"{reason} ({share(lost)} of the readings)" if lost > 0 else ""
+    values = (series.mean, series.minimum, series.maximum, series.p95)
+    for statistic, value in zip(SPREAD, values, strict=True):
+        missing = series.p95_missing if value is None else None
+        beside = {"detail": detail if statistic == "mean" else "", "missing": missing}
+        yield owner.figure(metric, statistic, value, name=name, num_samples=series.samples, **beside)
 
 
-def _readings_due(recording: RecordingData, metric: str, at: _At) -> int:
+def _series(
+    at: _At, metric: str, column: Floats | None, track: DeviceTrack | None = None
+) -> SeriesSummary | None:
+    """Summarise a column in a window; mean power is the energy counter's where that moves."""
+    if column is None:
+        return None
+    series = summarise_series(
+        at.times,
+        np.broadcast_to(column[:1], (at.samples,)) if is_steady(column) else column[at.inside],
+        dithered=at.recording.recording.is_dithered,
+        weights=at.lasting_s,
+    )
+    if series is None or track is None or metric != "power_w":
+        return series
+    power = power_over_time(at.recording, track=track, inside=at.inside)
+    return series if power is None or power.mean_w is None else replace(series, mean=power.mean_w)
+
+
+def _readings_due(at: _At, metric: Metric | None) -> int:
     """Count the readings that a window should hold: each sample's, or the slow lane's share of them."""
-    known = METRICS.get(metric)
-    slow_s = recording.recording.slow_interval_s
-    if known is None or known.lane != "slow" or slow_s <= recording.recording.fast_interval_s:
+    slow_s = at.recording.recording.slow_interval_s
+    if metric is None or metric.lane != "slow" or slow_s <= at.recording.recording.fast_interval_s:
         return at.samples
     return min(at.samples, max(1, int(at.window.duration_s / slow_s)))
+
+
+def _energy(owner: _Owner, used: Energy) -> Measure:
+    """Return an energy with its method and coverage, or why there is none."""
+    if used.energy_j is None or used.method is None:
+        return owner.figure("energy_j", "total", None, missing=used.note)
+    detail = f"{_METHODS[used.method]}, {share(used.coverage)} of the time"
+    beside = "; ".join(filter(None, (detail, used.note)))
+    return owner.figure("energy_j", "total", used.energy_j, detail=beside)
+
+
+def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
+    """Yield the share of the time of each reason; else that nothing held it back, or that it did not tell."""
+    faults = [item for item in throttled.shares if item.reason not in STATE_REASONS]
+    if not faults:
+        yield _not_held(owner, throttled)
+    for item in throttled.shares:
+        yield _share(owner, item, HELD_BACK if item in faults else STATE)
+
+
+def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
+    return owner.figure(
+        name.replace(" ", "_"),
+        "share of the time",
+        item.share,
+        name=f"{name}: {throttle_title(item.reason)}",
+        unit="1",
+        text=f"{share(item.share)} of the time",
+        detail="; ".join(filter(None, (f"by {item.method}", item.note))),
+        labels={"reason": item.reason},
+    )
+
+
+def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
+    """Return that nothing held a device back, as far as it told, or that it did not tell."""
+    about: dict[str, Any] = {"name": HELD_BACK, "unit": "1"}
+    if not throttled.known:
+        return owner.figure("held_back", "share of the time", None, missing=throttled.missing, **about)
+    if throttled.told_share >= _TOLD_THROUGHOUT:
+        detail = "as far as the device told"
+    elif throttled.told_share > 0:
+        detail = f"in {share(throttled.told_share)} of the readings; in the others it was not told"
+    else:
+        reasons = ", ".join(throttle_title(reason) for reason in throttled.counted)
+        detail = f"by counter ({reasons}); other reasons are not told"
+    return owner.figure("held_back", "share of the time", 0.0, text="never", detail=detail, **about)
+
+
+def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:
+    """Return what held a device back for the longest time of a phase."""
+    longest = next((item for item in throttled.shares if item.reason not in STATE_REASONS), None)
+    if longest is not None:
+        text = f"{throttle_title(longest.reason)} {share(longest.share)}"
+        return replace(_share(owner, longest, HELD_BACK), text=text)
+    never = _not_held(owner, throttled)
+    is_partly = throttled.known and throttled.told_share < _TOLD_THROUGHOUT
+    return replace(never, text="never, where told") if is_partly else never
+
+
+def _total(owner: _Owner, total: Total) -> Measure:
+    """Return what a counter gained, with its rate where it counts bytes and may be believed."""
+    text, rate = quantity(total.metric, total.increase), None
+    if total.is_least:
+        text = f"at least {text}"
+    elif total.metric.endswith("_bytes") and total.covered_s > 0:
+        rate = f"{memory(total.increase / total.covered_s)}/s"
+    detail = "; ".join(filter(None, (rate, total.note)))
+    return owner.figure(total.metric, "total", total.increase, text=text, detail=detail)
 
 
 def events_within(

@@ -20,13 +20,13 @@ import numpy as np
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.series import CounterChange, counter_change, total_change
 from gpuproof.readings.window import RecordingWindow, whole
-from gpuproof.records.metrics import names
+from gpuproof.records.metrics import HOST_METRICS, names
 from gpuproof.records.readings import DeviceIdentity
 
 _NOT_TOTALS: Final = ("energy_j", "throttle_time_")
 """Counters that have a place of their own in the summary."""
 
-HOST_TOTALS: Final = ("disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "net_tx_bytes")
+HOST_TOTALS: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.kind == "counter")
 """Columns of the host that are running totals since boot."""
 
 SHORT_COUNTER_BYTES: Final = 2.0**32

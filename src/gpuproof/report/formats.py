@@ -18,7 +18,6 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 import orjson
-from pydantic import TypeAdapter
 
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import to_json
@@ -142,6 +141,8 @@ def _flat(value: Any) -> Any:
 
 def result_schema() -> dict[str, Any]:
     """Return the JSON Schema of result.json, which has the same shape for every suite."""
+    from pydantic import TypeAdapter
+
     schema = TypeAdapter(Result).json_schema()
     for record in (Result, *IN_RESULTS):
         described = schema if record is Result else schema["$defs"][record.__name__]

@@ -8,7 +8,7 @@ r"""What every renderer of a page needs: texts without control characters, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Sized
 from math import isfinite
 from operator import itemgetter
 
@@ -36,14 +36,6 @@ NOTHING = "none"
 """What stands under the title of an empty section: silence could mean that it was forgotten."""
 MOST_ROWS = 40
 """Of a chart's points as a table; result.json has them all."""
-SCALED: Mapping[str, Callable[[float], str]] = {
-    "s": units.seconds,
-    "B": units.memory,
-    "B/s": units.bandwidth,
-    "FLOP": units.flop_count,
-    "FLOP/s": units.flops,
-}
-"""Units that are written with the prefix that fits each value."""
 
 
 def several_lines(text: str) -> str:
@@ -88,10 +80,9 @@ def axis_figure(value: float, axis: Axis) -> str:
     """Write a value with the unit of its axis."""
     if not isfinite(value):
         return units.MISSING
-    if axis.unit in SCALED:
-        return SCALED[axis.unit](value)
-    is_whole = float(value).is_integer() and abs(value) < 1e15
-    return f"{f'{value:,.0f}' if is_whole else units.significant(value, 4)} {axis.unit}".rstrip()
+    if axis.unit not in units.SCALED and float(value).is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f} {axis.unit}".rstrip()
+    return units.amount(value, axis.unit, digits=4)
 
 
 def has_named_bars(chart: Chart) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gpuproof.records.result import Result
 
@@ -34,22 +34,26 @@ STACK = (
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
 )
 MACHINE = ("host", "memory_total_bytes")
+Weight = Literal["differs", "unknown", "note"]
+"""Whether figures hold: a difference forbids it, what one side did not record may, a note does not."""
+WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
 ABSENT = "not set"
 """What a key is where one of two runs has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlikeKey:
-    """A key in which two runs differ."""
+    """A key in which two runs or recordings differ, or are not known to agree."""
 
     key: str
     a: str
     b: str
+    weight: Weight = "differs"
 
     @property
     def text(self) -> str:
         """The key with both values."""
-        return f"{self.key}: {self.a} against {self.b}"
+        return f"{WORDS[self.weight]}{self.key}: {self.a} against {self.b}"
 
 
 def conditions_of(

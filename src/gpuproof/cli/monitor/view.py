@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gpuproof.cli.options import say
+from gpuproof.cli.report import chosen_format, report_options, write_report
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.outside import plain
 
 if TYPE_CHECKING:
     from gpuproof.observe.stream import ProcessFacts, Records
     from gpuproof.readings.recording import RecordingData
 
 SECONDS = click.FloatRange(min=0.05)
+FORMATS = "terminal, markdown, html, json or csv; by default what --output's name says, else terminal."
 
 
 def require(package: str, command: str) -> None:
@@ -70,8 +71,9 @@ def _existing(source: str) -> Path:
 
 @click.command("show")
 @click.option("--balance", is_flag=True, help="Judge how evenly the load is spread over the GPUs.")
+@report_options(formats=FORMATS)
 @click.argument("recording")
-def show(*, balance: bool, recording: str) -> None:
+def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool, recording: str) -> None:
     """Print the summary of RECORDING, a file of any known format or a pattern (newest match).
 
     A directory stands for the newest recording in it.
@@ -80,17 +82,13 @@ def show(*, balance: bool, recording: str) -> None:
     Example:
       gpuproof monitor show results
       gpuproof monitor show --balance 'results/gpu_stats_adamw_*'
+      gpuproof monitor show --format csv results
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.text import render_balance, render_summary
-    from gpuproof.readings.balance import load_balance
-    from gpuproof.readings.spinning import all_spins
-    from gpuproof.readings.summary import summarise
+    from gpuproof.observe.recording_page import recording_page, recording_result
 
-    loaded = _load(recording)
-    summary = summarise(loaded)
-    click.echo(plain(render_summary(summary, all_spins(loaded))), nl=False)
-    if balance:
-        click.echo(plain("\nLoad balance\n" + render_balance(load_balance(summary.whole))), nl=False)
+    chosen = chosen_format(form, output, as_json=as_json)
+    result = recording_result(_load(recording), with_balance=balance)
+    write_report(result, recording_page(result), chosen, output)
 
 
 @click.command("compare")
@@ -103,8 +101,18 @@ def show(*, balance: bool, recording: str) -> None:
     help="Utilisation in % from which a GPU counts as busy.",
 )
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also draw both into this file.")
+@report_options(formats=FORMATS)
 @click.argument("recordings", nargs=-1, required=True, metavar="A B")
-def compare(*, phase: str | None, busy: float, picture: Path | None, recordings: tuple[str, ...]) -> None:
+def compare(
+    *,
+    phase: str | None,
+    busy: float,
+    picture: Path | None,
+    form: str | None,
+    output: Path | None,
+    as_json: bool,
+    recordings: tuple[str, ...],
+) -> None:
     """Compare recording B with A: first whether they are comparable, then by how much they differ.
 
     A and B are files of any known format, or quoted patterns, of which the newest match is taken.
@@ -113,9 +121,9 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
     Example:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.text_compare import render_comparison
-    from gpuproof.readings.compare import READ_METRICS
-    from gpuproof.readings.compare import compare as compare_recordings
+    from gpuproof.analysis.comparing.recordings import READ_METRICS
+    from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+    from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
     if len(recordings) != 2:
         raise UsageError(
@@ -123,14 +131,15 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
             place="monitor compare",
             next_step="Quote each pattern ('results/gpu_stats_a_*'), so that the shell does not resolve it",
         )
+    chosen = chosen_format(form, output, as_json=as_json)
     metrics = READ_METRICS if picture is None else None
     first, second = (_load(name, metrics) for name in recordings)
-    comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
-    click.echo(plain(render_comparison(comparison)), nl=False)
+    found = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
+    write_report(recordings_result(found), recordings_page(found), chosen, output)
     if picture is not None:
         from gpuproof.observe.plots_compare import plot_comparison
 
-        plot_comparison(first, second, comparison, picture)
+        plot_comparison(first, second, found, picture)
         _wrote(picture)
 
 
@@ -177,7 +186,6 @@ def _memory_picture(names: tuple[str, ...]) -> Path:
 def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None) -> Path:
     from gpuproof.observe.plots import plot_recording
     from gpuproof.observe.plots_compare import plot_balance
-    from gpuproof.readings.summary import summarise
 
     recording = _load(str(path))
     suffix = "plot" if kind == "time" else "balance"
@@ -185,7 +193,7 @@ def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None)
     if kind == "time":
         plot_recording(recording, target)
     else:
-        plot_balance(summarise(recording).whole, recording.source, target)
+        plot_balance(recording, target)
     return target
 
 

@@ -20,8 +20,8 @@ from prometheus_client.core import (
 )
 
 from gpuproof.observe.live_state import RAISED, DeviceState, LiveState
-from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED, ExportedName
-from gpuproof.records.metrics import THROTTLE_COUNTERS
+from gpuproof.records import metrics as catalogue
+from gpuproof.records.metrics import DCGM_FACTORS, HOST_METRICS, METRICS, THROTTLE_COUNTERS
 from gpuproof.records.readings import NVIDIA_REASON_BITS
 
 LABELS: Final = ("index", "uuid", "name", "host")
@@ -38,21 +38,6 @@ _ANNOUNCED: Final = {"nvidia": ("xid", "ecc_uncorrected"), "fake": ("xid", "ecc_
 """Vendor → what its driver announces from the beginning, where announcements can be read."""
 _MIB: Final = 2.0**20
 
-_HOST_GAUGES: Final = {
-    "cpu_percent": ("gpuproof_host_cpu_busy_ratio", 0.01, "share of CPU time that was busy"),
-    "cpu_iowait_percent": ("gpuproof_host_cpu_iowait_ratio", 0.01, "share of CPU time that waited for disks"),
-    "cpu_max_core_percent": ("gpuproof_host_cpu_busiest_ratio", 0.01, "busy share of the busiest CPU"),
-    "load_1min": ("gpuproof_host_load_average", 1.0, "load average over one minute"),
-    "mem_used_bytes": ("gpuproof_host_memory_used_bytes", 1.0, "host memory in use"),
-    "mem_available_bytes": ("gpuproof_host_memory_available_bytes", 1.0, "host memory to be had"),
-    "swap_used_bytes": ("gpuproof_host_swap_used_bytes", 1.0, "swap in use"),
-}
-_HOST_COUNTERS: Final = {
-    "disk_read_bytes": ("gpuproof_host_disk_read_bytes", "bytes read from disks since boot"),
-    "disk_write_bytes": ("gpuproof_host_disk_written_bytes", "bytes written to disks since boot"),
-    "net_rx_bytes": ("gpuproof_host_network_received_bytes", "bytes received since boot"),
-    "net_tx_bytes": ("gpuproof_host_network_sent_bytes", "bytes sent since boot"),
-}
 Family = GaugeMetricFamily | CounterMetricFamily | UntypedMetricFamily
 Owner = tuple[str, ...]
 """The values of `OWNER_LABELS`, empty where a process has none."""
@@ -73,8 +58,9 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
         )
     exported = _Exported(state, state.header.host)
     yield from exported.identities()
-    for name in EXPORTED.values():
-        yield from exported.metric(name)
+    for row in METRICS.values():
+        if row.name not in THROTTLE_COUNTERS:  # which are one metric with a label `reason`
+            yield from exported.metric(row)
     yield from exported.memory_left()
     yield from exported.throttling()
     yield from exported.spinning()
@@ -102,15 +88,17 @@ class _Exported:
             up.add_metric(self._of(device), float(device.answering))
         yield from (family for family in (info, up) if family.samples)
 
-    def metric(self, name: ExportedName) -> Iterator[Metric]:
-        """Give one metric under our name, and under DCGM's where it has one."""
-        kind = CounterMetricFamily if name.kind == "counter" else GaugeMetricFamily
-        yield from self._given(
-            kind(name.name, name.help, labels=LABELS), lambda d: _value(d, name), name.factor
-        )
-        if name.metric in DCGM:
-            alias, factor = DCGM[name.metric]
-            yield from self._under_dcgms_name(alias, name.help, lambda d: _value(d, name), factor)
+    def metric(self, row: catalogue.Metric) -> Iterator[Metric]:
+        """Give one metric under our name, and under DCGM's where it has one.
+
+        DCGM's are untyped: its counters lack the `_total` that Prometheus' own rules ask of a counter.
+        """
+        kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+        family = kind(row.exported, row.description, labels=LABELS)
+        yield from self._given(family, lambda d: _value(d, row), row.unit.factor)
+        if row.dcgm is not None:
+            factor = DCGM_FACTORS[row.dcgm_unit]
+            yield from self._under_dcgms_name(row.dcgm, row.description, lambda d: _value(d, row), factor)
 
     def memory_left(self) -> Iterator[Metric]:
         """Give free memory, as the driver counts it: without what it holds back itself."""
@@ -241,10 +229,10 @@ def _facts(device: DeviceState) -> dict[str, str]:
     return {"vendor": identity.vendor, "pci_bus_id": identity.pci_bus_id or "", **known}
 
 
-def _value(device: DeviceState, name: ExportedName) -> float | None:
-    if name.kind != "static":
-        return device.values.get(name.metric) if device.answering else None
-    return device.identity.number(name.metric)
+def _value(device: DeviceState, row: catalogue.Metric) -> float | None:
+    if row.kind != "static":
+        return device.values.get(row.name) if device.answering else None
+    return device.identity.number(row.name)
 
 
 def _free_bytes(device: DeviceState) -> float | None:
@@ -288,13 +276,9 @@ def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
 
 
 def _host(state: LiveState, host: str) -> Iterator[Metric]:
-    for metric, (name, factor, text) in _HOST_GAUGES.items():
-        if metric in state.host:
-            gauge = GaugeMetricFamily(name, text, labels=["host"])
-            gauge.add_metric([host], state.host[metric] * factor)
-            yield gauge
-    for metric, (name, text) in _HOST_COUNTERS.items():
-        if metric in state.host:
-            counter = CounterMetricFamily(name, text, labels=["host"])
-            counter.add_metric([host], state.host[metric])
-            yield counter
+    for name, row in HOST_METRICS.items():
+        if name in state.host:
+            kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+            family = kind(row.exported, row.description, labels=["host"])
+            family.add_metric([host], state.host[name] * row.unit.factor)
+            yield family

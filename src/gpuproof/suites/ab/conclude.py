@@ -43,8 +43,8 @@ from gpuproof.verdict.comparison.judge import (
     ComparedRun,
     Judgement,
     SideBySide,
+    compared_measures,
     judge,
-    ratio_measures,
 )
 from gpuproof.verdict.comparison.page import headline
 
@@ -72,7 +72,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         ],
         num_planned=2 * taken.total,
         notes=[*_without_effect(concluded, found), *_notes(options, taken)],
-        measures=list(ratio_measures(found.measures)),
+        measures=list(compared_measures(found.measures)),
         is_ranked=False,
     )
     result = _judged(conclusion.result, found, taken)

@@ -253,7 +253,7 @@ def _measure(
         what.name,
         mean,
         what.unit,
-        amount_text(mean, what.unit),
+        units.amount(mean, what.unit, digits=4),
         interval_of_launches(values),
         better=what.better,
         launches=launches,
@@ -261,14 +261,3 @@ def _measure(
     missing = None if mean is not None else f"not every launch has {what.name}"
     labels = {"configuration": one.name, **one.assignment}
     return replace(measure, case=one.name, labels=labels, statistic="mean", missing=missing)
-
-
-def amount_text(value: float | None, unit: str) -> str:
-    """Write a figure with its unit."""
-    if value is None:
-        return units.MISSING
-    if unit == "s":
-        return units.seconds(value)
-    if unit == "B":
-        return units.memory(value)
-    return f"{units.significant(value, 4)}{f' {unit}' if unit else ''}"

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gpuproof import units
 from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import ComparedMeasure
+from gpuproof.analysis.comparing.sides import side_measure
 from gpuproof.analysis.intervals import as_record
 from gpuproof.errors import ExitCode
 from gpuproof.records.result import Doubt, Measure, Result, Validity
@@ -162,22 +163,40 @@ def verdict_text(found: Comparison) -> str:
     return found.verdict
 
 
-def ratio_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
-    """Yield each compared measure as a figure: B/A with its interval, or why there is none."""
+def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
+    """Yield of each compared measure A's figure, B's, and B/A with its interval or why there is none."""
     for found in measures:
-        ratio = found.comparison.ratio
-        yield Measure(
-            name=f"{found.name}, B over A",
-            case=found.case,
-            subject=found.subject,
-            statistic="ratio of geometric means",
-            labels=found.labels,
-            value=None if ratio is None else ratio.centre,
-            unit="1",
-            text=units.MISSING if ratio is None else change_text(ratio),
-            detail=verdict_text(found.comparison),
-            better=found.better,
-            num_samples=None if ratio is None else ratio.num_samples,
-            interval=None if ratio is None else as_record(ratio),
-            missing=found.comparison.reason,
-        )
+        about: dict[str, Any] = {
+            "name": found.name,
+            "case": found.case,
+            "subject": found.subject,
+            "labels": found.labels,
+        }
+        for side, figures in (("A", found.a), ("B", found.b)):
+            yield side_measure(
+                **about,
+                side=side,
+                statistic="geometric mean of launches",
+                value=figures.value,
+                unit=found.unit,
+                text=units.amount(figures.value, found.unit),
+                num_samples=figures.num_launches,
+            )
+        yield _ratio(found.comparison, **about, side="B over A", better=found.better)
+        if found.confirmation is not None:
+            yield _ratio(found.confirmation, **about, side="B over A, confirmation")
+
+
+def _ratio(compared: Comparison, **about: Any) -> Measure:
+    ratio = compared.ratio
+    return side_measure(
+        **about,
+        statistic="ratio of geometric means",
+        value=None if ratio is None else ratio.centre,
+        unit="1",
+        text=units.MISSING if ratio is None else change_text(ratio),
+        detail=verdict_text(compared),
+        num_samples=None if ratio is None else ratio.num_samples,
+        interval=None if ratio is None else as_record(ratio),
+        missing=compared.reason,
+    )

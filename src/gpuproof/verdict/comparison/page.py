@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuproof import units
 from gpuproof.analysis.comparing.clocks import explained_by_clocks
-from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure, SideFigures
-from gpuproof.records.page import Cell, Column, Notice, Notices, Page, Section, Text, Tone, Verdict, table
+from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure
+from gpuproof.analysis.comparing.sides import side_of, title_of
+from gpuproof.records.page import (
+    Cell,
+    Column,
+    Notice,
+    Notices,
+    Page,
+    Pivot,
+    Section,
+    Text,
+    Tone,
+    Verdict,
+    figure,
+    pivot,
+    table,
+)
+from gpuproof.records.result import Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
@@ -15,6 +31,7 @@ from gpuproof.verdict.comparison.judge import (
     Judgement,
     SideBySide,
     change_text,
+    compared_measures,
     verdict_text,
 )
 from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT
@@ -102,40 +119,33 @@ def _named(found: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
 
 
 def _measures(found: SideBySide) -> Section:
-    return table(
+    return compared(
         "Measures",
-        found.measures,
-        Column.of("measure", lambda row: row.title, align="left", folds=True),
-        Column.of("A", lambda row: _value(row.a, row.unit)),
-        Column.of("B", lambda row: _value(row.b, row.unit)),
-        Column.of("launches", _num_launches),
-        Column.of("B against A", lambda row: _change(row.comparison)),
-        Column.of("verdict", _verdict, align="left", folds=True),
-        Column.of("confirmation", _confirmation, align="left", is_optional=True),
+        compared_measures(found.measures),
+        Column.of("launches", lambda row: f"{row['A'].num_samples} + {row['B'].num_samples}"),
+        figure("B against A", "B over A"),
+        verdict_column("B over A"),
+        figure("confirmation", "B over A, confirmation", is_optional=True),
     )
 
 
-def _value(side: SideFigures, unit: str) -> str:
-    if side.value is None:
-        return units.MISSING
-    return units.seconds(side.value) if unit == "s" else f"{units.significant(side.value)} {unit}"
+def compared(title: str, measures: Iterable[Measure], *columns: Column) -> Pivot:
+    """Lay out figures of A and B side by side, and what `columns` read of both together."""
+    name = Column.of("measure", title_of, align="left", folds=True)
+    return pivot(title, measures, (name,), figure("A", "A"), figure("B", "B"), *columns, key=side_of)
 
 
-def _num_launches(row: ComparedMeasure) -> str:
-    a, b = row.comparison.num_launches_a, row.comparison.num_launches_b
-    return f"{a} + {b}"
+def verdict_column(side: str) -> Column:
+    """Return the column of what the figure of both sides together says."""
+
+    def cell(row: Mapping[str, Measure]) -> Cell:
+        return Cell(row[side].detail, VERDICT_TONES.get(row[side].detail, "plain"))
+
+    return Column.of("verdict", cell, align="left", folds=True)
 
 
 def _change(found: Comparison) -> str:
     return units.MISSING if found.ratio is None else change_text(found.ratio)
-
-
-def _verdict(row: ComparedMeasure) -> Cell:
-    return Cell(verdict_text(row.comparison), VERDICT_TONES.get(row.comparison.verdict, "plain"))
-
-
-def _confirmation(row: ComparedMeasure) -> str:
-    return "" if row.confirmation is None else _change(row.confirmation)
 
 
 def _clocks(measures: Sequence[ComparedMeasure]) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
 Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
-and for each metric both means, the interval of the difference by the low end of both spectra, a verdict
-(higher, lower, no difference shown, or cannot tell), and the smallest difference that would have been shown;
-and what energy each took and for how long each was held back (`spent`). All metrics share one error rate:
-equal recordings get "higher" or "lower" anywhere in at most 5 % of comparisons. A difference means something
-only where the conditions are the same, or where the one that differs is under test. Power is that of the
-energy counter where it moves. Readings of one recording resemble their neighbours, which that allows for, and
-a recording that is too short for what changes slowly in it says so; what another launch would give is not in
-the interval.
+and measures, those of a metric being both means, B minus A with its interval by the low end of both spectra
+and a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that would
+have been shown; and what energy each took and for how long each was held back. All metrics share one error
+rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of comparisons. A difference means
+something only where the conditions are the same, or where the one that differs is under test. Power is that
+of the energy counter where it moves. Readings of one recording resemble their neighbours, which that allows
+for, and a recording that is too short for what changes slowly in it says so; what another launch would give
+is not in the interval.
 """
 
 from __future__ import annotations
@@ -17,44 +17,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
+from gpuproof.analysis.comparing.conditions import UnlikeKey
+from gpuproof.analysis.comparing.recorded_conditions import unlike_conditions
+from gpuproof.analysis.comparing.sides import side_measure
+from gpuproof.analysis.comparing.spent import spent_measures
+from gpuproof.analysis.intervals import as_record
 from gpuproof.errors import UsageError
-from gpuproof.readings.conditions import Condition, unlike_conditions
 from gpuproof.readings.energy import power_over_time
+from gpuproof.readings.metric_text import quantity, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import durations, mean_over_devices
-from gpuproof.readings.spent import Spent, spent
 from gpuproof.readings.window import RecordingWindow, phase, whole
+from gpuproof.records.metrics import HOST_METRICS, METRICS
+from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.low_end import LowEnd, difference_of_means, low_end
 from gpuproof.statistics.series import TimeSeries, smallest_shown
-
-Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
+from gpuproof.units import MISSING, significant
 
 BUSY_PERCENT: Final = 10.0
 """A GPU counts as busy from this utilisation on, unless the user says otherwise."""
 
-COMPARED_METRICS: Final = (
-    "util_gpu_percent",
-    "sm_active_percent",
-    "tensor_active_percent",
-    "mem_used_bytes",
-    "power_w",
-    "clock_sm_mhz",
-    "clock_mem_mhz",
-    "temp_gpu_c",
-    "temp_hotspot_c",
-    "temp_mem_c",
-    "fan_percent",
-)
-
-HOST_METRICS: Final = (
-    *("cpu_percent", "cpu_max_core_percent", "cpu_iowait_percent", "load_1min"),
-    *("mem_available_bytes", "swap_used_bytes"),
-)
+COMPARED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.compared)
+COMPARED_OF_HOST: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.compared)
 """What is compared where neither recording has a GPU: beside a GPU's it would widen all intervals. None has
 the name of a GPU's."""
 
@@ -69,53 +58,33 @@ MAX_PIECES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricComparison:
-    """One metric, averaged over the GPUs of each recording."""
-
-    metric: str
-    first_mean: float | None
-    second_mean: float | None
-    difference: Interval | None
-    """Of second − first, in the metric's unit."""
-    verdict: Verdict
-    reason: str | None
-    """Why the verdict is `cannot tell`."""
-    smallest_shown: float | None = None
-    """The difference that these readings would show 4 times in 5, in the metric's unit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One of the two recordings, and how much of it was used."""
-
-    source: str
-    duration_s: float
-    used_s: float
-    num_gpus: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingComparison:
-    """The second recording against the first."""
+    """Recording B against recording A."""
 
-    first: Side
-    second: Side
+    a: str
+    b: str
+    """Their files."""
     basis: str
-    """Which part of the recordings counts."""
-    conditions: tuple[Condition, ...]
-    metrics: tuple[MetricComparison, ...]
-    spent: Spent
-    """Energy, and time held back, of the whole window."""
+    """Which part of the recordings counts for the means."""
+    spent_basis: str
+    """Of which part energy and time held back are."""
+    unlike: tuple[UnlikeKey, ...]
+    sides: tuple[Measure, ...]
+    """Of each recording, how long it is, how much of it counts, and of how many GPUs."""
+    means: tuple[Measure, ...]
+    """Of each metric A's and B's mean, B minus A, and what would have been shown."""
+    spent: tuple[Measure, ...]
+    """Energy, and time held back, of the whole window; of none where neither has a GPU."""
 
     @property
     def has_gpus(self) -> bool:
         """Whether there is a GPU on either side; without any the host is compared."""
-        return self.first.num_gpus + self.second.num_gpus > 0
+        return bool(self.spent)
 
     @property
     def comparable(self) -> bool:
         """Whether no condition is known to differ."""
-        return not any(condition.weight == "differs" for condition in self.conditions)
+        return not any(unlike.weight == "differs" for unlike in self.unlike)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +101,7 @@ class _Used:
         Returns the values, and the seconds that each stands for.
         """
         columns = [column for track in self.recording.devices for column in self._columns(track, metric)]
-        if metric in HOST_METRICS and metric in self.recording.host:
+        if metric in COMPARED_OF_HOST and metric in self.recording.host:
             columns = [(np.where(self.inside, self.recording.host[metric], np.nan), None)]
         mean = mean_over_devices([values for values, _ in columns], length=len(self.inside))
         given = ~np.isnan(mean)
@@ -182,16 +151,19 @@ def compare(
     else:
         busy, basis = None, "all readings of the host, as neither recording has a GPU"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
-    metrics = COMPARED_METRICS if first.devices or second.devices else HOST_METRICS
+    has_gpus = bool(first.devices or second.devices)
+    metrics = COMPARED_METRICS if has_gpus else COMPARED_OF_HOST
     sides = {metric: (_series(used[0], metric), _series(used[1], metric)) for metric in metrics}
     read = {metric: pair for metric, pair in sides.items() if any(len(side.values) for side in pair)}
     return RecordingComparison(
-        first=_side(used[0]),
-        second=_side(used[1]),
+        a=first.source,
+        b=second.source,
         basis=basis,
-        conditions=unlike_conditions(first, second),
-        metrics=tuple(_compare_metrics(read)),
-        spent=spent(first, second, phase_name=phase_name),
+        spent_basis="the whole of each recording" if phase_name is None else f"phase {phase_name}",
+        unlike=unlike_conditions(first, second),
+        sides=tuple(measure for side, one in zip("AB", used, strict=True) for measure in _side(side, one)),
+        means=tuple(_compare_metrics(read)),
+        spent=tuple(spent_measures(first, second, phase_name=phase_name)) if has_gpus else (),
     )
 
 
@@ -206,25 +178,32 @@ def _has_utilisation(recording: RecordingData) -> bool:
     return any(track.values("util_gpu_percent") is not None for track in recording.devices)
 
 
-def _side(used: _Used) -> Side:
+def _side(side: str, used: _Used) -> Iterator[Measure]:
     recording = used.recording
     counted = used.inside
     if used.busy_percent is not None:
         counted = np.logical_or.reduce([used.counted(track) for track in recording.devices])
-    return Side(
-        source=recording.source,
-        duration_s=recording.duration_s,
-        used_s=min(recording.duration_s, float(durations(recording.time_s)[counted].sum())),
-        num_gpus=len(recording.devices),
-    )
+    used_s = min(recording.duration_s, float(durations(recording.time_s)[counted].sum()))
+    yield _of_side("num_gpus", side, "count", float(len(recording.devices)), name="GPUs")
+    yield _of_side("duration_s", side, "total", recording.duration_s, name="recorded")
+    yield _of_side("used_s", side, "total", used_s, name="compared")
 
 
-def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Iterator[MetricComparison]:
-    """Compare metrics that one of the recordings has at least."""
+def _of_side(metric: str, side: str, statistic: str, value: float | None, **more: Any) -> Measure:
+    about = {"name": title(metric), "unit": unit(metric), "text": quantity(metric, value)} | more
+    return side_measure(side=side, statistic=statistic, value=value, labels={"metric": metric}, **about)
+
+
+def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Iterator[Measure]:
+    """Yield the figures of metrics that one of the recordings has at least."""
     num_both = sum(all(len(side.values) for side in pair) for pair in read.values())
     shared = 1 - (1 - CONFIDENCE) / max(1, num_both)
     for metric, pair in read.items():
-        yield _compared(metric, *pair, _difference(*pair, confidence=shared))
+        means = [_mean(side) for side in pair]
+        for side, mean, series in zip("AB", means, pair, strict=True):
+            missing = None if mean is not None else "not read"
+            yield _of_side(metric, side, "mean", mean, num_samples=len(series.values), missing=missing)
+        yield from _differing(metric, means[0], _difference(*pair, confidence=shared))
 
 
 def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> Interval | Unavailable:
@@ -240,25 +219,51 @@ def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> 
     )
 
 
-def _compared(
-    metric: str, first: TimeSeries, second: TimeSeries, found: Interval | Unavailable
-) -> MetricComparison:
-    difference = found if isinstance(found, Interval) else None
-    return MetricComparison(
-        metric=metric,
-        first_mean=_mean(first),
-        second_mean=_mean(second),
-        difference=difference,
-        verdict="cannot tell" if difference is None else _verdict(difference),
-        reason=found.reason if isinstance(found, Unavailable) else None,
-        smallest_shown=None if difference is None else smallest_shown(difference),
+def _differing(metric: str, mean_a: float | None, found: Interval | Unavailable) -> Iterator[Measure]:
+    """Yield B minus A with its verdict, and the difference that would have been shown 4 times in 5."""
+    known = found if isinstance(found, Interval) else None
+    centre, shown = (None, None) if known is None else (known.centre, smallest_shown(known))
+    missing = found.reason if isinstance(found, Unavailable) else None
+    yield _of_side(
+        metric,
+        "B minus A",
+        "difference of means",
+        centre,
+        text=f"{signed(metric, centre)}{_relative(metric, centre, mean_a)}",
+        detail="cannot tell" if known is None else _verdict(known),
+        missing=missing,
+        interval=None if known is None else as_record(known),
+        num_samples=None if known is None else known.num_samples,
     )
+    text = signed(metric, shown).removeprefix("+")
+    yield _of_side(metric, "shown from", "smallest difference shown", shown, text=text, missing=missing)
 
 
-def _verdict(difference: Interval) -> Verdict:
+def _verdict(difference: Interval) -> str:
     if difference.low > 0:
         return "higher"
     return "lower" if difference.high < 0 else "no difference shown"
+
+
+def signed(metric: str, value: float | None) -> str:
+    """Write a difference with its sign; degrees and megahertz with decimals, as 0 would hide one.
+
+    >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
+    ('−12.5 W', '+0.400 °C')
+    """
+    if value is None:
+        return MISSING
+    name = unit(metric)
+    size = f"{significant(abs(value))} {name}" if name in ("°C", "MHz") else quantity(metric, abs(value))
+    return size if value == 0 else f"{'+' if value > 0 else '−'}{size}"
+
+
+def _relative(metric: str, difference: float | None, mean_a: float | None) -> str:
+    """Write a difference in per cent, except where a ratio means nothing (°C) or misleads (per cents)."""
+    if difference is None or unit(metric) in ("°C", "%") or not mean_a:
+        return ""
+    percent = difference / mean_a * 100
+    return f" ({'+' if percent >= 0 else '−'}{significant(abs(percent), 2)} %)"
 
 
 def _series(used: _Used, metric: str) -> TimeSeries:

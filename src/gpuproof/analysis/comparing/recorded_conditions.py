@@ -7,16 +7,16 @@ did not record it; what several GPUs have alike is told once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
+from gpuproof.analysis.comparing.conditions import WORDS, UnlikeKey, Weight
+from gpuproof.groups import grouped
 from gpuproof.readings.metric_text import quantity, title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.metrics import METRICS
-
-Weight = Literal["differs", "unknown", "note"]
 
 _MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
 _FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
@@ -24,93 +24,79 @@ _FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node",
 _LIMIT_TOLERANCE_W: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One condition that is not shown to be the same in both recordings."""
-
-    where: str
-    """`GPU 0`, `GPUs 0, 1`, `host` or `recording`."""
-    fact: str
-    first: str
-    second: str
-    weight: Weight
-
-
-def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[Condition, ...]:
+def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[UnlikeKey, ...]:
     """Name every condition that differs or cannot be told, the weighty ones first.
 
     Devices are paired in order of their physical index.
     """
     pairs = zip(first.devices, second.devices, strict=False)
-    of_devices = [condition for one, other in pairs for condition in _devices(one, other)]
+    of_devices = [(one.identity.physical_index, key) for one, other in pairs for key in _devices(one, other)]
     found = [*_recordings(first, second), *_told_once(of_devices)]
-    order = ("differs", "unknown", "note")
-    return tuple(sorted(found, key=lambda condition: order.index(condition.weight)))
+    return tuple(sorted(found, key=lambda unlike: list(WORDS).index(unlike.weight)))
 
 
-def _told_once(conditions: list[Condition]) -> Iterator[Condition]:
+def _told_once(of_devices: list[tuple[int, UnlikeKey]]) -> Iterator[UnlikeKey]:
     """Join what is the same of several GPUs, and what tells one card from another of its kind."""
-    alike: dict[tuple[str, ...], list[Condition]] = {}
-    for item in conditions:
-        texts = () if item.weight == "note" else (item.first, item.second)
-        alike.setdefault((item.fact, item.weight, *texts), []).append(item)
-    for first, *more in alike.values():
-        places = [item.where.removeprefix("GPU ") for item in (first, *more)]
-        joined = replace(first, where=f"GPUs {', '.join(places)}") if more else first
-        differ = any((item.first, item.second) != (first.first, first.second) for item in more)
-        yield replace(joined, first="one each", second="others") if differ else joined
+    alike = grouped(
+        ((key.key, key.weight, *(() if key.weight == "note" else (key.a, key.b))), (index, key))
+        for index, key in of_devices
+    )
+    for group in alike.values():
+        indices, keys = zip(*group, strict=True)
+        named = f"GPU{'s' if len(group) > 1 else ''} {', '.join(map(str, indices))}, {keys[0].key}"
+        joined = replace(keys[0], key=named)
+        yield joined if len(set(keys)) == 1 else replace(joined, a="one each", b="others")
 
 
-def _recordings(first: RecordingData, second: RecordingData) -> Iterator[Condition]:
+def _recordings(first: RecordingData, second: RecordingData) -> Iterator[UnlikeKey]:
     counts = (len(first.devices), len(second.devices))
     if counts[0] != counts[1]:
-        yield _condition("recording", "number of GPUs", *map(str, counts), weight="differs")
+        yield _unlike("recording, number of GPUs", *map(str, counts), weight="differs")
     hosts = (first.recording.host, second.recording.host)
     if hosts[0] != hosts[1]:
-        yield _condition("host", "name", *hosts, weight="note")
+        yield _unlike("host, name", *hosts, weight="note")
     cpus = (first.recording.host_facts.get("cpu_model"), second.recording.host_facts.get("cpu_model"))
     if cpus[0] != cpus[1] or not (any(counts) or cpus[0]):
-        yield _condition("host", "CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
+        yield _unlike("host, CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
     steps = (first.recording.fast_interval_s, second.recording.fast_interval_s)
     if steps[0] != steps[1]:
-        yield _condition("recording", "sampling interval", *(f"{s:g} s" for s in steps), weight="note")
+        yield _unlike("recording, sampling interval", *(f"{s:g} s" for s in steps), weight="note")
 
 
-def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
-    where = f"GPU {first.identity.physical_index}"
+def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
     if first.identity.name != second.identity.name:
-        yield _condition(where, "name", first.identity.name, second.identity.name, weight="differs")
+        yield _unlike("name", first.identity.name, second.identity.name, weight="differs")
     ids = (first.identity.uuid, second.identity.uuid)
     if ids[0] != ids[1]:
-        yield _condition(where, "UUID", *map(_text, ids), weight="note")
-    yield from _limits(where, first, second)
+        yield _unlike("UUID", *map(_text, ids), weight="note")
+    yield from _limits(first, second)
     keys = dict.fromkeys((*_MUST_BE_KNOWN, *first.identity.static, *second.identity.static))
     for key in keys:
         if key != "power_limit_w":
-            yield from _fact(where, key, first, second)
+            yield from _fact(key, first, second)
 
 
-def _fact(where: str, key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
+def _fact(key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
     one, other = first.identity.static.get(key), second.identity.static.get(key)
     if one is None and other is None:
         explained = key in first.identity.unavailable and key in second.identity.unavailable
         if not explained:
-            yield _condition(where, _name(key), _text(None), _text(None), weight="unknown")
+            yield _unlike(_name(key), _text(None), _text(None), weight="unknown")
     elif one != other:
         weight: Weight = "unknown" if one is None or other is None else "differs"
         if key in _FREE_TO_DIFFER:
             weight = "note"
-        yield _condition(where, _name(key), _value(key, one), _value(key, other), weight=weight)
+        yield _unlike(_name(key), _value(key, one), _value(key, other), weight=weight)
 
 
-def _limits(where: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
+def _limits(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
     """Compare the power cap in force, which is sampled because it can be changed at any time."""
     one, other = _cap(first), _cap(second)
     texts = (_value("power_limit_w", one), _value("power_limit_w", other))
     if one is None or other is None:
-        yield _condition(where, "power limit", *texts, weight="unknown")
+        yield _unlike("power limit", *texts, weight="unknown")
     elif abs(one - other) > _LIMIT_TOLERANCE_W:
-        yield _condition(where, "power limit", *texts, weight="differs")
+        yield _unlike("power limit", *texts, weight="differs")
 
 
 def _cap(track: DeviceTrack) -> float | None:
@@ -118,8 +104,8 @@ def _cap(track: DeviceTrack) -> float | None:
     return float(np.median(given)) if len(given) else track.identity.number("power_limit_w")
 
 
-def _condition(where: str, fact: str, first: str, second: str, *, weight: Weight) -> Condition:
-    return Condition(where=where, fact=fact, first=first, second=second, weight=weight)
+def _unlike(key: str, a: str, b: str, *, weight: Weight) -> UnlikeKey:
+    return UnlikeKey(key=key, a=a, b=b, weight=weight)
 
 
 def _name(key: str) -> str:

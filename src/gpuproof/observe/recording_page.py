@@ -1,0 +1,217 @@
+"""How does a recording read? The result and the page of `gpuproof monitor show`.
+
+In: a recording. Out: a `Result` whose measures are the figures of the recording, and the page that is drawn
+from it: the whole of each device and of the host first, then a row a phase and GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Final
+
+from gpuproof import __version__
+from gpuproof.errors import ExitCode
+from gpuproof.groups import grouped
+from gpuproof.readings.balance import VARIATION, load_balance
+from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.spinning import SPIN_MEANING, spins
+from gpuproof.readings.summary import PHASE_METRICS, SPREAD, EventAt, events_within, summarise
+from gpuproof.readings.warnings import device_warnings
+from gpuproof.readings.window import whole
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.page import (
+    Column,
+    Measures,
+    Notice,
+    Notices,
+    Page,
+    Section,
+    Text,
+    figure,
+    pivot,
+)
+from gpuproof.records.result import WHOLE, Measure, Result
+from gpuproof.units import MISSING, count, memory, seconds
+
+NAME: Final = "monitor show"
+SPINS_SHOWN: Final = 3
+_PHASE_TITLES: Final = ("utilisation", "memory", "power", "SM clock")
+_NO_GPU: Final = "No GPU was found; the host's readings follow."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWords:
+    """What is said of a device beside its figures."""
+
+    index: int
+    title: str
+    notices: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingWords:
+    """What is said of a recording beside its figures."""
+
+    facts: tuple[str, ...]
+    devices: tuple[DeviceWords, ...]
+
+
+def recording_result(recording: RecordingData, *, with_balance: bool = False) -> Result:
+    """Return the figures of a recording, and what its page says beside them."""
+    measures = summarise(recording)
+    words = RecordingWords(
+        facts=tuple(_facts(recording)),
+        devices=tuple(_device(recording, track, measures) for track in recording.devices),
+    )
+    gpus = [track.identity.name for track in recording.devices]
+    return Result(
+        suite=NAME,
+        run_id=recording.source,
+        gpuproof_version=__version__,
+        validity=None,
+        verdict="RECORDED",
+        headline=f"{seconds(recording.duration_s)}, {count(len(recording.time_s))} samples",
+        exit_code=ExitCode.DONE,
+        num_launches=0,
+        num_planned=0,
+        conditions={"host": recording.recording.host, "format": recording.format, "gpus": gpus},
+        doubts=(),
+        failures=(),
+        measures=(*measures, *(load_balance(measures) if with_balance else ())),
+        detail=to_json(words),
+    )
+
+
+def _facts(recording: RecordingData) -> Iterator[str]:
+    began = recording.began_unix_s
+    when = (
+        MISSING if began is None else f"{datetime.fromtimestamp(began, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    yield f"recorded on {', '.join(filter(None, (recording.recording.host, when)))}"
+    if recording.format != "gpuproof":
+        yield f"format: imported from {recording.format}"
+    if recording.recording.command is not None:
+        yield f"command: {' '.join(recording.recording.command)}"
+    if (end := recording.end) is not None:
+        code = "" if end.exit_code is None else f", exit code {end.exit_code}"
+        yield f"ended: {end.reason}{code}"
+    yield from (f"note: {note}" for note in recording.notes)
+
+
+def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Measure]) -> DeviceWords:
+    identity = track.identity
+    driver, installed = identity.static.get("driver_version"), identity.static.get("mem_total_bytes")
+    facts = (
+        identity.vendor,
+        f"driver {driver}" if driver else None,
+        None if installed is None else memory(installed),
+        identity.uuid,
+        identity.pci_bus_id,
+    )
+    named = f"GPU {identity.physical_index}: {identity.name} ({', '.join(fact for fact in facts if fact)})"
+    own = [measure for measure in measures if measure.labels.get("gpu") == identity.physical_index]
+    notices = (*_wrong(recording, track), *_spins(recording, track), *_not_read(own))
+    return DeviceWords(index=identity.physical_index, title=named, notices=notices)
+
+
+def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
+    window = whole(recording)
+    for warning in device_warnings(recording, track=track, window=window):
+        yield Notice(word="warning", tone="warn", text=warning)
+    events = events_within(recording, track=track, window=window)
+    alike = grouped(((happened.event.title, happened.event.message), happened) for happened in events)
+    for happened in alike.values():
+        yield Notice(word="event", tone="warn", text=_event(happened))
+
+
+def _event(happened: Sequence[EventAt]) -> str:
+    event, first_s = happened[0].event, seconds(happened[0].at_s)
+    when = f"at {first_s}"
+    if len(happened) > 1:
+        when = f"{count(len(happened))} times, from {first_s} to {seconds(happened[-1].at_s)}"
+    return f"{event.title} {when}: {event.message}"
+
+
+def _spins(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
+    word = "busy, no work"
+    stretches = spins(recording, track)
+    for spin in stretches[:SPINS_SHOWN]:
+        text = f"at {seconds(spin.begin_s)}: {spin.evidence}: {SPIN_MEANING}"
+        yield Notice(word=word, tone="warn", text=text)
+    if more := stretches[SPINS_SHOWN:]:
+        total = seconds(sum(spin.duration_s for spin in more))
+        yield Notice(word=word, tone="warn", text=f"and {count(len(more))} times more, {total} in all")
+
+
+def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
+    """Group what was not read by its reason and share, so that one lost device is a few lines."""
+    means = [m for m in measures if m.statistic == "mean" and "phase" not in m.labels]
+    reasons = grouped((m.missing or m.detail, m.name) for m in means if m.missing or m.detail)
+    for reason, names in reasons.items():
+        yield Notice(word="not read", tone="faint", text=f"{', '.join(names)}: {reason}")
+
+
+def recording_page(result: Result) -> Page:
+    """Lay out a recording from its result alone."""
+    words = from_json(RecordingWords, result.detail, place="the recording")
+    by_owner = grouped((_part(measure), measure) for measure in result.measures)
+    sections: list[Section] = [
+        Measures(title="", measures=tuple(by_owner.get(WHOLE, ()))),
+        Text(title="", lines=words.facts),
+    ]
+    for device in words.devices:
+        sections += _owner(device.title, by_owner.get(device.index, ()))
+        sections += [Notices(title="", notices=device.notices)] if device.notices else []
+    sections += [] if words.devices else [Text(title="", lines=(_NO_GPU,))]
+    sections += _owner("Host", by_owner["host"]) if "host" in by_owner else []
+    sections += [_phases(by_owner["phase"])] if "phase" in by_owner else []
+    if VARIATION in by_owner:
+        sections.append(Measures(title="Load balance", measures=tuple(by_owner[VARIATION])))
+    return Page(title=result.run_id, verdict=None, sections=tuple(sections))
+
+
+def _part(measure: Measure) -> int | str:
+    """Return the part of the page in which a measure stands: a device's by its index."""
+    if "phase" in measure.labels:
+        return "phase"
+    if measure.subject == WHOLE:
+        return VARIATION if measure.statistic == VARIATION else WHOLE
+    index: int | str = measure.labels.get("gpu", "host")
+    return index
+
+
+def _owner(title: str, measures: Sequence[Measure]) -> Iterator[Section]:
+    """Lay out the readings of a device or host, then what was counted; what was not read has no row."""
+    spread = [m for m in measures if m.statistic in SPREAD]
+    read = {m.labels["metric"] for m in spread if m.num_samples}
+    yield pivot(
+        title,
+        [m for m in spread if m.labels["metric"] in read],
+        (
+            Column.of("", lambda measure: measure.name, align="left"),
+            Column.of("readings", lambda measure: count(measure.num_samples)),
+        ),
+        *(figure(head, key) for head, key in zip(("mean", "min", "max", "p95"), SPREAD, strict=True)),
+        key=lambda measure: measure.statistic,
+    )
+    if others := tuple(m for m in measures if m.statistic not in SPREAD):
+        yield Measures(title="", measures=others)
+
+
+def _phases(measures: Sequence[Measure]) -> Section:
+    columns: Mapping[str, str] = dict(zip(PHASE_METRICS, _PHASE_TITLES, strict=True))
+    return pivot(
+        "Phases",
+        measures,
+        (
+            Column.of("phase", lambda measure: str(measure.labels["phase"]), align="left"),
+            Column.of("GPU", lambda measure: str(measure.labels.get("gpu", MISSING))),
+        ),
+        figure("time", "duration_s"),
+        *(figure(head, metric, is_optional=True) for metric, head in columns.items()),
+        figure("energy", "energy_j", is_optional=True),
+        figure("held back", "held_back", is_optional=True),
+        key=lambda measure: measure.labels["metric"],
+    )
