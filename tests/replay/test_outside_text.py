@@ -36,8 +36,9 @@ FORMS: tuple[ReportFormat, ...] = ("terminal", "markdown", "html", "json", "csv"
 
 def planted(value: Any, *, is_free: bool = False) -> Any:
     if isinstance(value, dict):
-        is_phase = value.get("kind") == "phase"  # its name is one of a list
-        return {key: planted(item, is_free=key in FREE and not is_phase) for key, item in value.items()}
+        # The name of a phase and of a data set is one of a list.
+        is_listed = value.get("kind") == "phase" or "samples_per_epoch" in value
+        return {key: planted(item, is_free=key in FREE and not is_listed) for key, item in value.items()}
     if isinstance(value, list):
         return [planted(item, is_free=is_free) for item in value]
     return f"{value}{OBEYED}" if isinstance(value, str) and is_free else value
