@@ -19,7 +19,7 @@ COSTS := startup command_overhead case_overhead load_overhead worker_memory step
   serving_generator conclude_fleet collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu validate_forecast
 SIMULATIONS := rank_errors unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits matrix_best throttle_counters hostile_inputs spinning_false_alarms soak_trends
 
-.PHONY: test-matrix parallel help run test test-changed test-long check golden bench pyz clean
+.PHONY: test-matrix parallel size help run test test-changed test-long check golden bench pyz clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -85,6 +85,9 @@ check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layer
 
 golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
 	$(BIN)/python -m pytest -q tests/golden --update-golden
+
+size: ## how large the source is, by folder
+	@$(PYTHON) scripts/size.py
 
 bench: $(VENV)/dev-ready ## what measuring costs, and how often rules are wrong (simulated): about two hours, on a quiet machine
 	@for program in $(COSTS) $(SIMULATIONS); do \

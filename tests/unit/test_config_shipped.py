@@ -14,7 +14,6 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.base import option_types
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.settings import KeyPath, dotted
 from gpuproof.records.work.collective import CollectiveSpec
@@ -156,11 +155,11 @@ NEEDS = {
     "data.download_checksum": [*CIFAR, "--data.download=true"],
     "run.order_seed": ["--matrix.data.batch_size=[1,2]"],
     **dict.fromkeys(("load.num_epochs", "load.num_batches", "load.metrics_sample_rate_s"), LOAD),
-    **dict.fromkeys((f"collective.{key}" for key in option_types(CollectiveSpec)), COLLECTIVE),
+    **dict.fromkeys((f"collective.{key}" for key in CollectiveSpec.types()), COLLECTIVE),
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
     "probe.name": ["--kind=probe"],
-    **{f"inference.{key}": ["--kind=inference"] for key in option_types(InferenceSpec)},
+    **{f"inference.{key}": ["--kind=inference"] for key in InferenceSpec.types()},
     "inference.phase": ["--kind=inference", "--model.name=decoder"],
     **{
         f"probe.{probe}.{key}": [
@@ -169,11 +168,11 @@ NEEDS = {
             *(FOLDER if probe == "storage" and key != "folder" else []),
         ]
         for probe in PROBES
-        for key in option_types(type(getattr(ProbeSpec(), probe)))
+        for key in getattr(ProbeSpec(), probe).types()
     },
     "command.argv": ["--kind=command"],
-    **dict.fromkeys((f"command.{key}" for key in CommandConfig.model_fields if key != "argv"), COMMAND),
-    **dict.fromkeys((f"cases.{key}" for key in CasesConfig.model_fields), COMMAND),
+    **dict.fromkeys((f"command.{key}" for key in CommandConfig.types() if key != "argv"), COMMAND),
+    **dict.fromkeys((f"cases.{key}" for key in CasesConfig.types()), COMMAND),
     "cases.fields": [*COMMAND, "--command.argv=[python, t.py, '{size}', '{epochs}']"],
     **dict.fromkeys(SERVING_KEYS, SERVED),
     "serving.bounds.ttft_s": ["--kind=serving"],

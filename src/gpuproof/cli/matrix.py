@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,7 +218,7 @@ def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseR
     from gpuproof.suites.matrix.plan import plan
 
     config = read_config(run)
-    only = config.cases.model_copy(update={"only": (*config.cases.only, *chosen)})
+    only = replace(config.cases, only=(*config.cases.only, *chosen))
     names = plan(config.model_copy(update={"cases": only})).cases
     return lambda records: records.case.case_id in names
 

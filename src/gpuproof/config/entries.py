@@ -10,15 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpuproof.config.errors import ConfigError, Mistake, shown
-from gpuproof.config.sections.base import STRICT
 from gpuproof.config.yaml import Document, Place, read_document, read_text
 
 MAX_BYTES = 2**20
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A line without control characters."""
+
+
+STRICT = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    strict=True,
+    allow_inf_nan=False,
+    use_attribute_docstrings=True,
+    defer_build=True,  # most are never used in a process, or only as a part of another
+)
+"""Every key is known, no value is converted, numbers are finite."""
 
 
 class StrictModel(BaseModel):

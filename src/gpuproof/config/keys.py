@@ -17,13 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel
-
 from gpuproof import registry
 from gpuproof.config.errors import Mistake, shown
 from gpuproof.config.models import RunConfig
 from gpuproof.config.schema import schema_at
-from gpuproof.config.sections.base import option_types
 from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
 from gpuproof.config.suite_options import is_suite, option_names, options_type
 from gpuproof.errors import UsageError
@@ -74,7 +71,8 @@ class Key:
 @functools.cache
 def all_keys() -> Mapping[KeyPath, Key]:
     """Return every key that holds a value, in the order of the model."""
-    keys = (key for key in _walk_keys(RunConfig, ()) if key.path != ("suite_options",))
+    blocks = {name: field.annotation for name, field in RunConfig.model_fields.items()}
+    keys = (key for key in _walk_keys(blocks, ()) if key.path != ("suite_options",))
     return types.MappingProxyType({key.path: key for key in keys})
 
 
@@ -121,11 +119,11 @@ def _blocks() -> Iterable[str]:
                 yield suite
 
 
-def _walk_keys(model: type[BaseModel | Options], above: KeyPath) -> Iterable[Key]:
-    for name, annotation in option_types(model).items():
+def _walk_keys(types: Mapping[str, Any], above: KeyPath) -> Iterable[Key]:
+    for name, annotation in types.items():
         path = (*above, name)
-        if isinstance(annotation, type) and issubclass(annotation, (BaseModel, Options)):
-            yield from _walk_keys(annotation, path)
+        if isinstance(annotation, type) and issubclass(annotation, Options):
+            yield from _walk_keys(annotation.types(), path)
         else:
             yield _key(path, annotation)
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpuproof.config.entries import StrictModel
 from gpuproof.config.rules import check_recipe
 from gpuproof.config.rules.base import Refusal
-from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.run import RunSection
@@ -33,7 +33,7 @@ from gpuproof.records.work.training import TrainingSpec
 from gpuproof.records.work.window import ProfilingSpec, WindowSpec
 
 
-class RunConfig(ConfigSection):
+class RunConfig(StrictModel):
     """Everything that one run is asked to do."""
 
     kind: WorkKind | Literal["load"] = "training"

@@ -6,13 +6,10 @@ change first; the message is placed where the first of them was set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.config.sections.base import ConfigSection, option_types
 from gpuproof.records.work.options import Options
 
 
@@ -44,24 +41,7 @@ class Facts:
     """All hosts are to work on one job, whatever their inventory says of each."""
 
 
-def changed_keys(section: ConfigSection | Options, keys: Sequence[str] | None = None) -> list[str]:
-    """Return the keys of a section, or of those in `keys`, that do not have their default."""
-    if isinstance(section, Options):
-        return [key for key in section.changed() if keys is None or key in keys]
-    defaults = _defaults(type(section))
-    return [key for key in (defaults if keys is None else keys) if getattr(section, key) != defaults[key]]
-
-
-def without_effect(
-    name: str, section: ConfigSection | Options, cause: str, next_step: str, *, beside: str
-) -> Refusals:
+def without_effect(name: str, section: Options, cause: str, next_step: str, *, beside: str) -> Refusals:
     """Refuse each key of the section `name` that does not have its default; `beside` says why it is idle."""
-    for key in changed_keys(section):
+    for key in section.changed():
         yield Refusal(keys=(f"{name}.{key}", beside), cause=cause, next_step=next_step)
-
-
-@cache
-def _defaults(section: type[ConfigSection]) -> dict[str, Any]:
-    """Return the default of each key: made once, since every recipe is asked for all of them."""
-    default = section()
-    return {key: getattr(default, key) for key in option_types(section)}

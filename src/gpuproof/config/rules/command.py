@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
 from gpuproof.records.work.command import OUTPUT_DIR, fields_of, filled, value_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def command_has_no_ranks(config: RunConfig) -> Refusals:
     """Refuse keys of ranks, and a time limit, that nothing of a command heeds."""
     if config.kind != "command":
         return
-    for key in changed_keys(config.distributed):
+    for key in config.distributed.changed():
         if key not in ("devices", "hang_timeout_s"):
             yield Refusal(
                 keys=(f"distributed.{key}", "kind"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
-from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -41,7 +41,7 @@ def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
             continue
         home = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
         hint = f"; {HINTS[block]}" if block in HINTS else ""
-        changed = [f"{block}.{key}" for key in changed_keys(getattr(config, block))]
+        changed = [f"{block}.{key}" for key in getattr(config, block).changed()]
         for key in [*changed, *(f"matrix.{key}" for key in swept if key.startswith(f"{block}."))]:
             yield Refusal(
                 keys=(key, "kind"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuproof import registry
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
-from gpuproof.config.sections.base import option_types
+from gpuproof.config.rules.base import Facts, Refusal, Refusals
 from gpuproof.records.work.serving import ServingSpec
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ BROUGHT = {
     "benchmark": ("enabled", "measure_by", "measure_steps", "measure_seconds"),
     "monitoring": ("interval_s", "host_interval_s"),
     "inference": ("mode", "phase", "prompt_tokens", "new_tokens"),
-    "serving": tuple(option_types(ServingSpec)),
+    "serving": tuple(ServingSpec.types()),
 }
 """Section → its keys that each of the load suite's tests decides by itself, or has no use for."""
 INSTEAD = {
@@ -39,7 +38,7 @@ def one_kind_of_sweep(config: RunConfig) -> Refusals:
 
 def search_has_a_kind(config: RunConfig) -> Refusals:
     """Refuse keys of a search that searches nothing."""
-    changed = changed_keys(config.search)
+    changed = config.search.changed()
     if config.search.kind is None and changed:
         yield Refusal(
             keys=(f"search.{changed[0]}", "search.kind"),
@@ -61,7 +60,7 @@ def search_begins_within_its_bounds(config: RunConfig) -> Refusals:
 
 def order_is_of_a_matrix(config: RunConfig) -> Refusals:
     """Refuse the seed of an order where there is no matrix to shuffle."""
-    if not config.matrix and changed_keys(config.run, ["order_seed"]):
+    if not config.matrix and "order_seed" in config.run.changed():
         yield Refusal(
             keys=("run.order_seed",),
             cause="it shuffles the points of a matrix, and there is none",
@@ -74,7 +73,7 @@ def load_suite_brings_its_own(config: RunConfig) -> Refusals:
     if config.kind != "load":
         return
     for section, keys in BROUGHT.items():
-        for key in changed_keys(getattr(config, section), keys):
+        for key in (key for key in getattr(config, section).changed() if key in keys):
             yield Refusal(
                 keys=(f"{section}.{key}", "kind"),
                 cause="each of the twelve tests of kind load brings its own",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Facts, Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -78,7 +78,7 @@ def tensorflow_runs_here(config: RunConfig, facts: Facts) -> Refusals:
 
 def _of_torch(config: RunConfig) -> Iterator[str]:
     for section, keys in OF_TORCH.items():
-        yield from (f"{section}.{key}" for key in changed_keys(getattr(config, section), keys))
+        yield from (f"{section}.{key}" for key in getattr(config, section).changed() if key in keys)
     if config.distributed.nodes > 1:
         yield "distributed.nodes"
 

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
-from gpuproof.config.sections.base import ConfigSection
-from gpuproof.records.work.options import Bytes, Seconds, Text
+from gpuproof.records.work.options import Bytes, Limits, Options, Seconds, Text
 
-Word = Annotated[str, Field(max_length=32_768)] | int | float | bool
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Word = Annotated[str, Limits(max_length=32_768)] | int | float | bool
+Variable = Annotated[str, Limits(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class CommandConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandConfig(Options):
     """A command that is run beside the monitor; fields in braces are filled from matrix and cases.fields."""
 
-    argv: Annotated[tuple[Word, ...], Field(max_length=10_000, strict=False)] = ()
+    argv: Annotated[tuple[Word, ...], Limits(max_length=10_000, strict=False)] = ()
     """The program and its arguments, each a word of its own; no shell reads it. `command: [python, train.py]`
     is short for it. {output_dir} is a folder of each launch's own."""
     cwd: Text | None = None
     """The folder in which it runs; null is the one in which gpuproof was started."""
-    env: dict[Variable, str | int | float | bool | None] = Field(default_factory=dict)
+    env: dict[Variable, str | int | float | bool | None] = field(default_factory=dict)
     """Variables beside those that there are. null is for secrets: it must be set where the command runs, and
     its value is kept nowhere."""
-    collect: Annotated[tuple[Text, ...], Field(max_length=100, strict=False)] = ()
+    collect: Annotated[tuple[Text, ...], Limits(max_length=100, strict=False)] = ()
     """Patterns of files to keep with the launch, from {output_dir} or else from cwd."""
     metrics: Text | None = None
     """The file of its own figures (JSON, JSON Lines or CSV), in {output_dir} or else in cwd."""
@@ -32,16 +33,17 @@ class CommandConfig(ConfigSection):
     """Seconds after which the command is ended (what it wrote is kept); null sets no limit."""
 
 
-class CasesConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesConfig(Options):
     """How the cases of a matrix are run and compared."""
 
-    name: Annotated[str, Field(max_length=1000)] | None = None
+    name: Annotated[str, Limits(max_length=1000)] | None = None
     """The name of a case from its fields, such as {model}_{optimizer}; null lists them all."""
-    fields: dict[str, JsonValue] = Field(default_factory=dict)
+    fields: dict[str, JsonValue] = field(default_factory=dict)
     """Fields of the command's template that are the same in every case."""
-    only: Annotated[tuple[Text, ...], Field(max_length=1000, strict=False)] = ()
+    only: Annotated[tuple[Text, ...], Limits(max_length=1000, strict=False)] = ()
     """Run only the cases for which all of these hold: optimizer=adam,sgd."""
-    parallel: int = Field(default=1, ge=1, le=1024)
+    parallel: Annotated[int, Limits(ge=1, le=1024)] = 1
     """Cases that run at the same time, one on each GPU and then several on each."""
     wait_for_memory: Bytes | None = None
     """Free memory that a GPU must have before a case begins on it, as 18G; null asks for none."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from dataclasses import dataclass
+from typing import Annotated
 
-from gpuproof.config.sections.base import ConfigSection
+from gpuproof.records.work.options import Limits, Options
 
 
-class LoadConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadConfig(Options):
     """The lengths of the load suite, which brings its own models and batch sizes (kind: load)."""
 
-    num_epochs: int = Field(default=3, ge=1, le=1000)
+    num_epochs: Annotated[int, Limits(ge=1, le=1000)] = 3
     """Epochs of each training test; inference has one."""
-    num_batches: int = Field(default=200, ge=1, le=100_000)
+    num_batches: Annotated[int, Limits(ge=1, le=100_000)] = 200
     """Batches of an epoch, a step each."""
-    metrics_sample_rate_s: float = Field(default=5.0, ge=0.01, le=3600)
+    metrics_sample_rate_s: Annotated[float, Limits(ge=0.01, le=3600)] = 5.0
     """Longest time between two readings of devices and host; a test that may be short is read more often. The
     interval that was used is in the results."""

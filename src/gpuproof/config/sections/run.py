@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from gpuproof.config.sections.base import CommitHash, ConfigSection, FileName
-from gpuproof.records.work.options import Seconds, Text
+from gpuproof.records.work.options import CommitHash, FileName, Limits, Options, Seconds, Seed, Text
 
 
-class RunSection(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSection(Options):
     """Names, places and how often."""
 
     experiment_name: FileName = "benchmark"
@@ -19,7 +18,7 @@ class RunSection(ConfigSection):
     """The run's own folder; null makes one from the time."""
     save_dir: Text = "./results"
     """The folder of all results."""
-    repeats: int = Field(default=1, ge=1, le=1000)
+    repeats: Annotated[int, Limits(ge=1, le=1000)] = 1
     """Launches, which repeat the whole measurement in fresh processes; three or more give an interval."""
     capture_env: bool = True
     """Record host, devices, versions and NCCL's variables."""
@@ -27,7 +26,7 @@ class RunSection(ConfigSection):
     """The commit measured; auto asks git."""
     summary_csv: Literal["launches", "epochs"] = "launches"
     """Rows of summary.csv: a launch each, in a sweep a point; or an epoch each, as in metrics_epoch.jsonl."""
-    notes: Annotated[str, Field(max_length=10_000)] | None = None
+    notes: Annotated[str, Limits(max_length=10_000)] | None = None
     """A comment, kept with the run."""
     time_limit_s: Seconds | None = None
     """Seconds that one launch may take in all; null sets no limit."""
@@ -35,5 +34,5 @@ class RunSection(ConfigSection):
     """How launches start: exec is a fresh process each; fork copies one that has torch imported (one rank
     only, no interval between launches); auto is fork where a sweep or a search launches each point once, else
     exec."""
-    order_seed: int = Field(default=0, ge=0, lt=2**32)
+    order_seed: Seed = 0
     """Seed of the order in which a sweep launches its points."""

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pydantic import Field
-
-from gpuproof.config.sections.base import ConfigSection
+from gpuproof.records.work.options import Limits, Options
 
 
-class SearchConfig(ConfigSection):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchConfig(Options):
     """Which value is searched for, and where."""
 
     kind: Literal["batch_size"] | None = None
     """batch_size: raise data.batch_size until memory runs out, then find the largest that fits."""
-    start: int = Field(default=16, ge=1, le=2**20)
+    start: Annotated[int, Limits(ge=1, le=2**20)] = 16
     """The first batch size that is tried."""
-    factor: float = Field(default=2.0, ge=1.1, le=16)
+    factor: Annotated[float, Limits(ge=1.1, le=16)] = 2.0
     """Each batch is so many times the one before, while they fit."""
-    up_to: int = Field(default=65_536, ge=1, le=2**20)
+    up_to: Annotated[int, Limits(ge=1, le=2**20)] = 65_536
     """No larger batch is tried."""
-    step: int | None = Field(default=None, ge=1, le=2**20)
+    step: Annotated[int, Limits(ge=1, le=2**20)] | None = None
     """Find the largest batch that fits to within so many samples; null is search.start."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_origin, get_type_hints
 
 MAX_SECONDS = 7 * 86_400
 """A week: longer than any benchmark that somebody still waits for."""
@@ -67,6 +67,12 @@ class Options:
         handler.resolve_ref_schema(schema)["strict"] = False
         return schema
 
+    @classmethod
+    def types(cls) -> dict[str, Any]:
+        """Return the options in order, with the types of their values."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+
     def changed(self) -> list[str]:
         """Name the options that do not have their default."""
         default, names = type(self)(), getattr(self, "__dataclass_fields__", ())
@@ -87,6 +93,8 @@ def _read_bytes(value: Any) -> Any:
 
 Seconds = Annotated[float, Limits(gt=0, le=MAX_SECONDS)]
 Text = Annotated[str, Limits(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+FileName = Annotated[str, Limits(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100, form="file-name")]
+CommitHash = Annotated[str, Limits(pattern=r"^(auto|[0-9a-fA-F]{4,64})$", form="commit")]
 Bytes = Annotated[int, Limits(read=_read_bytes, ge=1, le=MAX_BYTES)]
 Factor = Annotated[int, Limits(ge=2, le=1024)]
 Iterations = Annotated[int, Limits(ge=1, le=100_000)]
