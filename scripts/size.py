@@ -1,8 +1,9 @@
-"""Print how large the source is: code lines by folder, dataclasses, and names that say nothing of their value.
+"""Print how large the source is: code lines by folder, dataclasses, and names that say nothing.
 
     python scripts/size.py [FOLDER]
 
-A code line holds more than a comment or a docstring. Names are those that are bound: variables, arguments, functions.
+A code line holds more than a comment or a docstring. Names are those that are bound: variables, arguments and
+functions.
 """
 
 from __future__ import annotations
@@ -73,9 +74,8 @@ def main(folder: str = "src/gpuproof") -> None:
     exact = sum(names[word] for word in EMPTY)
     compound = sum(times for name, times in names.items() if EMPTY & set(name.split("_")))
     print(f"{rooms.total():7,}  code lines in {num_files} files, {num_dataclasses} dataclasses")
-    print(
-        f"names that say nothing: {exact / names.total():.1%}, with their compounds {compound / names.total():.1%}"
-    )
+    shares = f"{exact / names.total():.1%}, with their compounds {compound / names.total():.1%}"
+    print(f"names that say nothing: {shares}")
 
 
 if __name__ == "__main__":
