@@ -39,7 +39,8 @@ def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
     for block, kinds in KINDS_OF.items():
         if config.kind in kinds:
             continue
-        home = kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+        *homes, last = [kind for kind in kinds if kind != "load"] or kinds  # which brings most keys itself
+        home = f"{', '.join(homes)} or {last}" if homes else last
         hint = f"; {HINTS[block]}" if block in HINTS else ""
         changed = [f"{block}.{key}" for key in getattr(config, block).changed()]
         for key in [*changed, *(f"matrix.{key}" for key in swept if key.startswith(f"{block}."))]:
