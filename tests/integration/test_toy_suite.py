@@ -139,7 +139,7 @@ def test_its_page_and_its_files(on_hosts: HostRun) -> None:
         f"of the throughput of {first} and {second} is kept by one job",
         "## The pair",
         f"{first} and {second}: the slowest of 2 hosts alone",
-        "## Rounds",
+        "## Hosts and pair",
         f"| {first} + {second} |",
         "## Throughput round by round",
         "toy_rounds.csv",

@@ -1,4 +1,7 @@
-"""What the launches come to: a rate for each host and for the pair, and the share that the pair keeps."""
+"""What the launches come to: a rate for each host and for the pair, and the share that the pair keeps.
+
+Each host, and the pair, is concluded as the recipe by itself would be; this adds what only the suite knows.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +10,27 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
-from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import WHOLE, Doubt, LaunchValue, Measure
+from gpuproof.records.result import WHOLE, Measure
 from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.suites.base import Conclusion, Export, HostPlace, read_places
+from gpuproof.suites.base import Conclusion, Export, read_places
 from gpuproof.suites.cases import placed_name
 from gpuproof.suites.exports import csv_text, json_export
-from gpuproof.suites.measures import rates_of_launches, with_interval
-from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
-from gpuproof.verdict.doubts.rules import doubts_about_readings, invalid_first
-from gpuproof.verdict.summary import RunSummary, summarize
+from gpuproof.suites.measures import with_interval
+from gpuproof.suites.points.plan import Point
+from gpuproof.suites.points.results import PointResult, conclude_points, read_at_points
+from gpuproof.suites.results import benchmark_result, shared_conditions
+from gpuproof.suites.sections import Common, notes_of_setup, torn_notes, without_effect
+from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof_example_toy.plan import ALONE, PAIR, ToyState, plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """One launch that measured, as a row of the table, a point of the chart and a line of the export."""
-
-    where: str
-    hosts: int
-    round: int
-    items_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToyDetail:
-    """What the page needs beyond the result."""
+    """What the page needs beyond the result: words. Its figures are the result's measures."""
 
     common: Common
-    item: str
-    rounds: tuple[Round, ...]
     chosen: tuple[str, ...]
     """The hosts of the pair; empty where there was none."""
     why: str
@@ -48,41 +38,17 @@ class ToyDetail:
     is_slow: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The launches of one host by itself, or of the pair."""
-
-    case_id: str
-    where: str
-    num_hosts: int
-    summary: RunSummary
-    rates: tuple[LaunchValue, ...]
-
-    @property
-    def item(self) -> str:
-        """What is counted; only of a group that measured."""
-        return self.summary.launches[0].setup.item
-
-
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result and the files of a run."""
     state = plan_again(evidence)
-    explanations = explain_launches(evidence)
-    groups = [_group(evidence, state, explanations, ALONE, place) for place in state.places]
-    pair = _group(evidence, state, explanations, PAIR, *state.pair) if state.pair else None
-    together = [*groups, *([] if pair is None else [pair])]
-    measured = [group for group in together if group.summary.launches]
-    kept = [] if pair is None else [_kept(state, pair)]
-    summaries = [group.summary for group in together]
-    rounds = tuple(
-        Round(where=group.where, hosts=group.num_hosts, round=found.replicate + 1, items_per_s=found.value)
-        for group in measured
-        for found in group.rates
-    )
+    cases = {placed_name(ALONE, place): place.name or "this machine" for place in state.places}
+    if state.pair:
+        cases[placed_name(PAIR, *state.pair)] = " + ".join(place.name for place in state.pair)
+    points = list(conclude_points(evidence, [_point(state, case_id) for case_id in cases]))
+    rates = [rate for point in points for rate in _throughput(point, cases[point.point.case_id])]
+    kept = [_kept(state, rates)] if state.pair else []
     detail = ToyDetail(
-        common=_common(evidence, together, explanations),
-        item=measured[0].item if measured else "",
-        rounds=rounds,
+        common=_common(evidence, points),
         chosen=tuple(place.name for place in state.pair),
         why=_why(state),
         is_slow=any(m.value is not None and m.value < state.options.least_kept for m in kept),
@@ -90,21 +56,20 @@ def conclude(evidence: Evidence) -> Conclusion:
     result = benchmark_result(
         "toy",
         evidence,
-        measures=[*kept, *map(_throughput, sorted(measured, key=lambda group: -group.num_hosts))],
-        doubts=invalid_first(doubt for group in together for doubt in _doubts(group)),
-        failures=[failure for summary in summaries for failure in summary.failures],
-        num_launches=sum(len(summary.launches) for summary in summaries),
-        num_planned=state.options.rounds * (len(groups) + (len(groups) > 1)),
-        conditions=_conditions(evidence, measured),
+        measures=[*kept, *sorted(rates, key=lambda rate: -rate.labels["num_hosts"])],
+        doubts=invalid_first(
+            replace(doubt, reason=f"{cases[point.point.case_id]}: {doubt.reason}")
+            for point in points
+            for doubt in point.result.doubts
+        ),
+        failures=[failure for point in points for failure in point.result.failures],
+        num_launches=sum(len(point.launches) for point in points),
+        num_planned=state.options.rounds * (len(state.places) + (len(state.places) > 1)),
+        conditions=shared_conditions([point.result for point in points]),
         detail=to_json(detail),
         headline_text=kept[0].detail if kept and kept[0].value is not None else None,
     )
-    rows = [to_json(found) for found in rounds]
-    exports = (
-        Export(name="toy_rounds.csv", content=csv_text(rows)),
-        json_export("toy.json", {"pair": detail.chosen, "rounds": rows}),
-    )
-    return Conclusion(result=result, exports=exports)
+    return Conclusion(result=result, exports=tuple(_exports(rates, detail.chosen)))
 
 
 def plan_again(evidence: Evidence) -> ToyState:
@@ -115,60 +80,36 @@ def plan_again(evidence: Evidence) -> ToyState:
     return state
 
 
-def _group(
-    evidence: Evidence,
-    state: ToyState,
-    explanations: Sequence[LaunchExplanation],
-    name: str,
-    *places: HostPlace,
-) -> Group:
-    case_id = placed_name(name, *places)
-    own = evidence.only(case_id=case_id)
-    summary = summarize(
-        own.launches,
-        num_planned=state.options.rounds,
-        find_peak=find_peak,
-        observed=doubts_about_readings(found for found in explanations if found.case_id == case_id),
-    )
-    return Group(
-        case_id=case_id,
-        where=" + ".join(place.name for place in places) or "this machine",
-        num_hosts=len(places),
-        summary=summary,
-        rates=rates_of_launches(evidence.launches, summary.launches),
-    )
+def _point(state: ToyState, case_id: str) -> Point:
+    """Return the recipe without the suite, with as many launches as there are rounds."""
+    run = replace(state.config.run, repeats=state.options.rounds)
+    config = state.config.model_copy(update={"suite": None, "suite_options": {}, "run": run})
+    return Point(case_id=case_id, assignment={}, config=config)
 
 
-def _throughput(group: Group) -> Measure:
-    """Return the rate of a host by itself, or of the pair as a whole."""
-    summary, item, rate = group.summary, group.item, group.summary.items_per_s_total
-    found = with_interval(
-        group.where,
-        rate,
-        f"{item}/s",
-        units.rate(rate, item) if rate is not None else units.MISSING,
-        summary.items_per_s_total_interval,
-        better="higher",
-        launches=group.rates,
-    )
-    is_host = group.num_hosts == 1 and "@" in group.case_id
-    return replace(
-        found,
-        case=group.case_id,
-        subject=f"host/{group.where}" if is_host else WHOLE,
-        statistic="total",
-        labels={"num_hosts": group.num_hosts, "num_devices": summary.launches[0].world_size},
-        validity=summary.validity,
-    )
+def _throughput(point: PointResult, where: str) -> Iterator[Measure]:
+    """Yield the rate of a host by itself, or of the pair as a whole."""
+    for measure in point.result.measures:
+        if (measure.name, measure.subject) == ("throughput", WHOLE):
+            is_pair, is_placed = " + " in where, "@" in measure.case
+            yield replace(
+                measure,
+                name=where,
+                subject=f"host/{where}" if is_placed and not is_pair else WHOLE,
+                labels={"num_hosts": 2 if is_pair else 1, **measure.labels},
+            )
 
 
-def _kept(state: ToyState, pair: Group) -> Measure:
+def _kept(state: ToyState, rates: Sequence[Measure]) -> Measure:
     """Return the share of both hosts' throughput that is left when they are one job, round by round."""
     first, second = (place.name for place in state.pair)
+    pair = next((rate for rate in rates if rate.labels["num_hosts"] > 1), None)
     alone = sum(rate for place in state.pair if (rate := state.rate_alone(place)))
-    shares = tuple(replace(rate, value=rate.value / alone) for rate in pair.rates if alone)
+    shares = (
+        tuple(replace(rate, value=rate.value / alone) for rate in pair.launches) if pair and alone else ()
+    )
     value = fmean(share.value for share in shares) if shares else None
-    found = with_interval(
+    share = with_interval(
         "kept by the pair",
         value,
         "share",
@@ -179,48 +120,47 @@ def _kept(state: ToyState, pair: Group) -> Measure:
     )
     detail = f"{units.share(value)} of the throughput of {first} and {second} is kept by one job"
     return replace(
-        found,
-        case=pair.case_id,
+        share,
+        case=placed_name(PAIR, *state.pair),
         subject=f"link/{first}>{second}",
         statistic="mean",
         detail=detail if shares else "",
         missing=None if shares else "no launch of the pair measured, or none of its hosts alone",
-        validity=pair.summary.validity,
+        validity=pair.validity if pair else None,
     )
 
 
-def _doubts(group: Group) -> Iterator[Doubt]:
-    for doubt in group.summary.doubts:
-        yield replace(doubt, reason=f"{group.where}: {doubt.reason}")
-
-
 def _why(state: ToyState) -> str:
-    hosts = [(place.name, state.rate_alone(place)) for place in state.places]
     if not state.pair:
-        measured = sum(rate is not None for _, rate in hosts)
+        measured = sum(state.rate_alone(place) is not None for place in state.places)
         return f"a pair needs two hosts that measured alone, and {measured} did"
-    return f"the {state.options.pair} of {len(hosts)} hosts alone"
+    return f"the {state.options.pair} of {len(state.places)} hosts alone"
 
 
-def _conditions(evidence: Evidence, measured: Sequence[Group]) -> dict[str, object]:
-    first = measured[0].summary.launches[0] if measured else None
-    return {
-        "model": evidence.config.model.name,
-        "data": evidence.config.data.name,
-        "batch_size": evidence.config.data.batch_size,
-        "precision": evidence.config.training.precision,
-        "device": None if first is None else first.setup.device.name,
-    }
-
-
-def _common(evidence: Evidence, groups: Sequence[Group], explanations: Sequence[LaunchExplanation]) -> Common:
-    launches = [launch for group in groups for launch in group.summary.launches]
-    work = f"toy: {evidence.config.model.name} on {sum(group.num_hosts == 1 for group in groups)} hosts"
+def _common(evidence: Evidence, points: Sequence[PointResult]) -> Common:
+    launches = [launch for point in points for launch in point.launches]
+    num_hosts = sum(point.point.case_id.startswith(ALONE) for point in points)
+    work = f"toy: {evidence.config.model.name} on {num_hosts} hosts"
     return Common(
-        title=f"{work}{f', {launches[0].setup.device.name}' if launches else ''}",
+        title=", ".join([work, *(launch.setup.device.name for launch in launches[:1])]),
         work=work,
         names_cases=True,
         not_applied=without_effect([launch.setup for launch in launches], evidence.description["origins"]),
         notes=(*notes_of_setup(launches), *torn_notes(evidence.launches)),
-        **read_during(explanations),
+        **read_at_points(points),
     )
+
+
+def _exports(rates: Sequence[Measure], chosen: Sequence[str]) -> Iterator[Export]:
+    rows = [
+        {
+            "where": rate.name,
+            "hosts": rate.labels["num_hosts"],
+            "round": launch.replicate + 1,
+            "items_per_s": launch.value,
+        }
+        for rate in rates
+        for launch in rate.launches
+    ]
+    yield Export(name="toy_rounds.csv", content=csv_text(rows))
+    yield json_export("toy.json", {"pair": chosen, "rounds": rows})

@@ -1,22 +1,24 @@
-"""The page: whether the pair keeps enough, a table and a chart of rounds, and what every benchmark says."""
+"""The page: whether the pair keeps enough, rates of hosts and pair, a chart of rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from gpuproof import units
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Chart, Column, Notice, Notices, Page, Series, Table, table
-from gpuproof.records.result import Result
+from gpuproof.records.page import Axis, Chart, Column, Notice, Notices, Page, Series, figure, pivot
+from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
-from gpuproof_example_toy.conclude import Round, ToyDetail
+from gpuproof_example_toy.conclude import ToyDetail
 
 
 def page(result: Result) -> Page:
     """Lay out the result."""
     detail = from_json(ToyDetail, result.detail, place="result.json: detail")
     notices = Notices(title="The pair", notices=tuple(_notices(detail)))
-    sections = (notices, _table(detail), _chart(detail)) if detail.rounds else (notices,)
+    rates = [measure for measure in result.measures if "num_hosts" in measure.labels]
+    where = Column.of("where", lambda rate: rate.name, align="left", folds=True)
+    table = pivot("Hosts and pair", rates, [where], figure("throughput", "rate"), key=lambda _: "rate")
+    sections = (notices, table, _chart(rates)) if rates else (notices,)
     return benchmark_page(result, detail.common, *sections)
 
 
@@ -31,28 +33,18 @@ def _notices(detail: ToyDetail) -> Iterator[Notice]:
         yield Notice(word="slow", tone="warn", text=text, advice="Look at the link between them")
 
 
-def _table(detail: ToyDetail) -> Table:
-    return table(
-        "Rounds",
-        detail.rounds,
-        Column.of("where", lambda row: row.where, align="left", folds=True),
-        Column.of("round", lambda row: str(row.round)),
-        Column.of("throughput", lambda row: units.rate(row.items_per_s, detail.item)),
-    )
-
-
-def _chart(detail: ToyDetail) -> Chart:
-    rows: dict[str, list[Round]] = {}
-    for row in detail.rounds:
-        rows.setdefault(row.where, []).append(row)
-    series = (
-        Series(name=name, points=tuple((float(row.round), row.items_per_s) for row in own))
-        for name, own in rows.items()
-    )
+def _chart(rates: Sequence[Measure]) -> Chart:
+    """Draw the value of every launch."""
     return Chart(
         title="Throughput round by round",
         kind="line",
         x=Axis(label="round"),
-        y=Axis(label="throughput", unit=f"{detail.item}/s"),
-        series=tuple(series),
+        y=Axis(label="throughput", unit=rates[0].unit),
+        series=tuple(
+            Series(
+                name=r.name,
+                points=tuple((float(launch.replicate + 1), launch.value) for launch in r.launches),
+            )
+            for r in rates
+        ),
     )

@@ -210,7 +210,7 @@ def _common(
             *notes_of_setup(launches),
             *torn_notes(evidence.launches),
         ),
-        **_read_during(points),
+        **read_at_points(points),
     )
 
 
@@ -236,7 +236,7 @@ def _best(points: Sequence[PointResult], ranking: Ranking) -> list[Measure]:
     return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in measures]
 
 
-def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
+def read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
     """Return what was read beside the launches of all points."""
     found = [from_json(Common, point.result.detail["common"]) for point in points]
     return {
