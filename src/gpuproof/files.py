@@ -10,7 +10,6 @@ import contextlib
 import errno
 import json
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -77,7 +76,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be written.
     """
-    place = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
+    place = path.with_name(f".{os.urandom(8).hex()}.part{path.suffix}")
     os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     try:
         yield place

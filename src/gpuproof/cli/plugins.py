@@ -9,10 +9,10 @@ import click
 
 from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
-from gpuproof.records.page import Tone
 
 if TYPE_CHECKING:
     from gpuproof.doctor.plugins import PluginState
+    from gpuproof.records.page import Tone
 
 TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", "not loaded": "faint"}
 

@@ -17,7 +17,6 @@ import click
 
 from gpuproof.errors import UsageError
 from gpuproof.files import packaged_text, write_text
-from gpuproof.records.codec import from_json
 
 LIMIT_S = 50
 """Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
@@ -44,6 +43,8 @@ class Wrapper:
 
 def _wrapper(kind: str) -> Wrapper:
     import tomllib  # for whoever starts a job, not for --help
+
+    from gpuproof.records.codec import from_json
 
     wrappers = tomllib.loads(packaged_text("templates/gates/wrappers.toml"))
     return from_json(Wrapper, wrappers[kind], place="wrappers.toml")
