@@ -152,14 +152,14 @@ def enclosing_key(path: KeyPath) -> Key | None:
 
 def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
     """Part the settings that name keys from the mistakes; text keys get their words as written."""
-    known: list[ConfigSetting] = []
+    valid: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()
-    for given in settings:
-        if any(given.path[:end] in refused for end in range(1, len(given.path))):
+    for written in settings:
+        if any(written.path[:end] in refused for end in range(1, len(written.path))):
             continue
-        key = enclosing_key(given.path)
-        setting = _as_written(given, key)
+        key = enclosing_key(written.path)
+        setting = _as_written(written, key)
         if key is not None:
             mistake = _fault_inside(setting, key)
         elif _is_section(setting.path):
@@ -170,8 +170,8 @@ def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], 
             mistakes.append(mistake)
             refused.add(setting.path)
         elif key is not None:
-            known.append(setting)
-    return known, mistakes
+            valid.append(setting)
+    return valid, mistakes
 
 
 def _as_written(setting: ConfigSetting, key: Key | None) -> ConfigSetting:
@@ -189,9 +189,11 @@ def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
             setting, "infinity and NaN are no settings", next_step="Write a finite number"
         )
     if key.is_free and setting.path == key.path and setting.value != {}:
-        found = shown(setting.value, setting.written)
+        content = shown(setting.value, setting.written)
         return Mistake.in_setting(
-            setting, f"expected a mapping of options, found {found}", next_step="Write `option: value` below"
+            setting,
+            f"expected a mapping of options, found {content}",
+            next_step="Write `option: value` below",
         )
     return None
 
@@ -206,10 +208,10 @@ def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     if setting.value == {}:
         return None
     names = ", ".join(keys_below(setting.path))
-    found = shown(setting.value, setting.written)
+    content = shown(setting.value, setting.written)
     return Mistake.in_setting(
         setting,
-        f"expected a section, found {found}",
+        f"expected a section, found {content}",
         next_step=f"Give it one of its keys ({names}), or remove it",
     )
 

@@ -162,10 +162,10 @@ def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) ->
         for key, value in part.items():
             if key == INCLUDE or not _is_among(value, axes.get(key, [])):
                 cause = f"no point has {key}={_text(value)}, so this excludes nothing"
-                known = "; ".join(
+                axes_text = "; ".join(
                     f"{name}: {_text(values)}" for name, values in axes.items() if name != INCLUDE
                 )
-                yield Mistake.in_setting(exclude, cause, next_step=f"The matrix has {known}")
+                yield Mistake.in_setting(exclude, cause, next_step=f"The matrix has {axes_text}")
         if not part:
             yield Mistake.in_setting(
                 exclude, "an empty combination excludes every point", next_step=next_step
@@ -181,15 +181,15 @@ def _faults_of_points(
 ) -> list[Mistake]:
     """Check each point as a recipe of its own; a mistake of many points is told once."""
     base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path != ORDER_SEED]
-    found: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
+    faults: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
     for point in assignments(matrix):
         swept = [
             replace(entries[key], path=tuple(key.split(".")), value=value, written=None)
             for key, value in point.items()
         ]
         for mistake in _mistakes_at(lay_over(base, swept), with_workloads=with_workloads):
-            found.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
-    return [_of_points(mistake, wrong) for mistake, wrong in found.values()]
+            faults.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
+    return [_of_points(mistake, wrong) for mistake, wrong in faults.values()]
 
 
 def _mistakes_at(settings: Sequence[ConfigSetting], *, with_workloads: bool) -> Sequence[Mistake]:

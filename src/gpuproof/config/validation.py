@@ -33,10 +33,10 @@ def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] =
         config = RunConfig.model_validate(nest(settings))
     except ValidationError as error:
         wrong, refusals = _sort_out(error)
-        found = [_wrong_value(settings, path) for path in wrong]
+        faults = [_wrong_value(settings, path) for path in wrong]
         if not wrong and not mistakes:
-            found = place_refusals(refusals, settings)
-        raise ConfigError([*mistakes, *found]) from None
+            faults = place_refusals(refusals, settings)
+        raise ConfigError([*mistakes, *faults]) from None
     if mistakes:
         raise ConfigError(mistakes)
     return config

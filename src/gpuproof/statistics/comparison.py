@@ -142,8 +142,8 @@ def compare_pairs(
         return not_compared(reason, num_a=num_pairs, num_b=num_pairs, confidence=confidence)
     decisive = [differences] if num_pilot is None else [differences, differences[:num_pilot]]
     error, freedom = max(
-        ((float(known.std(ddof=1)) / sqrt(num_pairs), known.size - 1.0) for known in decisive),
-        key=lambda found: found[0] * float(stdtrit(found[1], (1 + confidence) / 2)),
+        ((float(values.std(ddof=1)) / sqrt(num_pairs), values.size - 1.0) for values in decisive),
+        key=lambda spread: spread[0] * float(stdtrit(spread[1], (1 + confidence) / 2)),
     )
     centre = float(differences.mean())
     method = "Student's t on logarithms of ratios of neighbouring launches"
@@ -217,15 +217,15 @@ class _Difference:
 
 
 def _compared(
-    found: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
+    difference: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
 ) -> Comparison:
-    quantile = float(stdtrit(found.freedom, (1 + confidence) / 2))
+    quantile = float(stdtrit(difference.freedom, (1 + confidence) / 2))
     ratio = Interval(
-        low=exp(found.centre - quantile * found.error),
-        high=exp(found.centre + quantile * found.error),
-        centre=exp(found.centre),
+        low=exp(difference.centre - quantile * difference.error),
+        high=exp(difference.centre + quantile * difference.error),
+        centre=exp(difference.centre),
         confidence=confidence,
-        method=found.method,
+        method=difference.method,
         num_launches=num_a + num_b,
         num_samples=num_a + num_b,
         between_launches=True,
@@ -234,8 +234,8 @@ def _compared(
         verdict=_verdict(ratio, better),
         reason=None,
         ratio=ratio,
-        p_value=2 * float(stdtr(found.freedom, -abs(found.centre) / found.error)),
-        min_detectable=expm1((quantile + float(stdtrit(found.freedom, POWER))) * found.error),
+        p_value=2 * float(stdtr(difference.freedom, -abs(difference.centre) / difference.error)),
+        min_detectable=expm1((quantile + float(stdtrit(difference.freedom, POWER))) * difference.error),
         num_launches_a=num_a,
         num_launches_b=num_b,
         confidence=confidence,

@@ -75,8 +75,8 @@ def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
 
 def outliers_by_chance() -> str:
     """Say what a sample over `Z_LIMIT` may be: of few equal ones, one often is."""
-    told = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
-    return f"of equal launches the limit marks some by chance: {', '.join(told)} of studies"
+    shares = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
+    return f"of equal launches the limit marks some by chance: {', '.join(shares)} of studies"
 
 
 def coefficient_of_variation(values: Numbers) -> float | None:

@@ -124,13 +124,13 @@ def _described(means: FloatArray) -> _Pieces:
     total = float(squares.sum())
     if total <= count * (ROUNDING * centre) ** 2:
         return _Pieces(count, 0.0, 0.0, 0.0, float(count))
-    found = float((away[1:] * away[:-1]).sum()) / total
+    correlation = float((away[1:] * away[:-1]).sum()) / total
     return _Pieces(
         count=count,
         deviation=sqrt(total / (count - 1)),
         skewness=float((squares * away).sum()) / count / (total / count) ** 1.5,
-        correlation=found
-        + (1 + 3 * found) / count,  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
+        correlation=correlation
+        + (1 + 3 * correlation) / count,  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
         num_making_scatter=total**2 / float((squares * squares).sum()),
     )
 

@@ -189,8 +189,8 @@ def tail_factor(num_known: int, weight: float) -> float:
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
     [3.13, 3.55, 1.93, 0.77, 0.49]
     """
-    told = weight * min(1.0, num_known / TELLING_FIGURES) ** 2
-    return told + min(FEWEST + PER_FIGURE * num_known, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
+    confidence = weight * min(1.0, num_known / TELLING_FIGURES) ** 2
+    return confidence + min(FEWEST + PER_FIGURE * num_known, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
 
 
 def repeatability_of(

@@ -105,12 +105,12 @@ def interval_between(
     """
     checked_confidence(confidence)
     rng = np.random.default_rng(seed)
-    given = [first.arrays(), second.arrays()]
-    if short := _first_reason(_too_few(values) for values, _ in given):
+    samples = [first.arrays(), second.arrays()]
+    if short := _first_reason(_too_few(values) for values, _ in samples):
         return short
     drawn = [
         resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
-        for values, weights in given
+        for values, weights in samples
     ]
     return _between(drawn, what, confidence)
 

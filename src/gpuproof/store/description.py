@@ -39,9 +39,9 @@ def read_suite(run: RunDirectory) -> Suite:
 
 
 def _parsed(run: RunDirectory) -> RunConfig:
-    asked = run.description().get("config")
+    config_json = run.description().get("config")
     try:
-        config = RunConfig.model_validate_json(json.dumps(asked))
+        config = RunConfig.model_validate_json(json.dumps(config_json))
         if all(isinstance(values, list) for values in config.matrix.values()):
             return config
         raise RecordError(

@@ -47,8 +47,8 @@ def _owner(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:
     """Return failures as exports have them; how far devices came is told where it is known."""
-    found = to_json(list(failures))
-    return [{key: value for key, value in one.items() if key != "progress" or value} for one in found]
+    rows = to_json(list(failures))
+    return [{key: value for key, value in one.items() if key != "progress" or value} for one in rows]
 
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
@@ -61,7 +61,7 @@ def environment_facts(
 ) -> dict[str, Any] | None:
     """Return what hosts told of themselves, by their own names or the inventory's; None where none did."""
     return {
-        (by_inventory and launch.case.placement.host) or told.host: told.facts
+        (by_inventory and launch.case.placement.host) or environment.host: environment.facts
         for launch in launches
-        for told in launch.of(Environment)
+        for environment in launch.of(Environment)
     } or None

@@ -64,10 +64,10 @@ def _launched(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[st
             if variable in environment
         }
     nproc, nodes = declared.nproc, declared.nodes
-    on_each = f" on each of {nodes} hosts" if nodes > 1 else ""
+    per_host = f" on each of {nodes} hosts" if nodes > 1 else ""
     local = ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here have one each")
     return {
-        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{on_each}"),
+        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{per_host}"),
         "local_rank": local,
         "node_rank": ("0", "this host is the only one") if nodes == 1 else ("", f"there are {nodes} hosts"),
     }
@@ -157,8 +157,8 @@ def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
             cause="the hosts that are named say over how many a job is",
             next_step="Start a run for each number of hosts, with --one-job",
         )
-    given = any(host.gpus is not None for host in facts.hosts)
-    if given and config.distributed.nodes == 1 and "distributed.nproc" in config.matrix:
+    has_gpus = any(host.gpus is not None for host in facts.hosts)
+    if has_gpus and config.distributed.nodes == 1 and "distributed.nproc" in config.matrix:
         yield Refusal(
             keys=("matrix.distributed.nproc",),
             cause="the inventory says how many ranks each host starts (gpus)",

@@ -18,12 +18,12 @@ NEEDS = {"hsdp": "shard_size", "fsdp_tensor": "tensor_parallel_size"}
 
 def device_is_known(config: RunConfig) -> Refusals:
     """Refuse a type of device that neither we nor an installed package know."""
-    known = ("auto", *OWN_DEVICE_TYPES, *names(ACCELERATORS))
-    if config.distributed.device not in known:
+    types = ("auto", *OWN_DEVICE_TYPES, *names(ACCELERATORS))
+    if config.distributed.device not in types:
         yield Refusal(
             keys=("distributed.device",),
             cause=f"no installed package provides the device type {config.distributed.device!r}",
-            next_step=f"Use one of {', '.join(known)}, or install the package that registers it "
+            next_step=f"Use one of {', '.join(types)}, or install the package that registers it "
             f"({ACCELERATORS})",
         )
 

@@ -98,9 +98,9 @@ def block_is_of_the_suite(config: RunConfig) -> Refusals:
 
 def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
     """Refuse a suite that no package registers."""
-    if config.suite is not None and config.suite not in (known := registry.names(registry.SUITES)):
+    if config.suite is not None and config.suite not in (suites := registry.names(registry.SUITES)):
         yield Refusal(
             keys=("suite",),
             cause=f"no suite is called {config.suite!r}",
-            next_step=f"The suites are {', '.join(known)}" if known else "No package here brings one",
+            next_step=f"The suites are {', '.join(suites)}" if suites else "No package here brings one",
         )

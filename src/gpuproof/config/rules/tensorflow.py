@@ -84,7 +84,7 @@ def _of_torch(config: RunConfig) -> Iterator[str]:
 
 
 def _value(config: RunConfig, key: str) -> object:
-    found: object = config
+    value: object = config
     for part in key.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

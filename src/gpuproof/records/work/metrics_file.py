@@ -39,10 +39,10 @@ def read_metrics(text: str, *, name: str = "metrics.json") -> FoundMetrics:
         ValueError: it is none of the known forms, or holds no number.
     """
     is_csv = name.endswith(".csv")
-    found = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
-    if not found.values:
+    metrics = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
+    if not metrics.values:
         raise ValueError("it holds no number")
-    return found
+    return metrics
 
 
 def _from_json(text: str) -> FoundMetrics:

@@ -125,11 +125,13 @@ def course(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]) -> Co
     if not _have_ended(figures, pilot):
         return Course(num_pairs=options.pilot_pairs)
     needed = _needed(options, figures, pilot)
-    found = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
-    if options.max_regression is None or not _have_ended(figures, range(found.num_pairs)):
-        return found
+    first_course = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
+    if options.max_regression is None or not _have_ended(figures, range(first_course.num_pairs)):
+        return first_course
     return Course(
-        num_pairs=found.num_pairs, needed=needed, suspected=_suspected(options, figures, found.num_pairs)
+        num_pairs=first_course.num_pairs,
+        needed=needed,
+        suspected=_suspected(options, figures, first_course.num_pairs),
     )
 
 
@@ -139,8 +141,8 @@ def _have_ended(figures: Mapping[LaunchKey, LaunchFigures], pairs: range) -> boo
 
 def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
     """Return the measures that are compared: those of every launch that measured something."""
-    told = [set(found) for found in figures.values() if found]
-    return [name for name in BETTER if told and all(name in found for found in told)]
+    measured = [set(launch) for launch in figures.values() if launch]
+    return [name for name in BETTER if measured and all(name in names for names in measured)]
 
 
 def confidence_each(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
@@ -176,13 +178,13 @@ def _suspected(
 ) -> tuple[str, ...]:
     confidence, names = confidence_each(figures), []
     for name in measures_in(figures):
-        found = compare_pairs(
+        comparison = compare_pairs(
             *paired(figures, name, range(num_pairs)),
             better=BETTER[name],
             confidence=confidence,
             num_pilot=len(paired(figures, name, range(options.pilot_pairs))[0]),
         )
-        if is_beyond(found, options.limit, better=BETTER[name]):
+        if is_beyond(comparison, options.limit, better=BETTER[name]):
             names.append(name)
     return tuple(names)
 

@@ -43,8 +43,8 @@ class AbPlan:
     @property
     def num_left(self) -> int:
         """Launches that are known to be still to do."""
-        asked = self.order[: 2 * self.course.total]
-        return sum(key not in self.figures for key in asked)
+        planned = self.order[: 2 * self.course.total]
+        return sum(key not in self.figures for key in planned)
 
     def settle(self, launch: CaseRecords) -> AbPlan:
         """Return the plan after a launch ended; one that is not in it changes nothing."""
@@ -85,6 +85,6 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
     """
     points = {}
     for side, keys in zip(SIDES, (options.a, options.b), strict=True):
-        own: dict[str, Any] = {"suite": None, "suite_options": {}, **keys}
-        points[side] = Point(case_id=side, assignment={}, config=config_at(config, own))
+        side_keys: dict[str, Any] = {"suite": None, "suite_options": {}, **keys}
+        points[side] = Point(case_id=side, assignment={}, config=config_at(config, side_keys))
     return points

@@ -121,21 +121,21 @@ def draw_comparison(
     Raises:
         EnvironmentUnfitError: as `draw_memory_timeline`.
     """
-    found = [one for one in configurations(cases, metric, seed=seed) if one.mean is not None][:MOST]
-    _refuse_without(found)
+    shown = [one for one in configurations(cases, metric, seed=seed) if one.mean is not None][:MOST]
+    _refuse_without(shown)
     way = "higher is better" if better == "higher" else "lower is better"
     subtitle = f"each launch (points), mean (line), 95 % interval of it (bar); {way}"
-    figure, axes = _rows(metric, subtitle, len(found))
+    figure, axes = _rows(metric, subtitle, len(shown))
     style.tidy(axes, title="", unit="")
-    for row, one in enumerate(found):
+    for row, one in enumerate(shown):
         if one.interval is not None:
             low, high = one.interval
             axes.barh([row], [high - low], left=low, height=0.5, color=style.colour(row), alpha=0.35)
         axes.plot(one.values, [row] * len(one.values), ".", color=style.colour(row), markersize=6)
         mean = one.mean or 0.0
         axes.plot([mean, mean], [row - 0.3, row + 0.3], color=style.INK, linewidth=1.6)
-    _name_rows(axes, [one.name for one in found])
-    ends = [value for one in found for value in (*one.values, *(one.interval or ()))]
+    _name_rows(axes, [one.name for one in shown])
+    ends = [value for one in shown for value in (*one.values, *(one.interval or ()))]
     margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
     style.save(figure, path)

@@ -65,14 +65,14 @@ class MatrixPlan:
     @property
     def seconds_left(self) -> float | None:
         """Time for what is left, by kind; None before any launch has ended, and where a queue decides."""
-        num = sum(found.num for found in self.taken.values())
+        num = sum(times.num for times in self.taken.values())
         if not num or self.on_queue:
             return None
-        mean_s = sum(found.seconds for found in self.taken.values()) / num
+        mean_s = sum(times.seconds for times in self.taken.values()) / num
         total_s = 0.0
         for kind, number in self.left.items():
-            known = self.taken.get(kind)
-            total_s += number * (known.seconds / known.num if known else mean_s)
+            of_kind = self.taken.get(kind)
+            total_s += number * (of_kind.seconds / of_kind.num if of_kind else mean_s)
         return total_s / self.at_once
 
     def settle(self, launch: CaseRecords) -> MatrixPlan:
@@ -145,26 +145,26 @@ class MatrixPlan:
 
 def point_of(config: RunConfig, case_id: str, assignment: Assignment) -> Point:
     """Return a case's recipe; that of a command is the same for all."""
-    own = config if config.kind == "command" else config_at(config, assignment)
-    return Point(case_id=case_id, assignment=assignment, config=own)
+    recipe = config if config.kind == "command" else config_at(config, assignment)
+    return Point(case_id=case_id, assignment=assignment, config=recipe)
 
 
 def kind_of(assignment: Assignment, config: RunConfig) -> str:
     """Name the configuration that a case is a repetition of: all its fields but the seed."""
     seed = config.cases.seed
-    kept = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
-    names = short_names(list(kept))
-    return " ".join(f"{names[key]}={value_text(value)}" for key, value in kept.items()) or CASE_ID
+    fields = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
+    names = short_names(list(fields))
+    return " ".join(f"{names[key]}={value_text(value)}" for key, value in fields.items()) or CASE_ID
 
 
 def seconds_taken(launch: CaseRecords) -> float | None:
     """Return what a launch took, from its first record to its last; None where it did not end well."""
     if launch.status != "done":
         return None
-    ended = [found.wall_s for found in launch.of(CommandEnded)]
+    ended = [end.wall_s for end in launch.of(CommandEnded)]
     if ended:
         return ended[0]
-    starts = [found.monotonic_s for found in launch.of(Start)]
+    starts = [start.monotonic_s for start in launch.of(Start)]
     ends = [
         record.monotonic_s for record in launch.records if getattr(record, "monotonic_s", None) is not None
     ]

@@ -63,8 +63,8 @@ class Plan:
         while position < len(self.order) and self.order[position] in ahead:
             ahead.remove(self.order[position])
             position += 1
-        told = self.told | hosts_told(launch)
-        return replace(self, position=position, ahead=frozenset(ahead), told=told)
+        hosts = self.told | hosts_told(launch)
+        return replace(self, position=position, ahead=frozenset(ahead), told=hosts)
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what is neither settled nor running, each case built when it is asked for."""

@@ -97,15 +97,15 @@ def _of_rounds(
     values: Sequence[ProbeValue], prints: Sequence[Fingerprint], compared: FingerprintsCompared
 ) -> Iterator[Measure]:
     """Yield each digest, with the number of devices that disagree with the majority in its round."""
-    for value, found in zip(values, prints, strict=True):
-        disagree = compared.disagreeing[found.kind, found.work, found.round_number]
+    for value, fingerprint in zip(values, prints, strict=True):
+        disagree = compared.disagreeing[fingerprint.kind, fingerprint.work, fingerprint.round_number]
         labels = {key: label for key, label in value.labels.items() if key != "stack"}
         yield Measure(
             name=FINGERPRINT,
             value=None if disagree is None else float(disagree),
             unit="1",
-            text=found.digest,
-            subject=found.subject,
+            text=fingerprint.digest,
+            subject=fingerprint.subject,
             labels=labels,
             better="lower",
             missing="no digest has a majority" if disagree is None else None,

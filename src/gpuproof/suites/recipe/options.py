@@ -62,7 +62,10 @@ def _precision(setup: Setup, options: StepOptions) -> str:
 
 
 def _compiled(compilation: Compilation) -> str:
-    graphs, breaks = compilation.num_graphs, sum(found.times for found in compilation.graph_breaks)
+    graphs, breaks = (
+        compilation.num_graphs,
+        sum(graph_break.times for graph_break in compilation.graph_breaks),
+    )
     eager = f", {compilation.eager_frames} functions uncompiled" if compilation.eager_frames else ""
     return f"torch.compile {compilation.mode} ({_many(graphs, 'graph')}, {_many(breaks, 'break')}{eager})"
 
@@ -114,7 +117,7 @@ def _notes(effective: Effective | None, compilation: Compilation | None) -> Iter
         yield f"left out of these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
     if compilation is None:
         return
-    for found in compilation.graph_breaks[:BREAKS_SHOWN]:
-        yield f"torch.compile broke the graph {_many(found.times, 'time')}: {found.reason}"
+    for graph_break in compilation.graph_breaks[:BREAKS_SHOWN]:
+        yield f"torch.compile broke the graph {_many(graph_break.times, 'time')}: {graph_break.reason}"
     if compilation.cuda_graph_skips:
         yield f"torch.compile went without a CUDA graph {_many(compilation.cuda_graph_skips, 'time')}"

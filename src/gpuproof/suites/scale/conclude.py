@@ -123,12 +123,16 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 def _doubted(result: Result, detail: ScaleDetail) -> Result:
     """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
-    found = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
+    implausible = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in detail.apart if apart.alike is not None and not apart.alike.is_alike]
-    if result.validity is None or not (found or otherwise):
+    if result.validity is None or not (implausible or otherwise):
         return result
     doubts = invalid_first(
-        [*result.doubts, *([_too_fast(found)] if found else []), *map(_learns_otherwise, otherwise[:1])]
+        [
+            *result.doubts,
+            *([_too_fast(implausible)] if implausible else []),
+            *map(_learns_otherwise, otherwise[:1]),
+        ]
     )
     validity = worst(doubts)
     return replace(result, doubts=doubts, validity=validity, verdict=validity)
@@ -148,8 +152,8 @@ def _learns_otherwise(apart: PointApart) -> Doubt:
     )
 
 
-def _too_fast(found: Sequence[ScaleRow]) -> Doubt:
-    most = max(found, key=lambda row: row.speed_up.efficiency or 0.0 if row.speed_up else 0.0)
+def _too_fast(rows: Sequence[ScaleRow]) -> Doubt:
+    most = max(rows, key=lambda row: row.speed_up.efficiency or 0.0 if row.speed_up else 0.0)
     assert most.speed_up is not None
     return Doubt(
         validity="SUSPECT",
@@ -169,16 +173,16 @@ def _what(options: ScaleOptions) -> str:
 def _detail(
     points: Sequence[ScalePoint], concluded: Sequence[PointResult], options: ScaleOptions
 ) -> ScaleDetail:
-    figures = {found.point.case_id: found.figures for found in concluded}
+    figures = {result.point.case_id: result.figures for result in concluded}
     several = [(point.num_devices, point.law) for point in points if point.num_devices > 1]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(several) + len(set(several)))
     rows = tuple(_row(point, figures, confidence=confidence) for point in points)
-    setups = [launch.setup for found in concluded for launch in found.launches]
+    setups = [launch.setup for result in concluded for launch in result.launches]
     parameters = setups[0].num_parameters if setups else None
     thumb = None
     if parameters is not None:
         thumb = advise(parameters, max(options.batch_sizes), options)
-    launches = {found.point.case_id: found.launches for found in concluded}
+    launches = {result.point.case_id: result.launches for result in concluded}
     averages = tuple(_averages(rows, confidence=confidence))
     apart = tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id])
     return ScaleDetail(
@@ -193,22 +197,24 @@ def _detail(
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
-    own = figures[point.case_id]
+    figures_here = figures[point.case_id]
     alone = figures.get(replace(point, num_devices=1, law=None).case_id)
-    rates = [launch.value for launch in own.launches]
-    found = outliers(rates)
+    rates = [launch.value for launch in figures_here.launches]
+    outlying = outliers(rates)
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        compared = speed_up(alone.side, own.side, num_devices=point.num_devices, confidence=confidence)
+        compared = speed_up(
+            alone.side, figures_here.side, num_devices=point.num_devices, confidence=confidence
+        )
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,
         law=point.law,
-        figures=own,
+        figures=figures_here,
         speed_up=compared,
-        outlier_launches=tuple(own.launches[place].replicate for place in found.indices),
-        rate_without_outliers=found.mean_without if found.indices else None,
+        outlier_launches=tuple(figures_here.launches[place].replicate for place in outlying.indices),
+        rate_without_outliers=outlying.mean_without if outlying.indices else None,
         launches_for_one_percent=needed if isinstance(needed, int) else None,
     )
 
@@ -227,10 +233,12 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
         if not single.values or not together.values or len(alone) != len(chosen):
             continue
         untold = (row.speed_up for row in chosen if row.speed_up and not row.speed_up.comparison.ratio)
-        found = next(untold, None) or speed_up(
+        average = next(untold, None) or speed_up(
             single, together, num_devices=num_devices, confidence=confidence
         )
-        yield Average(num_devices=num_devices, law=law, speed_up=found, conclusion=conclusion_in_words(found))
+        yield Average(
+            num_devices=num_devices, law=law, speed_up=average, conclusion=conclusion_in_words(average)
+        )
 
 
 def _has_pair(row: ScaleRow, others: Sequence[ScaleRow]) -> bool:
@@ -275,7 +283,7 @@ def _headline(detail: ScaleDetail) -> str:
     """Say the average on the most devices, or the advice that there is nothing to compare."""
     if not detail.averages:
         return ""
-    best = max(detail.averages, key=lambda found: (found.num_devices, found.law == "strong"))
+    best = max(detail.averages, key=lambda average: (average.num_devices, average.law == "strong"))
     ratio = best.speed_up.comparison.ratio
     if ratio is None or best.speed_up.is_implausible:
         return f"{best.num_devices} devices: {best.speed_up.recommendation}"
@@ -286,8 +294,8 @@ def _headline(detail: ScaleDetail) -> str:
 
 def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
     """Say how gradients were summed where a framework was asked for that has several ways."""
-    found = [launch.setup.replicas for point in concluded for launch in point.launches]
-    ways = dict.fromkeys((x.framework, x.reduction) for x in found if x is not None and x.reduction)
+    replicas = [launch.setup.replicas for point in concluded for launch in point.launches]
+    ways = dict.fromkeys((x.framework, x.reduction) for x in replicas if x is not None and x.reduction)
     yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)
 
 

@@ -78,10 +78,10 @@ def _recommendation(row: ScaleRow) -> Cell:
 
 
 def _averages(detail: ScaleDetail) -> Iterator[str]:
-    for found in detail.averages:
-        ratio = found.speed_up.comparison.ratio
+    for one in detail.averages:
+        ratio = one.speed_up.comparison.ratio
         average = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
-        yield f"{found.num_devices} devices, {found.law} scaling:{average} {found.conclusion}"
+        yield f"{one.num_devices} devices, {one.law} scaling:{average} {one.conclusion}"
 
 
 def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
@@ -101,8 +101,8 @@ def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
 
 
 def _thumb(detail: ScaleDetail) -> Iterator[str]:
-    found = detail.rule_of_thumb
-    if found is not None and detail.num_parameters is not None:
-        yield f"{found.reason}: {found.advice}"
+    rule = detail.rule_of_thumb
+    if rule is not None and detail.num_parameters is not None:
+        yield f"{rule.reason}: {rule.advice}"
         if detail.advice.measured is not None:
             yield "the measurements above take precedence over it"

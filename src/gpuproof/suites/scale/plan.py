@@ -140,13 +140,13 @@ def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> N
             place="--on",
             next_step="Give `gpus` of each host in the inventory, or name one host",
         )
-    each = devices_of_each(places)
+    count = devices_of_each(places)
     for number in options.num_devices:
-        if number > each and (number % each or number > each * len(places)):
+        if number > count and (number % count or number > count * len(places)):
             raise UsageError(
-                f"{number} devices are no whole hosts: {len(places)} of {each} devices each are named",
+                f"{number} devices are no whole hosts: {len(places)} of {count} devices each are named",
                 place="scale.num_devices",
-                next_step=f"Name numbers up to {each}, and multiples of it up to {each * len(places)}",
+                next_step=f"Name numbers up to {count}, and multiples of it up to {count * len(places)}",
             )
 
 
@@ -227,5 +227,10 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
     """Return the recipe of one point."""
     assignment = {"data.batch_size": point.samples_per_rank, "distributed.nproc": point.num_devices}
     held = max(config.data.samples_per_epoch, point.samples_per_rank)
-    own: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
-    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, own))
+    point_keys: dict[str, Any] = {
+        "suite": None,
+        "suite_options": {},
+        "data.samples_per_epoch": held,
+        **assignment,
+    }
+    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, point_keys))

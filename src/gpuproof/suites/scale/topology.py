@@ -25,7 +25,7 @@ def _of_host(facts: Mapping[str, Any]) -> Iterator[str]:
     if len(devices) < 2:
         return
     reached = {device["index"]: device.get("peer_access") for device in devices}
-    if any(found is None for found in reached.values()):
+    if any(link is None for link in reached.values()):
         yield f"{len(devices)} devices; whether they copy directly is not known: the framework does not say"
         return
     lacking = [

@@ -184,14 +184,14 @@ def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
 
 def _in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
     """Return the points of the curve for which there is time; high rates take the least."""
-    found: list[float] = []
+    chosen: list[float] = []
     for rate in sorted(rates, reverse=True):
         num_requests = search.effort.first_requests(rate)
         if search.fits(rate, num_requests):
             taken_s = num_requests / rate + search.beside_s
             search = replace(search, time_left_s=search.time_left_s - taken_s)
-            found.append(rate)
-    return [_at(rate) for rate in sorted(found)]
+            chosen.append(rate)
+    return [_at(rate) for rate in sorted(chosen)]
 
 
 def _at(rate_per_s: float) -> Load:

@@ -43,8 +43,8 @@ class ServingRun:
     def judgement(self) -> RateJudgement | None:
         """What the launches that the run is about say of the bounds; None where there is no rate or bound."""
         rate_per_s = self.main[0].window.offered_per_s if self.main else None
-        found = None if rate_per_s is None else self.rates.get(rate_per_s)
-        return found if found and found.standings else None
+        judgement = None if rate_per_s is None else self.rates.get(rate_per_s)
+        return judgement if judgement and judgement.standings else None
 
     @property
     def is_of_before(self) -> bool:
@@ -55,10 +55,10 @@ class ServingRun:
     def curve(self) -> list[tuple[float, float]]:
         """Rate and median latency of every schedule that was answered, by rate."""
         points = [
-            (served.window.offered_per_s, found.value)
+            (served.window.offered_per_s, median.value)
             for served in self.launches
             if served.window.offered_per_s is not None
-            and (found := percentile(served.latencies_s, 50)).value is not None
+            and (median := percentile(served.latencies_s, 50)).value is not None
         ]
         return sorted((rate, value) for rate, value in points if value is not None)
 

@@ -126,13 +126,15 @@ class RateSearch:
     def met_per_s(self) -> float | None:
         """Return the highest rate that was confirmed, and below all that were refuted."""
         lowest = self.not_met_per_s
-        met = [rate for rate, found in self.rates.items() if found.outcome == "met"]
+        met = [rate for rate, judgement in self.rates.items() if judgement.outcome == "met"]
         return max((rate for rate in met if lowest is None or rate < lowest), default=None)
 
     @property
     def not_met_per_s(self) -> float | None:
         """Return the lowest rate that was refuted."""
-        return min((rate for rate, found in self.rates.items() if found.outcome == "missed"), default=None)
+        return min(
+            (rate for rate, judgement in self.rates.items() if judgement.outcome == "missed"), default=None
+        )
 
     @property
     def untold(self) -> list[float]:
@@ -140,8 +142,8 @@ class RateSearch:
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate
-            for rate, found in self.rates.items()
-            if low < rate < high and found.outcome == "undecided" and not self.requests_left(rate)
+            for rate, judgement in self.rates.items()
+            if low < rate < high and judgement.outcome == "undecided" and not self.requests_left(rate)
         ]
 
     @property
@@ -152,18 +154,18 @@ class RateSearch:
     def requests_left(self, rate_per_s: float) -> int:
         """Return the requests of the next launch at a rate; 0 where it is settled or gets none any more."""
         first, most = self.effort.first_requests(rate_per_s), self.effort.most_requests(rate_per_s)
-        found = self.rates.get(rate_per_s)
-        if found is None:
+        judgement = self.rates.get(rate_per_s)
+        if judgement is None:
             return first
-        if found.outcome != "undecided":
+        if judgement.outcome != "undecided":
             return 0
-        if found.num_launches < self.effort.confirmations:
+        if judgement.num_launches < self.effort.confirmations:
             return first
-        left = most - found.num_requests
-        needed = found.needed_requests
+        left = most - judgement.num_requests
+        needed = judgement.needed_requests
         # As many again, where it cannot be said how many are needed, or where it should have been enough.
-        is_known = needed is not None and needed > found.num_requests
-        more = SPARE * needed - found.num_requests if needed and is_known else found.num_requests
+        is_estimate = needed is not None and needed > judgement.num_requests
+        more = SPARE * needed - judgement.num_requests if needed and is_estimate else judgement.num_requests
         if left < first or more > HOPELESS * left:
             return 0
         return int(min(max(more, first), left))

@@ -37,11 +37,13 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
     followed, names = order.followed(), device_names(launches)
     if stage is None or order.options.blame == "never":
         return
-    for each in followed:
-        for outcome, is_required in _of(each, names, has_time=all(map(order.has_time_for, each.searches))):
-            name = f"who slows {each.suspicion.case.case_id}"
+    for search in followed:
+        for outcome, is_required in _of(
+            search, names, has_time=all(map(order.has_time_for, search.searches))
+        ):
+            name = f"who slows {search.suspicion.case.case_id}"
             yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
-    suspected = {each.suspicion.case.case_id for each in followed}
+    suspected = {search.suspicion.case.case_id for search in followed}
     measured = {case_id for case_id, _ in order.seen}
     for case in stage.cases:
         if case.is_over_all and case.case_id in measured - suspected:
@@ -74,14 +76,14 @@ def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple
     """Yield outcomes of one suspicion, and whether each may decide."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
     is_slow = suspicion.why is not None
-    found = tuple(_blamed(followed))
-    for each in found:
-        yield _accusation(each, followed, names), True
+    accused = tuple(_blamed(followed))
+    for one in accused:
+        yield _accusation(one, followed, names), True
     time = () if has_time else ("--time-budget has no room for more tests",)
     why = _why_open(findings)
     if why:
         yield _undecided(suspicion.why, [*why, *time], _subject_of(followed)), is_slow
-    elif not found:
+    elif not accused:
         yield _nobody(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
@@ -91,7 +93,7 @@ def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple
 
 
 def _why_open(findings: Findings) -> list[str]:
-    return [f"{', '.join(each.members)}: {each.why}" for each in findings.undecided]
+    return [f"{', '.join(group.members)}: {group.why}" for group in findings.undecided]
 
 
 def _blamed(followed: FollowedUp) -> Iterator[Blamed]:
@@ -108,15 +110,17 @@ def _why(followed: FollowedUp) -> str:
     return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
 
 
-def _accusation(found: Blamed, followed: FollowedUp, names: Names) -> Outcome:
+def _accusation(accused: Blamed, followed: FollowedUp, names: Names) -> Outcome:
     return Outcome(
         status="FAIL",
-        subject=_subject(found.subject, followed, names),
-        measured=f"{found.evidence} ({_why(followed)})" if followed.search.part == "host" else found.evidence,
+        subject=_subject(accused.subject, followed, names),
+        measured=f"{accused.evidence} ({_why(followed)})"
+        if followed.search.part == "host"
+        else accused.evidence,
         expected="as fast as others in the same tests, with right results",
         source=SOURCE,
-        next_step=found.next_step,
-        responsible=ACTORS.get(found.part, "administrator"),
+        next_step=accused.next_step,
+        responsible=ACTORS.get(accused.part, "administrator"),
         records=tuple(_tests(followed)),
     )
 
@@ -138,7 +142,7 @@ def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
 
 def device_names(launches: Sequence[CaseRecords]) -> Names:
     """Return the subject of each device that a launch used."""
-    found: dict[tuple[str, str], str] = {}
+    subjects: dict[tuple[str, str], str] = {}
     for launch in launches:
         placement, setups = launch.case.placement, {setup.rank: setup for setup in launch.setups}
         for start in launch.of(Start):
@@ -147,8 +151,8 @@ def device_names(launches: Sequence[CaseRecords]) -> Names:
                 index = local if placement.devices is None else placement.devices[local]
                 host = launch.host_of(start)
                 subject = device_subject(host, setup.device)
-                found[host if placement.hosts else "", str(index)] = subject
-    return found
+                subjects[host if placement.hosts else "", str(index)] = subject
+    return subjects
 
 
 def _subject_of(followed: FollowedUp) -> str:
@@ -159,11 +163,11 @@ def _subject_of(followed: FollowedUp) -> str:
 
 def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
     """Nobody can be named: an error where something is known to be slow, and else just not tested."""
-    said = "; ".join(reasons)
+    explanation = "; ".join(reasons)
     return Outcome(
         status="SKIP" if why is None else "ERROR",
         subject=subject,
-        reason=said if why is None else f"{why}, and the cause was not located: {said}",
+        reason=explanation if why is None else f"{why}, and the cause was not located: {explanation}",
         next_step="Measure with more launches (--runs), more time, or on hosts that are otherwise idle",
         responsible="administrator",
     )
@@ -173,11 +177,11 @@ def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
     why, slowdown = followed.suspicion.why, followed.suspicion.slowdown
     sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
-    said = "none is slower" if why is None else f"{why}; none is slower than the others"
+    finding = "none is slower" if why is None else f"{why}; none is slower than the others"
     return told(
         _subject_of(followed),
         why is None,
-        f"{said} {sought}: {tests}",
+        f"{finding} {sought}: {tests}",
         expected="parts of it are alike" if why is None else "one that is",
         source=SOURCE,
         next_step="Look at what all share: switches, settings of NCCL, links between groups; what comes "
@@ -215,18 +219,18 @@ def concluded_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -
     return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
-def stood_in_for(judged: Sequence[Judged], order: StageOrder, found: Sequence[StageResult]) -> list[Judged]:
+def stood_in_for(judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]) -> list[Judged]:
     """Let what passes without those accused decide in place of what failed with them.
 
     A rule of the first measurement alone stays: nobody knows what it would say without those accused.
     """
     passed = {item.name for item in judged if item.outcome.status == "PASS"}
     replaced = [
-        (each.suspicion.case, case)
-        for each in order.followed()
+        (search.suspicion.case, case)
+        for search in order.followed()
         for case in order.added_cases()
-        if case.name == f"{each.suspicion.case.name}-without"
-        and set(case.places) <= set(each.suspicion.case.places)
+        if case.name == f"{search.suspicion.case.name}-without"
+        and set(case.places) <= set(search.suspicion.case.places)
         and f"{case.name} was measured" in passed
     ]
     again = {case.case_id: _rules_about(case, judged) for _, case in replaced}

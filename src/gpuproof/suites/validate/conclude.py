@@ -74,35 +74,37 @@ def conclude(evidence: Evidence) -> Conclusion:
     options = read_options(evidence.config)
     order = settled_order(evidence)
     recipes = Recipes(evidence.config)
-    found = [conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases]
-    found = [each for each in found if each.launches or order.can_be_placed(each.case)]
-    found += concluded_without(order, evidence, recipes)
-    left_out = dict(_left_out(order, found))
-    measures = [measure for each in found for measure in measures_of(each)]
-    measures += [*efficiency(found), *device_measures(found, evidence)]
+    results = [
+        conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases
+    ]
+    results = [one for one in results if one.launches or order.can_be_placed(one.case)]
+    results += concluded_without(order, evidence, recipes)
+    left_out = dict(_left_out(order, results))
+    measures = [measure for one in results for measure in measures_of(one)]
+    measures += [*efficiency(results), *device_measures(results, evidence)]
     facts = fleet_facts(evidence, measures, options)
     judged = [
-        *stage_outcomes(order, found, left_out),
+        *stage_outcomes(order, results, left_out),
         *host_outcomes(order, evidence.launches),
-        *judge_all(found, facts, options),
-        *wrong_outcomes(found),
+        *judge_all(results, facts, options),
+        *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
-    judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, found), found)
+    judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
     readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
     detail = ValidateDetail(
-        common=_common(order, found, evidence),
+        common=_common(order, results, evidence),
         readiness=readiness,
-        stages=tuple(_rows(order, found, left_out)),
+        stages=tuple(_rows(order, results, left_out)),
         rules_source=_sources(options),
         num_rules=rules_of(options).num_figures,
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
         chosen=_chosen(order, evidence, readiness, measures),
     )
-    result = _result(evidence, found, measures, judged, detail)
-    exports = [validation_export(found), *drain_exports(detail.drain, no_hardware=cap)]
+    result = _result(evidence, results, measures, judged, detail)
+    exports = [validation_export(results), *drain_exports(detail.drain, no_hardware=cap)]
     if detail.chosen is not None:
         exports += chosen_exports(detail.chosen, evidence.description)
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
@@ -133,17 +135,17 @@ def settled_order(evidence: Evidence) -> StageOrder:
 
 def _result(
     evidence: Evidence,
-    found: Sequence[StageResult],
+    results: Sequence[StageResult],
     measures: Sequence[Measure],
     judged: Sequence[Judged],
     detail: ValidateDetail,
 ) -> Result:
-    doubts = invalid_first([doubt for each in found for doubt in _doubts(each)])
-    num_launches = sum(_num_done(each) for each in found)
+    doubts = invalid_first([doubt for one in results for doubt in _doubts(one)])
+    num_launches = sum(_num_done(one) for one in results)
     failures = tuple(
-        at_point(failure, each.case.case_id)
-        for each in found
-        for failure in (() if each.result is None else each.result.failures)
+        at_point(failure, one.case.case_id)
+        for one in results
+        for failure in (() if one.result is None else one.result.failures)
     )
     readiness = detail.readiness
     has_enough = detail.chosen is not None and detail.chosen.is_enough
@@ -170,37 +172,39 @@ def _result(
     )
 
 
-def _doubts(found: StageResult) -> Iterator[Doubt]:
-    for doubt in () if found.result is None or not found.summaries else found.result.doubts:
-        yield replace(doubt, reason=f"{doubt.reason} (at {found.case.case_id})")
+def _doubts(stage_result: StageResult) -> Iterator[Doubt]:
+    for doubt in (
+        () if stage_result.result is None or not stage_result.summaries else stage_result.result.doubts
+    ):
+        yield replace(doubt, reason=f"{doubt.reason} (at {stage_result.case.case_id})")
 
 
-def _num_done(found: StageResult) -> int:
-    return sum(launch.status == "done" for launch in found.launches)
+def _num_done(stage_result: StageResult) -> int:
+    return sum(launch.status == "done" for launch in stage_result.launches)
 
 
-def _left_out(order: StageOrder, found: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
+def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
     """Yield the cases of which the user's own launcher, or the time budget, left out launches."""
-    for each in found:
-        if each.case.is_part_of_launch:
-            whole = each.case.places[0].num_devices
+    for one in results:
+        if one.case.is_part_of_launch:
+            whole = one.case.places[0].num_devices
             reason = (
-                f"left out: it takes {each.case.ranks_per_host} of the {whole} ranks, and your own launcher "
+                f"left out: it takes {one.case.ranks_per_host} of the {whole} ranks, and your own launcher "
                 "gives each launch all of them"
             )
-            yield each.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
+            yield one.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
             continue
-        is_missing = len(each.launches) < each.case.repeats
-        if is_missing and order.options.time_budget_s is not None and not order.fits(each.case):
+        is_missing = len(one.launches) < one.case.repeats
+        if is_missing and order.options.time_budget_s is not None and not order.fits(one.case):
             spent = max(order.spent_ms.values(), default=0) / 60_000
             budget_s = order.options.time_budget_s
             budget = f"{budget_s:.0f}s" if budget_s < 60 else f"{budget_s / 60:g}m"
             reason = (
-                f"left out: a launch of about {each.case.seconds / 60:.1f} min did not fit into "
+                f"left out: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
                 f"--time-budget {budget}, of which {spent:.1f} min were used"
             )
             yield (
-                each.case.case_id,
+                one.case.case_id,
                 LeftOut(reason=reason, next_step="Give it more time (--time-budget)"),
             )
 
@@ -224,13 +228,13 @@ def _cap(evidence: Evidence) -> str | None:
     return NO_GPU if "cpu" in kinds else None
 
 
-def _common(order: StageOrder, found: Sequence[StageResult], evidence: Evidence) -> Common:
+def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidence) -> Common:
     devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
     hosts = hosts_of(order, evidence.launches)
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
     on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
-    trained = notes_of_training(found, order.options.stages, evidence.description["origins"])
+    trained = notes_of_training(results, order.options.stages, evidence.description["origins"])
     return Common(
         title=", ".join([title, *sorted(devices)]),
         work=title,
@@ -250,18 +254,20 @@ def _common(order: StageOrder, found: Sequence[StageResult], evidence: Evidence)
 
 
 def _rows(
-    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> Iterator[StageRow]:
     for stage in order.stages:
-        own = [each for each in found if each.stage.name == stage.name]
+        of_stage = [one for one in results if one.stage.name == stage.name]
         yield StageRow(
             name=stage.name,
             is_required=stage.is_required,
-            num_done=sum(_num_done(each) for each in own),
-            num_planned=sum(each.case.repeats for each in own),
+            num_done=sum(_num_done(one) for one in of_stage),
+            num_planned=sum(one.case.repeats for one in of_stage),
             minutes=stage.minutes,
             left_out=tuple(
-                f"{name}: {left_out[name].reason}" for each in own if (name := each.case.case_id) in left_out
+                f"{name}: {left_out[name].reason}"
+                for one in of_stage
+                if (name := one.case.case_id) in left_out
             ),
         )
 

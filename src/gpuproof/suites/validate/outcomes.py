@@ -30,32 +30,38 @@ LAUNCHES = "launches"
 
 
 def stage_outcomes(
-    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> list[Judged]:
     """Judge every case of every stage; `left_out` says why cases were not launched."""
-    judged = [item for each in found for item in _of_case(each, left_out)]
-    launched = {each.stage.name for each in found}
+    judged = [item for result in results for item in _of_case(result, left_out)]
+    launched = {result.stage.name for result in results}
     return judged + [
         Judged(
-            name=stage.name, outcome=_without_cases(stage.name, order, found), is_required=stage.is_required
+            name=stage.name, outcome=_without_cases(stage.name, order, results), is_required=stage.is_required
         )
         for stage in order.stages
         if stage.name not in launched
     ]
 
 
-def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
-    outcome = _outcome(found, left_out.get(found.case.case_id))
-    if outcome.status == "FAIL" and names_wrong(found):
+def _of_case(stage_result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
+    outcome = _outcome(stage_result, left_out.get(stage_result.case.case_id))
+    if outcome.status == "FAIL" and names_wrong(stage_result):
         return  # the devices are judged by themselves
-    labels = {"stage": found.stage.name, "case": found.case.name}
-    is_required = found.stage.is_required
-    yield Judged(name=_name(found), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels)
-    suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
+    labels = {"stage": stage_result.stage.name, "case": stage_result.case.name}
+    is_required = stage_result.stage.is_required
+    yield Judged(
+        name=_name(stage_result), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
+    )
+    suspected = (
+        []
+        if stage_result.result is None
+        else [d for d in stage_result.result.doubts if d.validity == "SUSPECT"]
+    )
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
         doubted = told(
-            found.subject,
+            stage_result.subject,
             False,
             f"SUSPECT: {suspected[0].reason}{more}",
             expected="figures without a doubt",
@@ -64,51 +70,57 @@ def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Ju
             responsible="user",
             warns=True,
         )
-        yield Judged(name=f"{_name(found)}, doubts", outcome=doubted, is_required=False)
+        yield Judged(name=f"{_name(stage_result)}, doubts", outcome=doubted, is_required=False)
 
 
-def _name(found: StageResult) -> str:
-    return f"{found.case.name} was measured"
+def _name(stage_result: StageResult) -> str:
+    return f"{stage_result.case.name} was measured"
 
 
-def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
-    done = [launch for launch in found.launches if launch.status == "done"]
-    failure = next((f for x in found.launches if x.status != "done" and (f := x.primary_failure)), None)
+def _outcome(stage_result: StageResult, left_out: LeftOut | None) -> Outcome:
+    done = [launch for launch in stage_result.launches if launch.status == "done"]
+    failure = next(
+        (f for x in stage_result.launches if x.status != "done" and (f := x.primary_failure)), None
+    )
     if failure is not None:
-        return _failed(found, failure)
-    if len(done) < max(found.case.repeats, len(found.launches)):
-        notes = (note for x in found.launches for note in (*x.torn, x.contradiction) if note is not None)
+        return _failed(stage_result, failure)
+    if len(done) < max(stage_result.case.repeats, len(stage_result.launches)):
+        notes = (
+            note for x in stage_result.launches for note in (*x.torn, x.contradiction) if note is not None
+        )
         torn = "".join(f"; {note}" for note in notes)
         why = left_out or LeftOut(
-            reason=f"{len(done)} of {found.case.repeats} launches were measured{torn}",
+            reason=f"{len(done)} of {stage_result.case.repeats} launches were measured{torn}",
             next_step="Finish the run with --resume",
         )
-        return Outcome(status="SKIP", subject=found.subject, reason=why.reason, next_step=why.next_step)
-    ruinous = _ruinous(found)
+        return Outcome(
+            status="SKIP", subject=stage_result.subject, reason=why.reason, next_step=why.next_step
+        )
+    ruinous = _ruinous(stage_result)
     if ruinous is not None:
-        return _refused(found, ruinous)
-    nothing = why_nothing(found)
+        return _refused(stage_result, ruinous)
+    nothing = why_nothing(stage_result)
     if nothing is not None:
-        return not_applicable(nothing, found.subject)
-    without = _without_loss(found, done) or _without_record(found)
+        return not_applicable(nothing, stage_result.subject)
+    without = _without_loss(stage_result, done) or _without_record(stage_result)
     if without is not None:
         return without
     return Outcome(
         status="PASS",
-        subject=found.subject,
-        measured=f"{len(done)} of {found.case.repeats} launches went through",
+        subject=stage_result.subject,
+        measured=f"{len(done)} of {stage_result.case.repeats} launches went through",
         expected="all of them",
         source=PLAN,
         records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
     )
 
 
-def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
+def _without_loss(stage_result: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
     """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
     ranks = [
         f"rank {start.rank} on {launch.host_of(start)}"
         for launch in done
-        if found.case.of_model
+        if stage_result.case.of_model
         for lost in [{end.rank for end in launch.of(RankResult) if end.last_loss is None}]
         for start in launch.of(Start)
         if start.rank in lost
@@ -117,7 +129,7 @@ def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | 
         return None
     return Outcome(
         status="FAIL",
-        subject=found.subject,
+        subject=stage_result.subject,
         measured=f"the last loss of {', '.join(ranks)} is not a finite number",
         expected="a finite loss on every rank",
         source=PLAN,
@@ -127,38 +139,38 @@ def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | 
     )
 
 
-def _without_record(found: StageResult) -> Outcome | None:
+def _without_record(stage_result: StageResult) -> Outcome | None:
     """Find launches that ended well and left no figure: nobody knows what they measured."""
-    if any(measure.value is not None for measure in measures_of(found)):
+    if any(measure.value is not None for measure in measures_of(stage_result)):
         return None
     step = "Run it again; look at the launch's rank-N.jsonl: it was cut, or changed"
-    return not_judged(found.subject, "it ended without a record of what it measured", step)
+    return not_judged(stage_result.subject, "it ended without a record of what it measured", step)
 
 
-def _failed(found: StageResult, failure: Failure) -> Outcome:
+def _failed(stage_result: StageResult, failure: Failure) -> Outcome:
     """A launch that fell to something outside the case was not measured; any other failure is one."""
-    said = (failure.message.strip().splitlines() or ["no message"])[0]
+    message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
-    text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {said}"
+    text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
-        return not_judged(found.subject, text, next_step, "administrator")
+        return not_judged(stage_result.subject, text, next_step, "administrator")
     expected = "a launch without a failure"
-    return told(found.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
+    return told(stage_result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
 
 
-def _ruinous(found: StageResult) -> Doubt | None:
-    doubts = () if found.result is None else found.result.doubts
+def _ruinous(stage_result: StageResult) -> Doubt | None:
+    doubts = () if stage_result.result is None else stage_result.result.doubts
     return next((x for x in doubts if x.validity == "INVALID" or x.code in (*IMPLAUSIBLE, *NOT_SEEN)), None)
 
 
-def _refused(found: StageResult, doubt: Doubt) -> Outcome:
+def _refused(stage_result: StageResult, doubt: Doubt) -> Outcome:
     """Wrong results are a failure of the machine; figures that contradict each other are none."""
     if doubt.code != WRONG:
-        return not_judged(found.subject, doubt.reason, doubt.remedy)
+        return not_judged(stage_result.subject, doubt.reason, doubt.remedy)
     return Outcome(
         status="FAIL",
-        subject=found.subject,
+        subject=stage_result.subject,
         measured=doubt.reason,
         expected="every element right",
         source="what was sent",
@@ -167,7 +179,7 @@ def _refused(found: StageResult, doubt: Doubt) -> Outcome:
     )
 
 
-def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -> Outcome:
+def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult]) -> Outcome:
     """Only what takes two devices, or NCCL, has no launch of its own, and a disk that nobody named."""
     if name == "switched_off" and order.config.distributed.device == "cpu":
         return not_applicable("ranks on processors do not communicate over NCCL")
@@ -177,7 +189,7 @@ def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -
             reason="no folder was named, and a disk is written to only where it is asked for",
             next_step="Name one: --validate.storage_dir=/scratch",
         )
-    visible = devices_by_host([launch for each in found for launch in each.launches])
+    visible = devices_by_host([launch for result in results for launch in result.launches])
     if visible and sum(visible.values()) == 1:
         host = next(iter(visible))
         alone = f"{host} has one device, as it says itself"

@@ -60,8 +60,8 @@ def _has_something(section: Section) -> bool:
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:
-    said = (result.headline, MEANING)
-    reasons = [x for x in readiness.reasons if not x.startswith(OPEN) and x not in said]
+    headlines = (result.headline, MEANING)
+    reasons = [x for x in readiness.reasons if not x.startswith(OPEN) and x not in headlines]
     if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
         reasons = []
     more = (f"and {len(reasons) - MOST_REASONS} more below",) if len(reasons) > MOST_REASONS else ()
@@ -113,8 +113,8 @@ def _how(cell: AspectCell) -> str:
     return "\n".join(filter(None, (cell.reason, cell.next_step and f"→ {cell.next_step}")))
 
 
-def _chosen(found: ChosenHosts) -> Text:
-    return Text(title="Where to run", lines=tuple(lines_of(found)))
+def _chosen(hosts: ChosenHosts) -> Text:
+    return Text(title="Where to run", lines=tuple(lines_of(hosts)))
 
 
 def subjects_table(tree: Branch) -> Table:
@@ -163,8 +163,8 @@ def _standing(standing: Standing) -> Cell:
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:
     rows = sorted(judged, key=lambda item: (not item.is_required, ORDER.index(item.outcome.status)))
     yield from outcome_sections("Checks", rows)
-    told = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
-    yield Text(title="", lines=(told if detail.num_rules else "no rules of figures were given",))
+    summary = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
+    yield Text(title="", lines=(summary if detail.num_rules else "no rules of figures were given",))
 
 
 def _stages(rows: Sequence[StageRow]) -> Table:

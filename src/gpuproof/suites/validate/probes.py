@@ -38,8 +38,8 @@ def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> 
 def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
     if sum(site.count_on(place) for place in site.places) < 2:
         return
-    asked = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
-    seconds = float(asked.rounds) * (float(asked.heat_s) + 1)
+    spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
+    seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_of_each=True)
 
 
@@ -55,8 +55,8 @@ def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     """Yield a file written and read on each host, in the folder that the user names; else nothing."""
     if options.storage_dir is not None:
-        own = {"folder": options.storage_dir}
-        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, own=own)
+        options_of_probe = {"folder": options.storage_dir}
+        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, own=options_of_probe)
 
 
 def nccl_tests(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:

@@ -20,32 +20,38 @@ from gpuproof.verdict.checks.answers import told
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
-def wrong_outcomes(found: Sequence[StageResult]) -> Iterator[Judged]:
+def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
     """Judge every device whose values were compared."""
-    for each in found:
-        is_of_parts = each.stage.name not in FINGERPRINTS and why_nothing(each) is None
-        if each.result is not None and is_of_parts:
-            own = each.result.outcomes if each.config.kind == "probe" else _of_products(each)
-            yield from (_named(item, each) for item in own)
+    for result in results:
+        is_of_parts = result.stage.name not in FINGERPRINTS and why_nothing(result) is None
+        if result.result is not None and is_of_parts:
+            outcomes = result.result.outcomes if result.config.kind == "probe" else _of_products(result)
+            yield from (_named(item, result) for item in outcomes)
     for name in FINGERPRINTS:
-        stage = [each for each in found if each.stage.name == name]
+        stage = [each for each in results if each.stage.name == name]
         launches = [probe for each in stage for one in each.launches if (probe := summarize_probe(one))]
         compared = conclude_fingerprints(launches)
         yield from (_named(item, stage[0]) for item in compared.outcomes)
 
 
-def names_wrong(found: StageResult) -> bool:
+def names_wrong(stage_result: StageResult) -> bool:
     """Say whether the devices whose values are wrong are judged by themselves."""
-    compared = () if found.result is None else found.result.measures
-    done = all(launch.status == "done" for launch in found.launches)
-    is_named = found.stage.name in FINGERPRINTS or any(x.name == WRONG_VALUES and x.value for x in compared)
+    compared = () if stage_result.result is None else stage_result.result.measures
+    done = all(launch.status == "done" for launch in stage_result.launches)
+    is_named = stage_result.stage.name in FINGERPRINTS or any(
+        x.name == WRONG_VALUES and x.value for x in compared
+    )
     return done and is_named
 
 
-def why_nothing(found: StageResult) -> str | None:
+def why_nothing(stage_result: StageResult) -> str | None:
     """Say why a probe had nothing to measure at all; None where it measured something."""
-    result = found.result
-    if result is None or found.config.kind != "probe" or any(m.value is not None for m in result.measures):
+    result = stage_result.result
+    if (
+        result is None
+        or stage_result.config.kind != "probe"
+        or any(m.value is not None for m in result.measures)
+    ):
         return None
     reasons = [x.outcome.reason for x in result.outcomes if x.outcome.status == "NOT-APPLICABLE"]
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
@@ -58,8 +64,8 @@ def _named(item: Judged, of: StageResult) -> Judged:
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
-def _of_products(found: StageResult) -> Iterator[Judged]:
-    for measure in () if found.result is None else found.result.measures:
+def _of_products(stage_result: StageResult) -> Iterator[Judged]:
+    for measure in () if stage_result.result is None else stage_result.result.measures:
         if measure.name == WRONG_VALUES and measure.value is not None:
             outcome = _outcome(measure, measure.value)
             yield Judged(name=WRONG_VALUES, outcome=outcome, labels={"dtype": measure.labels["dtype"]})

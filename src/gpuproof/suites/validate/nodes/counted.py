@@ -157,7 +157,7 @@ def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Out
         yield not_told(subject, MUTE, "Run it again; look at the host's rank-N.jsonl")
         return
     if gpus.silent:
-        names = ", ".join(f"{each.get('vendor')} {each.get('pci_bus_id')}" for each in gpus.silent)
+        names = ", ".join(f"{device.get('vendor')} {device.get('pci_bus_id')}" for device in gpus.silent)
         reason = f"the driver of {names} does not answer: {gpus.silent[0].get('reason')}"
         yield not_told(subject, reason, "Look at dmesg; reset the GPU or the host")
     for uuid, others in doubled.items():
@@ -193,10 +193,10 @@ def _gpus(number: int) -> str:
 def _tested(gpus: HostGpus) -> Outcome:
     """Hold the devices that were used against those that should be."""
     subject = f"host/{gpus.host}"
-    testable = [each for each in gpus.subjects if each in gpus.there]
+    testable = [device for device in gpus.subjects if device in gpus.there]
     if not testable:
         return not_applicable("the host says that it has no device", subject)
-    used = [each for each in testable if each in gpus.ran]
+    used = [device for device in testable if device in gpus.ran]
     if len(used) < len(testable):
         return Outcome(
             status="SKIP",
