@@ -95,13 +95,13 @@ def _is_block(path: KeyPath) -> bool:
 
 
 @functools.cache
-def _own_sections() -> frozenset[KeyPath]:
+def _sections() -> frozenset[KeyPath]:
     return frozenset(path[:end] for path in all_keys() for end in range(len(path)))
 
 
 def _is_section(path: KeyPath) -> bool:
     """Say whether a path is a section's: one of ours (the root is ()), or the block of a suite."""
-    return path in _own_sections() or (len(path) == 1 and _is_block(path))
+    return path in _sections() or (len(path) == 1 and _is_block(path))
 
 
 def keys_below(section: KeyPath) -> list[str]:
@@ -189,11 +189,9 @@ def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
             setting, "infinity and NaN are no settings", next_step="Write a finite number"
         )
     if key.is_free and setting.path == key.path and setting.value != {}:
-        content = shown(setting.value, setting.written)
+        text = shown(setting.value, setting.written)
         return Mistake.in_setting(
-            setting,
-            f"expected a mapping of options, found {content}",
-            next_step="Write `option: value` below",
+            setting, f"expected a mapping of options, found {text}", next_step="Write `option: value` below"
         )
     return None
 
@@ -208,10 +206,10 @@ def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     if setting.value == {}:
         return None
     names = ", ".join(keys_below(setting.path))
-    content = shown(setting.value, setting.written)
+    text = shown(setting.value, setting.written)
     return Mistake.in_setting(
         setting,
-        f"expected a section, found {content}",
+        f"expected a section, found {text}",
         next_step=f"Give it one of its keys ({names}), or remove it",
     )
 

@@ -71,7 +71,7 @@ def z_limit(num_hosts: int, error_rate: float) -> float:
     return _interpolated(num_hosts, ends, rows)
 
 
-def known_spread_limit(num_hosts: int, error_rate: float) -> float:
+def sigma_limit(num_hosts: int, error_rate: float) -> float:
     """Return how many known standard deviations one of 3 or 4 hosts may be off the median of the others.
 
     Raises:

@@ -183,14 +183,14 @@ def tail_weight(figures: Sequence[float]) -> float:
     return PER_SKEWNESS * abs(skewness) + PER_KURTOSIS * max(0.0, kurtosis - NORMAL_KURTOSIS)
 
 
-def tail_factor(num_known: int, weight: float) -> float:
+def tail_factor(num_figures: int, weight: float) -> float:
     """Return how much wider a limit is where so many figures of healthy subjects are known, of this weight.
 
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
     [3.13, 3.55, 1.93, 0.77, 0.49]
     """
-    confidence = weight * min(1.0, num_known / TELLING_FIGURES) ** 2
-    return confidence + min(FEWEST + PER_FIGURE * num_known, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
+    confidence = weight * min(1.0, num_figures / TELLING_FIGURES) ** 2
+    return confidence + min(FEWEST + PER_FIGURE * num_figures, KNOWN_SHAPE + UNKNOWN_SHAPE / num_figures)
 
 
 def repeatability_of(

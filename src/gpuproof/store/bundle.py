@@ -43,16 +43,13 @@ def write_bundle(run: RunDirectory, path: Path) -> str:
         "files": {name: _sha256(content) for name, (content, _) in contents.items()},
         "redacted": {name: count for name, (_, count) in contents.items() if count},
     }
-    manifest_bytes = (json.dumps(manifest, indent=2) + "\n").encode()
+    listing = (json.dumps(manifest, indent=2) + "\n").encode()
     with aside(path) as place, tarfile.open(place, "w:gz") as archive:
-        for name, content in (
-            (MANIFEST, manifest_bytes),
-            *((name, file[0]) for name, file in contents.items()),
-        ):
+        for name, content in ((MANIFEST, listing), *((name, file[0]) for name, file in contents.items())):
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-    return _sha256(manifest_bytes)
+    return _sha256(listing)
 
 
 def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:

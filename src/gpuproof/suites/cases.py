@@ -49,8 +49,8 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
     return "fork" if is_sweep and once else "exec"
 
 
-def hosts_told(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts that told in this launch what they have."""
+def described_hosts(launch: CaseRecords) -> frozenset[str]:
+    """Return the hosts that this launch has a description of."""
     return frozenset(environment.host for environment in launch.of(Environment))
 
 

@@ -65,35 +65,31 @@ def _case(measure: Measure) -> str:
 
 def _quantities(measures: Sequence[Measure]) -> Iterator[FigureRow]:
     """Put figures of one quantity together, in the order in which quantities appear."""
-    by_quantity: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
-    for measure in measures:
-        stage = str(measure.labels.get("stage"))
-        by_quantity[stage, _case(measure), measure.name, measure.unit, _level(measure.subject)].append(
-            measure
-        )
-    for figures in by_quantity.values():
-        yield from _told_apart(figures)
+    rows: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
+    for one in measures:
+        stage = str(one.labels.get("stage"))
+        rows[stage, _case(one), one.name, one.unit, _level(one.subject)].append(one)
+    for figures in rows.values():
+        yield from _distinct_rows(figures)
 
 
-def _told_apart(figures: Sequence[Measure]) -> Iterator[FigureRow]:
+def _distinct_rows(figures: Sequence[Measure]) -> Iterator[FigureRow]:
     """Divide figures by the words that tell those of one subject apart, unless all read the same."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for figure in figures:
-        for label, value in figure.labels.items():
+    for one in figures:
+        for label, value in one.labels.items():
             if isinstance(value, str):
-                words[figure.subject, label].add(value)
-    is_one = len({figure.text for figure in figures}) == 1
+                words[one.subject, label].add(value)
+    is_one = len({one.text for one in figures}) == 1
     telling = () if is_one else sorted({label for (_, label), values in words.items() if len(values) > 1})
-    divided = grouped(
-        (tuple(str(figure.labels.get(label, "")) for label in telling), figure) for figure in figures
-    )
+    divided = grouped((tuple(str(one.labels.get(label, "")) for label in telling), one) for one in figures)
     for values, of in divided.items():
         name = ", ".join(filter(None, (of[0].name, *values)))
         row = FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
         if len(of) > 2 or row.is_one:
             yield row
         else:  # two have no median that anybody measured
-            yield from (FigureRow(name=name, figures=[figure]) for figure in of)
+            yield from (FigureRow(name=name, figures=[one]) for one in of)
 
 
 def _level(subject: str) -> str:

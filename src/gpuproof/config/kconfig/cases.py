@@ -48,10 +48,8 @@ def words_of(text: str, *, source: str) -> list[str]:
         if (match := _SPARSITY.fullmatch(name)) and value == "y"
     ]
     if not axes:
-        options = ", ".join(f"CONFIG_{name}" for name in LISTS)
-        raise ConfigError(
-            [Mistake(place=source, cause="it names no case", next_step=f"Set one of {options}")]
-        )
+        keys = ", ".join(f"CONFIG_{name}" for name in LISTS)
+        raise ConfigError([Mistake(place=source, cause="it names no case", next_step=f"Set one of {keys}")])
     fixed = [f"--cases.fields.{field}={values[name]}" for name, field in FIXED.items() if values.get(name)]
     return [f"--matrix.include={json.dumps(list(_cases(axes, sparsities)))}", *fixed]
 

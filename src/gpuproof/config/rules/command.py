@@ -60,7 +60,7 @@ def command_has_no_ranks(config: RunConfig) -> Refusals:
         )
 
 
-def fields_are_known(config: RunConfig) -> Refusals:
+def fields_exist(config: RunConfig) -> Refusals:
     """Refuse a template with a field that nothing fills."""
     if config.kind != "command":
         return

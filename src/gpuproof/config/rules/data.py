@@ -63,7 +63,7 @@ def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
         )
 
 
-def download_is_of_known_files(config: RunConfig) -> Refusals:
+def download_has_archive(config: RunConfig) -> Refusals:
     """Refuse to fetch what has no archive."""
     if config.data.download and config.data.name not in FETCHED:
         yield Refusal(

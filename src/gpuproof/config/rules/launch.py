@@ -104,7 +104,7 @@ CHOOSING = ("matrix", "scale")
 """Suites that take of the devices that are named what each case of theirs needs."""
 
 
-def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
+def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse devices that are named and that no rank of this launch would use."""
     local, swept = config.distributed, config.matrix
     ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(local.nproc)

@@ -68,7 +68,7 @@ def order_is_of_a_matrix(config: RunConfig) -> Refusals:
         )
 
 
-def load_suite_brings_its_own(config: RunConfig) -> Refusals:
+def load_suite_sets_its_keys(config: RunConfig) -> Refusals:
     """Refuse keys that each test of the load suite sets by itself, so that they could only be ignored."""
     if config.kind != "load":
         return

@@ -125,13 +125,11 @@ def course(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]) -> Co
     if not _have_ended(figures, pilot):
         return Course(num_pairs=options.pilot_pairs)
     needed = _needed(options, figures, pilot)
-    first_course = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
-    if options.max_regression is None or not _have_ended(figures, range(first_course.num_pairs)):
-        return first_course
+    first = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
+    if options.max_regression is None or not _have_ended(figures, range(first.num_pairs)):
+        return first
     return Course(
-        num_pairs=first_course.num_pairs,
-        needed=needed,
-        suspected=_suspected(options, figures, first_course.num_pairs),
+        num_pairs=first.num_pairs, needed=needed, suspected=_suspected(options, figures, first.num_pairs)
     )
 
 
@@ -145,7 +143,7 @@ def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
     return [name for name in BETTER if measured and all(name in names for names in measured)]
 
 
-def confidence_each(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
+def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
     """Return the confidence of one measure's interval, so that all together have `CONFIDENCE`."""
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
 
@@ -168,7 +166,7 @@ def _needed(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilo
         if len(a) < MIN_LAUNCHES:
             return None
         ratios = [log(second / first) for first, second in zip(a, b, strict=True)]
-        needed = pairs_to_find(ratios, effect=effect, confidence=confidence_each(figures), power=POWER)
+        needed = pairs_to_find(ratios, effect=effect, confidence=confidence_per_measure(figures), power=POWER)
         most = max(needed, most or options.pilot_pairs)
     return most
 
@@ -176,7 +174,7 @@ def _needed(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilo
 def _suspected(
     options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], num_pairs: int
 ) -> tuple[str, ...]:
-    confidence, names = confidence_each(figures), []
+    confidence, names = confidence_per_measure(figures), []
     for name in measures_in(figures):
         comparison = compare_pairs(
             *paired(figures, name, range(num_pairs)),

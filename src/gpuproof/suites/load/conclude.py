@@ -56,7 +56,7 @@ class LoadResult:
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """Doubts about its figures, with a remedy that fits the suite."""
-        return tuple(map(with_own_remedy, self.point.result.doubts))
+        return tuple(map(with_suite_remedy, self.point.result.doubts))
 
     def step_percentile(self, q: float) -> Percentile:
         """Give a percentile of the step times, or why there is none."""
@@ -99,7 +99,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     result = replace(
         result,
         detail=detail,
-        doubts=tuple(map(with_own_remedy, result.doubts)),
+        doubts=tuple(map(with_suite_remedy, result.doubts)),
         headline=f"{ended.count(True)} of {len(tests)} tests",
     )
     return Conclusion(result=result, exports=(*conclusion.exports, _results_file(evidence, tests)))
@@ -138,7 +138,7 @@ def _mean(quantity: Quantity) -> float | None:
     return None if quantity.stats is None else quantity.stats.avg_value
 
 
-def with_own_remedy(doubt: Doubt) -> Doubt:
+def with_suite_remedy(doubt: Doubt) -> Doubt:
     """Name the key that makes the suite's windows longer in the place of those that it brings itself."""
     return replace(doubt, remedy=LONGER) if doubt.code in TOO_SHORT else doubt
 

@@ -155,7 +155,7 @@ def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = N
 
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     window_s = sum(cut.duration_s for cut in cuts)
-    read = [each for cut in cuts for each in cut.read]
+    read = [reading for cut in cuts for reading in cut.read]
     gpus: dict[str | None, DeviceIdentity] = {}
     for identity in (identity for cut in cuts for identity in cut.gpus):
         gpus.setdefault(identity.uuid, identity)

@@ -28,7 +28,7 @@ class _Ran:
     host: str
     begin_s: float
     end_s: float
-    own_cpus: float
+    command_cpus: float
     """Processors that it kept busy, on average."""
 
 
@@ -75,7 +75,7 @@ def _commands(launches: Sequence[CaseRecords]) -> Iterator[_Ran]:
                     host=started.host,
                     begin_s=ended.begin_monotonic_s,
                     end_s=ended.end_monotonic_s,
-                    own_cpus=ended.cpu_s / ended.wall_s,
+                    command_cpus=ended.cpu_s / ended.wall_s,
                 )
 
 
@@ -104,8 +104,8 @@ def _crowded(ran: _Ran, evidence: Evidence) -> _Crowded | None:
     if isinstance(read, MissingReadings) or read.host.cpu_percent is None or not isinstance(num_cpus, int):
         return None
     busy_cpus = read.host.cpu_percent / 100 * num_cpus
-    if not fill_the_processors(busy_cpus, ran.own_cpus, num_cpus):
+    if not fill_the_processors(busy_cpus, ran.command_cpus, num_cpus):
         return None
     return _Crowded(
-        case_id=ran.case.case_id, others_cpus=max(0.0, busy_cpus - ran.own_cpus), num_cpus=num_cpus
+        case_id=ran.case.case_id, others_cpus=max(0.0, busy_cpus - ran.command_cpus), num_cpus=num_cpus
     )

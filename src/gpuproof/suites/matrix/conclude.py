@@ -128,12 +128,10 @@ def matrix_result(
     )
 
 
-def _fronts(
-    figures: Sequence[ConfigurationFigures], metric: str, better: Better
-) -> dict[str, tuple[str, ...]]:
+def _fronts(group: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
     """Return both fronts, by time and by the one kind of memory that there is."""
-    by_time = pareto_front(figures, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
-    by_memory = pareto_front(figures, memory_cost(figures), better, figures=(metric,))
+    by_time = pareto_front(group, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
+    by_memory = pareto_front(group, memory_cost(group), better, figures=(metric,))
     return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
 
 

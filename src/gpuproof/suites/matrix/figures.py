@@ -257,10 +257,8 @@ def _resident(records: CaseRecords, span: _Span | None) -> Amount:
         return Amount(missing="no process tree was followed")
     course = [(tree.monotonic_s - span.begin_s, float(tree.resident_bytes)) for tree in trees]
     peak = max(tree.peak_resident_bytes for tree in trees)
-    amount = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
-    return Amount(
-        basis=amount.basis, peak_bytes=float(peak), mean_bytes=amount.mean_bytes, course=amount.course
-    )
+    held = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
+    return Amount(basis=held.basis, peak_bytes=float(peak), mean_bytes=held.mean_bytes, course=held.course)
 
 
 def _energy(

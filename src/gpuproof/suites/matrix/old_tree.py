@@ -22,7 +22,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import recordings_in
 from gpuproof.readings.window import whole
 from gpuproof.records.result import Result
-from gpuproof.records.work.metrics_file import FoundMetrics, read_metrics
+from gpuproof.records.work.metrics_file import FileMetrics, read_metrics
 from gpuproof.suites.base import Export
 from gpuproof.suites.matrix.conclude import matrix_result
 from gpuproof.suites.matrix.exports import graphs_of
@@ -101,11 +101,11 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
     )
 
 
-def _metrics(path: Path) -> tuple[FoundMetrics, str | None]:
+def _metrics(path: Path) -> tuple[FileMetrics, str | None]:
     try:
         return read_metrics(path.read_text(encoding="utf-8", errors="replace")), None
     except (OSError, ValueError) as error:
-        return FoundMetrics(), f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+        return FileMetrics(), f"{path}: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:

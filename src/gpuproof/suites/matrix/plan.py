@@ -22,7 +22,7 @@ from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, value_text
 from gpuproof.records.work.sharing import DeviceShare
 from gpuproof.suites.base import LaunchKey, launch_key
-from gpuproof.suites.cases import CASE_ID, build_case, describing, hosts_told
+from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at, point_names
 
 
@@ -48,7 +48,7 @@ class MatrixPlan:
     """Launches before this one in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
     """… and so are these after it."""
-    told: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
     """Hosts that told what they have."""
     taken: Mapping[str, Taken]
     """By kind."""
@@ -89,7 +89,7 @@ class MatrixPlan:
             self,
             position=position,
             ahead=frozenset(ahead),
-            told=self.told | hosts_told(launch),
+            hosts=self.hosts | described_hosts(launch),
             taken=_with(self.taken, kind, seconds_taken(launch)),
             left={**self.left, kind: self.left[kind] - 1},
             is_stopped=self.is_stopped or (self.config.cases.stop_on_failure and launch.status != "done"),
@@ -116,7 +116,7 @@ class MatrixPlan:
         point = point_of(self.config, case_id, self.cases[case_id])
         fields = {**self.config.cases.fields, **point.assignment, "replicate": replicate, "case": case_id}
         case = build_case(point.config, replicate, case_id=case_id, is_sweep=True, fields=fields)
-        case = describing(replace(case, start="exec"), self.told)
+        case = describing(replace(case, start="exec"), self.hosts)
         if not self._shares:
             return case
         return replace(case, placement=replace(case.placement, exclusive="nothing", share=self._share()))

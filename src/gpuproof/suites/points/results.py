@@ -220,9 +220,7 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
     elif ranking.left_out:
         first, *more = ranking.left_out.values()
         yield f"not ranked: {first}{f', and {len(more)} more' if more else ''}"
-    reasons = dict.fromkeys(
-        comparison.missing for comparison in ranking.against_best.values() if comparison.missing
-    )
+    reasons = dict.fromkeys(x.missing for x in ranking.against_best.values() if x.missing)
     yield from (f"points were not compared: {reason}" for reason in reasons)
 
 
@@ -240,13 +238,13 @@ def _best(points: Sequence[PointResult], ranking: Ranking) -> list[Measure]:
 
 def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
     """Return what was read beside the launches of all points."""
-    commons = [from_json(Common, point.result.detail["common"]) for point in points]
+    shared = [from_json(Common, point.result.detail["common"]) for point in points]
     return {
-        "devices": tuple(row for common in commons for row in common.devices),
-        "remarks": tuple(remark for common in commons for remark in common.remarks),
-        "was_read": any(common.was_read for common in commons),
+        "devices": tuple(row for common in shared for row in common.devices),
+        "remarks": tuple(remark for common in shared for remark in common.remarks),
+        "was_read": any(common.was_read for common in shared),
         "least_coverage": min(
-            (s for common in commons if (s := common.least_coverage) is not None), default=None
+            (s for common in shared if (s := common.least_coverage) is not None), default=None
         ),
     }
 

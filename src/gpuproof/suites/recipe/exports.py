@@ -291,9 +291,7 @@ def work_json(summary: RunSummary) -> dict[str, Any]:
         else traffic / memory_peak.bytes_per_s,
         "memory_peak": None if memory_peak is None else to_json(memory_peak),
         "measured_ceilings": None if summary.roofline is None else to_json(summary.roofline),
-        "evaluations": [
-            to_json(evaluation) for launch in summary.launches for evaluation in launch.evaluations
-        ],
+        "evaluations": [to_json(x) for launch in summary.launches for x in launch.evaluations],
     }
 
 

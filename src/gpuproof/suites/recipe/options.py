@@ -62,10 +62,7 @@ def _precision(setup: Setup, options: StepOptions) -> str:
 
 
 def _compiled(compilation: Compilation) -> str:
-    graphs, breaks = (
-        compilation.num_graphs,
-        sum(graph_break.times for graph_break in compilation.graph_breaks),
-    )
+    graphs, breaks = compilation.num_graphs, sum(x.times for x in compilation.graph_breaks)
     eager = f", {compilation.eager_frames} functions uncompiled" if compilation.eager_frames else ""
     return f"torch.compile {compilation.mode} ({_many(graphs, 'graph')}, {_many(breaks, 'break')}{eager})"
 

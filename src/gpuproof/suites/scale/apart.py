@@ -144,12 +144,8 @@ def communication_measures(apart: PointApart, *, case: str) -> Iterator[Measure]
 
 
 def _interval(figure: LaunchFigure) -> MeasureInterval:
-    interval = figure.interval
-    assert interval is not None
+    span = figure.interval
+    assert span is not None
     return MeasureInterval(
-        low=interval.low,
-        high=interval.high,
-        level=interval.confidence,
-        kind="between_launches",
-        method=interval.method,
+        low=span.low, high=span.high, level=span.confidence, kind="between_launches", method=span.method
     )

@@ -123,16 +123,12 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 def _doubted(result: Result, detail: ScaleDetail) -> Result:
     """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
-    implausible = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
+    fast = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in detail.apart if apart.alike is not None and not apart.alike.is_alike]
-    if result.validity is None or not (implausible or otherwise):
+    if result.validity is None or not (fast or otherwise):
         return result
     doubts = invalid_first(
-        [
-            *result.doubts,
-            *([_too_fast(implausible)] if implausible else []),
-            *map(_learns_otherwise, otherwise[:1]),
-        ]
+        [*result.doubts, *([_too_fast(fast)] if fast else []), *map(_learns_otherwise, otherwise[:1])]
     )
     validity = worst(doubts)
     return replace(result, doubts=doubts, validity=validity, verdict=validity)
@@ -197,23 +193,21 @@ def _detail(
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
-    figures_here = figures[point.case_id]
+    own_side = figures[point.case_id]
     alone = figures.get(replace(point, num_devices=1, law=None).case_id)
-    rates = [launch.value for launch in figures_here.launches]
+    rates = [launch.value for launch in own_side.launches]
     outlying = outliers(rates)
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        compared = speed_up(
-            alone.side, figures_here.side, num_devices=point.num_devices, confidence=confidence
-        )
+        compared = speed_up(alone.side, own_side.side, num_devices=point.num_devices, confidence=confidence)
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,
         law=point.law,
-        figures=figures_here,
+        figures=own_side,
         speed_up=compared,
-        outlier_launches=tuple(figures_here.launches[place].replicate for place in outlying.indices),
+        outlier_launches=tuple(own_side.launches[place].replicate for place in outlying.indices),
         rate_without_outliers=outlying.mean_without if outlying.indices else None,
         launches_for_one_percent=needed if isinstance(needed, int) else None,
     )
@@ -233,12 +227,10 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
         if not single.values or not together.values or len(alone) != len(chosen):
             continue
         untold = (row.speed_up for row in chosen if row.speed_up and not row.speed_up.comparison.ratio)
-        average = next(untold, None) or speed_up(
+        speed = next(untold, None) or speed_up(
             single, together, num_devices=num_devices, confidence=confidence
         )
-        yield Average(
-            num_devices=num_devices, law=law, speed_up=average, conclusion=conclusion_in_words(average)
-        )
+        yield Average(num_devices=num_devices, law=law, speed_up=speed, conclusion=conclusion_in_words(speed))
 
 
 def _has_pair(row: ScaleRow, others: Sequence[ScaleRow]) -> bool:

@@ -140,7 +140,7 @@ def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> N
             place="--on",
             next_step="Give `gpus` of each host in the inventory, or name one host",
         )
-    count = devices_of_each(places)
+    count = devices_per_host(places)
     for number in options.num_devices:
         if number > count and (number % count or number > count * len(places)):
             raise UsageError(
@@ -150,7 +150,7 @@ def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> N
             )
 
 
-def devices_of_each(places: Sequence[HostPlace]) -> int:
+def devices_per_host(places: Sequence[HostPlace]) -> int:
     """Return how many devices are used of each host: as many as the smallest has."""
     return min(place.num_devices or 1 for place in places)
 
@@ -158,7 +158,7 @@ def devices_of_each(places: Sequence[HostPlace]) -> int:
 def placed_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
     """Place a point on the first host while it has devices enough, else on the first so many whole hosts."""
     number = placement.num_ranks
-    count = max(1, number // devices_of_each(places))
+    count = max(1, number // devices_per_host(places))
     return replace(
         placement,
         hosts=tuple(place.name for place in places[:count]),
@@ -227,10 +227,5 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
     """Return the recipe of one point."""
     assignment = {"data.batch_size": point.samples_per_rank, "distributed.nproc": point.num_devices}
     held = max(config.data.samples_per_epoch, point.samples_per_rank)
-    point_keys: dict[str, Any] = {
-        "suite": None,
-        "suite_options": {},
-        "data.samples_per_epoch": held,
-        **assignment,
-    }
-    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, point_keys))
+    keys: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
+    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, keys))

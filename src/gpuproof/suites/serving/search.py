@@ -132,9 +132,7 @@ class RateSearch:
     @property
     def not_met_per_s(self) -> float | None:
         """Return the lowest rate that was refuted."""
-        return min(
-            (rate for rate, judgement in self.rates.items() if judgement.outcome == "missed"), default=None
-        )
+        return min((rate for rate, x in self.rates.items() if x.outcome == "missed"), default=None)
 
     @property
     def untold(self) -> list[float]:

@@ -37,17 +37,15 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
     followed, names = order.followed(), device_names(launches)
     if stage is None or order.options.blame == "never":
         return
-    for search in followed:
-        for outcome, is_required in _of(
-            search, names, has_time=all(map(order.has_time_for, search.searches))
-        ):
-            name = f"who slows {search.suspicion.case.case_id}"
+    for x in followed:
+        for outcome, is_required in _of(x, names, has_time=all(map(order.has_time_for, x.searches))):
+            name = f"who slows {x.suspicion.case.case_id}"
             yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
-    suspected = {search.suspicion.case.case_id for search in followed}
+    suspected = {x.suspicion.case.case_id for x in followed}
     measured = {case_id for case_id, _ in order.seen}
     for case in stage.cases:
         if case.is_over_all and case.case_id in measured - suspected:
-            yield Judged(name=f"who slows {case.case_id}", outcome=_not_asked(), is_required=False)
+            yield Judged(name=f"who slows {case.case_id}", outcome=_not_searched(), is_required=False)
 
 
 def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
@@ -203,7 +201,7 @@ def _links(findings: Findings) -> Outcome:
     )
 
 
-def _not_asked() -> Outcome:
+def _not_searched() -> Outcome:
     return Outcome(
         status="SKIP",
         reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "

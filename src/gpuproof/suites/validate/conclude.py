@@ -172,15 +172,13 @@ def _result(
     )
 
 
-def _doubts(stage_result: StageResult) -> Iterator[Doubt]:
-    for doubt in (
-        () if stage_result.result is None or not stage_result.summaries else stage_result.result.doubts
-    ):
-        yield replace(doubt, reason=f"{doubt.reason} (at {stage_result.case.case_id})")
+def _doubts(result: StageResult) -> Iterator[Doubt]:
+    for doubt in () if result.result is None or not result.summaries else result.result.doubts:
+        yield replace(doubt, reason=f"{doubt.reason} (at {result.case.case_id})")
 
 
-def _num_done(stage_result: StageResult) -> int:
-    return sum(launch.status == "done" for launch in stage_result.launches)
+def _num_done(result: StageResult) -> int:
+    return sum(launch.status == "done" for launch in result.launches)
 
 
 def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:

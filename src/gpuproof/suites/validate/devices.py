@@ -46,8 +46,8 @@ def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Itera
             )
 
 
-def _windows(stage_result: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
-    for launch in stage_result.summaries:
+def _windows(result: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
+    for launch in result.summaries:
         if launch.case.monitor is None:
             continue
         for read in explain_launch(launch, evidence).readings:

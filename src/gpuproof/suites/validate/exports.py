@@ -29,9 +29,7 @@ NOT_SEPARATED = "no trace separates communication from computation (profiling.en
 
 def validation_export(results: Sequence[StageResult]) -> Export | None:
     """Return the file of the training over all devices; None where that measured nothing."""
-    training = next(
-        (result for result in results if result.case.name == "training" and result.summaries), None
-    )
+    training = next((x for x in results if x.case.name == "training" and x.summaries), None)
     return None if training is None else json_export(VALIDATION_FILE, _content(training))
 
 
@@ -43,9 +41,7 @@ def notes_of_training(
     That is each null of validation_result.json, or why there is no such file, and which keys of the command
     line nothing heeded, since no stage trains.
     """
-    training = next(
-        (result for result in results if result.case.name == "training" and result.summaries), None
-    )
+    training = next((x for x in results if x.case.name == "training" and x.summaries), None)
     if training is not None:
         yield from _nulls_of(training)
     else:

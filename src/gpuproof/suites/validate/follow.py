@@ -45,22 +45,22 @@ class FollowedUp:
 
 def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, float | None]) -> FollowedUp:
     """Return the searches of a suspicion, as far as the figures of tests bring them."""
-    case, recipe = suspicion.case, _recipe(suspicion, config)
+    case, test = suspicion.case, _recipe(suspicion, config)
     noise, slowdown = suspicion.noise, suspicion.slowdown
     if not case.is_over_all:
         name = f"{PREFIX}{case.case_id}"
         search = blame_devices(
-            recipe, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name
+            test, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name
         )
         return FollowedUp(suspicion=suspicion, search=search.with_figures(figures), inside={})
     by_name = {place.name: replace(place, num_devices=case.ranks_per_host) for place in case.places}
     places = [by_name[host] for host in suspicion.hosts]
     name = f"{PREFIX}{case.case_id}"
-    search = blame_hosts(recipe, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
+    search = blame_hosts(test, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
     accused = _accused(search) if search.is_over and case.ranks_per_host > 1 else ()
     inside = {
         host: blame_devices(
-            recipe, by_name[host], _devices(case), noise=noise, slowdown=slowdown, name=f"{name}-in@{host}"
+            test, by_name[host], _devices(case), noise=noise, slowdown=slowdown, name=f"{name}-in@{host}"
         ).with_figures(figures)
         for host in accused
     }

@@ -44,11 +44,11 @@ EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenRules:
+class ValidationRules:
     """The rules of a validation."""
 
     rules: Rules
-    num_own: int
+    num_of_recipe: int
     """The first so many are the recipe's; the others are those of a file."""
 
     @property
@@ -68,7 +68,7 @@ class ShortOfRule:
     """By which it is under the last value that would have passed."""
 
 
-def rules_of(options: ValidateOptions) -> GivenRules:
+def rules_of(options: ValidateOptions) -> ValidationRules:
     """Read the rules of the recipe and of the file.
 
     Raises:
@@ -78,12 +78,12 @@ def rules_of(options: ValidateOptions) -> GivenRules:
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
     )
     if options.file_rules is None:
-        return GivenRules(rules=of_recipe, num_own=len(of_recipe.rules))
+        return ValidationRules(rules=of_recipe, num_of_recipe=len(of_recipe.rules))
     of_file = read_rules(options.file_rules, source=options.file_source)
     names = {rule.name for rule in of_file.rules}
     remaining = tuple(rule for rule in of_recipe.rules if rule.name not in names)
-    return GivenRules(
-        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_own=len(remaining)
+    return ValidationRules(
+        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_of_recipe=len(remaining)
     )
 
 
@@ -106,19 +106,17 @@ def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: Valida
 def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
     """Judge by all rules that there are."""
     rules = rules_of(options)
-    of_recipe, of_file = rules.rules.rules[: rules.num_own], rules.rules.rules[rules.num_own :]
-    lacking = {
-        rule.name: why for rule in of_recipe if (why := _why_left_out(rule, results, facts)) is not None
-    }
-    judging = (
-        *(rule for rule in of_recipe if rule.name not in lacking),
+    first, of_file = rules.rules.rules[: rules.num_of_recipe], rules.rules.rules[rules.num_of_recipe :]
+    left_out = {rule.name: why for rule in first if (why := _why_left_out(rule, results, facts)) is not None}
+    chosen = (
+        *(rule for rule in first if rule.name not in left_out),
         *of_file,
         *_bounds(facts.measures, options),
     )
-    judged = judge_rules(replace(rules.rules, rules=judging), facts)
+    judged = judge_rules(replace(rules.rules, rules=chosen), facts)
     return [
         *judged,
-        *(_left_out(name, why) for name, why in lacking.items()),
+        *(_left_out(name, why) for name, why in left_out.items()),
         *judge_far_under_peak(facts),
         *advisory_events(facts),
         *_unused_baseline(rules, facts),
@@ -169,7 +167,7 @@ def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
     )
 
 
-def _unused_baseline(rules: GivenRules, facts: FleetFacts) -> Iterator[Judged]:
+def _unused_baseline(rules: ValidationRules, facts: FleetFacts) -> Iterator[Judged]:
     """Yield an error where a baseline was given for nothing."""
     is_used = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in rules.rules.rules)
     if facts.baseline is not None and not is_used:
@@ -213,7 +211,7 @@ def _kinds_of(
         if (case.ranks_per_host > 1) not in at_once:
             continue
         kinds.add("gpu" if case.is_of_one_device else "whole" if case.is_over_all else "host")
-        kinds |= {"any", "gpu"} if case.of_model or case.is_of_each else {"any"}
+        kinds |= {"any", "gpu"} if case.of_model or case.is_per_device else {"any"}
     return kinds
 
 

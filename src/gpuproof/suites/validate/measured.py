@@ -105,89 +105,79 @@ def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
     return device_subject(host, device) if case.is_of_one_device and device is not None else f"host/{host}"
 
 
-def measures_of(stage_result: StageResult) -> Iterator[Measure]:
+def measures_of(result: StageResult) -> Iterator[Measure]:
     """Yield the measures of a case with labels and subject."""
-    if stage_result.result is None:
+    if result.result is None:
         return
-    labels = _labels(stage_result)
-    for measure in (
-        *_once_each(stage_result.result.measures, stage_result),
-        *_drift(stage_result, labels),
-        *_spread(stage_result),
-    ):
-        yield _placed(measure, stage_result, labels, validity=stage_result.result.validity)
+    labels = _labels(result)
+    for measure in (*_distinct(result.result.measures, result), *_drift(result, labels), *_spread(result)):
+        yield _placed(measure, result, labels, validity=result.result.validity)
 
 
 def _placed(
-    measure: Measure,
-    stage_result: StageResult,
-    labels: Mapping[str, Any],
-    *,
-    validity: Validity | None = None,
+    measure: Measure, result: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
 ) -> Measure:
     """Say what a measure is of: its case, its subject, and the labels by which rules find it."""
     return replace(
         measure,
         name=f"{measure.name}, options compared"
-        if stage_result.case.labels
+        if result.case.labels
         else measure.name,  # no rule's floor is for them
-        case=stage_result.case.case_id,
-        subject=stage_result.subject if measure.subject == WHOLE else measure.subject,
+        case=result.case.case_id,
+        subject=result.subject if measure.subject == WHOLE else measure.subject,
         labels={**labels, **measure.labels},
         validity=measure.validity or validity,
     )
 
 
-def _once_each(measures: Sequence[Measure], stage_result: StageResult) -> Iterator[Measure]:
+def _distinct(measures: Sequence[Measure], result: StageResult) -> Iterator[Measure]:
     """Leave out the second of two figures that are the same: of one device, and of the launch as a whole.
 
     In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
     """
     whole = {m.name: m for m in measures if m.subject == WHOLE}
-    of_subject = {m.name: m for m in measures if m.subject == stage_result.subject}
+    of_subject = {m.name: m for m in measures if m.subject == result.subject}
     for measure in measures:
         other = of_subject.get(measure.name) if measure.subject == WHOLE else None
-        if measure.subject == stage_result.subject != WHOLE:
+        if measure.subject == result.subject != WHOLE:
             other = whole.get(measure.name)
         is_first = other is None or (measure.unit == other.unit) == (measure.subject == WHOLE)
         if is_first:
             yield measure
 
 
-def _labels(stage_result: StageResult) -> dict[str, Any]:
-    shared = {"stage": stage_result.stage.name, "num_devices": sum(1 for _ in _ranks(stage_result))}
-    shared["at_once"] = stage_result.case.ranks_per_host > 1
-    if stage_result.config.kind in ("collective", "probe"):
-        return {**shared, **(stage_result.case.labels if _is_in_force(stage_result) else {})}
+def _labels(result: StageResult) -> dict[str, Any]:
+    shared = {"stage": result.stage.name, "num_devices": sum(1 for _ in _ranks(result))}
+    shared["at_once"] = result.case.ranks_per_host > 1
+    if result.config.kind in ("collective", "probe"):
+        return {**shared, **(result.case.labels if _is_in_force(result) else {})}
     return {
         **shared,
-        "workload": stage_result.config.model.name,
-        "dtype": stage_result.config.training.precision,
-        "strategy": stage_result.config.distributed.strategy,
+        "workload": result.config.model.name,
+        "dtype": result.config.training.precision,
+        "strategy": result.config.distributed.strategy,
     }
 
 
-def _is_in_force(stage_result: StageResult) -> bool:
+def _is_in_force(result: StageResult) -> bool:
     """Say whether each rank heeded the profile of its case: without NCCL nothing was switched off."""
     key = "distributed.communication_profile"
-    setups = (setup for launch in stage_result.launches for setup in launch.setups)
+    setups = (setup for launch in result.launches for setup in launch.setups)
     return all(item.key != key for setup in setups for item in setup.not_applied)
 
 
-def _ranks(stage_result: StageResult) -> Iterable[int]:
-    return (start.rank for launch in stage_result.launches[:1] for start in launch.of(Start))
+def _ranks(result: StageResult) -> Iterable[int]:
+    return (start.rank for launch in result.launches[:1] for start in launch.of(Start))
 
 
-def _drift(stage_result: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
+def _drift(result: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
     """Yield how much longer steps were at the end of a launch than at its begin, of the worst launch."""
-    if stage_result.stage.name not in ("training", "soak"):
+    if result.stage.name not in ("training", "soak"):
         return
-    if stage_result.stage.name == "soak":
-        yield replace(trend_measure(stage_result.summaries), labels=labels)
+    if result.stage.name == "soak":
+        yield replace(trend_measure(result.summaries), labels=labels)
         return
-    drifts = [
-        drift for launch in stage_result.summaries if (drift := drift_of(launch.step_times_s)) is not None
-    ]
+    drifts = [drift for launch in result.summaries if (drift := drift_of(launch.step_times_s)) is not None]
     worst = max(drifts, key=lambda drift: drift[0], default=None)
     yield Measure(
         name="step-time drift",
@@ -239,10 +229,10 @@ def _levels(times_s: Sequence[float]) -> list[float]:
     return [median(times_s[begin:end]) for begin, end in pairwise(cuts)]
 
 
-def _spread(stage_result: StageResult) -> Iterator[Measure]:
+def _spread(result: StageResult) -> Iterator[Measure]:
     """Yield how far the launches of a case differ, over their mean."""
-    rates = [launch.items_per_s_total for launch in stage_result.summaries]
-    if stage_result.case.repeats < MIN_LAUNCHES or stage_result.config.kind in ("collective", "probe"):
+    rates = [launch.items_per_s_total for launch in result.summaries]
+    if result.case.repeats < MIN_LAUNCHES or result.config.kind in ("collective", "probe"):
         return
     value = None
     if len(rates) >= MIN_LAUNCHES:
@@ -296,6 +286,6 @@ def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
     )
 
 
-def _throughput(stage_result: StageResult | None) -> Measure | None:
-    measures = [] if stage_result is None or stage_result.result is None else stage_result.result.measures
+def _throughput(result: StageResult | None) -> Measure | None:
+    measures = [] if result is None or result.result is None else result.result.measures
     return next((measure for measure in measures if measure.name == "throughput"), None)

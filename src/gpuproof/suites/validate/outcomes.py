@@ -44,24 +44,20 @@ def stage_outcomes(
     ]
 
 
-def _of_case(stage_result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
-    outcome = _outcome(stage_result, left_out.get(stage_result.case.case_id))
-    if outcome.status == "FAIL" and names_wrong(stage_result):
+def _of_case(result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
+    outcome = _outcome(result, left_out.get(result.case.case_id))
+    if outcome.status == "FAIL" and names_wrong(result):
         return  # the devices are judged by themselves
-    labels = {"stage": stage_result.stage.name, "case": stage_result.case.name}
-    is_required = stage_result.stage.is_required
+    labels = {"stage": result.stage.name, "case": result.case.name}
+    is_required = result.stage.is_required
     yield Judged(
-        name=_name(stage_result), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
+        name=_name(result), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
     )
-    suspected = (
-        []
-        if stage_result.result is None
-        else [d for d in stage_result.result.doubts if d.validity == "SUSPECT"]
-    )
+    suspected = [] if result.result is None else [d for d in result.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
         doubted = told(
-            stage_result.subject,
+            result.subject,
             False,
             f"SUSPECT: {suspected[0].reason}{more}",
             expected="figures without a doubt",
@@ -70,57 +66,51 @@ def _of_case(stage_result: StageResult, left_out: Mapping[str, LeftOut]) -> Iter
             responsible="user",
             warns=True,
         )
-        yield Judged(name=f"{_name(stage_result)}, doubts", outcome=doubted, is_required=False)
+        yield Judged(name=f"{_name(result)}, doubts", outcome=doubted, is_required=False)
 
 
-def _name(stage_result: StageResult) -> str:
-    return f"{stage_result.case.name} was measured"
+def _name(result: StageResult) -> str:
+    return f"{result.case.name} was measured"
 
 
-def _outcome(stage_result: StageResult, left_out: LeftOut | None) -> Outcome:
-    done = [launch for launch in stage_result.launches if launch.status == "done"]
-    failure = next(
-        (f for x in stage_result.launches if x.status != "done" and (f := x.primary_failure)), None
-    )
+def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
+    done = [launch for launch in result.launches if launch.status == "done"]
+    failure = next((f for x in result.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
-        return _failed(stage_result, failure)
-    if len(done) < max(stage_result.case.repeats, len(stage_result.launches)):
-        notes = (
-            note for x in stage_result.launches for note in (*x.torn, x.contradiction) if note is not None
-        )
+        return _failed(result, failure)
+    if len(done) < max(result.case.repeats, len(result.launches)):
+        notes = (note for x in result.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
         why = left_out or LeftOut(
-            reason=f"{len(done)} of {stage_result.case.repeats} launches were measured{torn}",
+            reason=f"{len(done)} of {result.case.repeats} launches were measured{torn}",
             next_step="Finish the run with --resume",
         )
-        return Outcome(
-            status="SKIP", subject=stage_result.subject, reason=why.reason, next_step=why.next_step
-        )
-    ruinous = _ruinous(stage_result)
+        return Outcome(status="SKIP", subject=result.subject, reason=why.reason, next_step=why.next_step)
+    ruinous = _ruinous(result)
     if ruinous is not None:
-        return _refused(stage_result, ruinous)
-    nothing = why_nothing(stage_result)
+        return _refused(result, ruinous)
+    nothing = why_nothing(result)
     if nothing is not None:
-        return not_applicable(nothing, stage_result.subject)
-    without = _without_loss(stage_result, done) or _without_record(stage_result)
+        return not_applicable(nothing, result.subject)
+    without = _without_loss(result, done) or _without_record(result)
     if without is not None:
         return without
     return Outcome(
         status="PASS",
-        subject=stage_result.subject,
-        measured=f"{len(done)} of {stage_result.case.repeats} launches went through",
+        subject=result.subject,
+        measured=f"{len(done)} of {result.case.repeats} launches went through",
         expected="all of them",
         source=PLAN,
         records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
     )
 
 
-def _without_loss(stage_result: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
+def _without_loss(result: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
     """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
     ranks = [
         f"rank {start.rank} on {launch.host_of(start)}"
         for launch in done
-        if stage_result.case.of_model
+        if result.case.of_model
         for lost in [{end.rank for end in launch.of(RankResult) if end.last_loss is None}]
         for start in launch.of(Start)
         if start.rank in lost
@@ -129,7 +119,7 @@ def _without_loss(stage_result: StageResult, done: Sequence[CaseRecords]) -> Out
         return None
     return Outcome(
         status="FAIL",
-        subject=stage_result.subject,
+        subject=result.subject,
         measured=f"the last loss of {', '.join(ranks)} is not a finite number",
         expected="a finite loss on every rank",
         source=PLAN,
@@ -139,38 +129,38 @@ def _without_loss(stage_result: StageResult, done: Sequence[CaseRecords]) -> Out
     )
 
 
-def _without_record(stage_result: StageResult) -> Outcome | None:
+def _without_record(result: StageResult) -> Outcome | None:
     """Find launches that ended well and left no figure: nobody knows what they measured."""
-    if any(measure.value is not None for measure in measures_of(stage_result)):
+    if any(measure.value is not None for measure in measures_of(result)):
         return None
     step = "Run it again; look at the launch's rank-N.jsonl: it was cut, or changed"
-    return not_judged(stage_result.subject, "it ended without a record of what it measured", step)
+    return not_judged(result.subject, "it ended without a record of what it measured", step)
 
 
-def _failed(stage_result: StageResult, failure: Failure) -> Outcome:
+def _failed(result: StageResult, failure: Failure) -> Outcome:
     """A launch that fell to something outside the case was not measured; any other failure is one."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
     text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
-        return not_judged(stage_result.subject, text, next_step, "administrator")
+        return not_judged(result.subject, text, next_step, "administrator")
     expected = "a launch without a failure"
-    return told(stage_result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
+    return told(result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
 
 
-def _ruinous(stage_result: StageResult) -> Doubt | None:
-    doubts = () if stage_result.result is None else stage_result.result.doubts
+def _ruinous(result: StageResult) -> Doubt | None:
+    doubts = () if result.result is None else result.result.doubts
     return next((x for x in doubts if x.validity == "INVALID" or x.code in (*IMPLAUSIBLE, *NOT_SEEN)), None)
 
 
-def _refused(stage_result: StageResult, doubt: Doubt) -> Outcome:
+def _refused(result: StageResult, doubt: Doubt) -> Outcome:
     """Wrong results are a failure of the machine; figures that contradict each other are none."""
     if doubt.code != WRONG:
-        return not_judged(stage_result.subject, doubt.reason, doubt.remedy)
+        return not_judged(result.subject, doubt.reason, doubt.remedy)
     return Outcome(
         status="FAIL",
-        subject=stage_result.subject,
+        subject=result.subject,
         measured=doubt.reason,
         expected="every element right",
         source="what was sent",

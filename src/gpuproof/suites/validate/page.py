@@ -131,16 +131,16 @@ def subjects_table(tree: Branch) -> Table:
 
 def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequence[Branch]]]:
     """Yield branches with what is below them, many of which the same is to be said as one row."""
-    alike = grouped((_said(branch), branch) for branch in branches)
+    alike = grouped((_row_key(branch), branch) for branch in branches)
     for group in alike.values():
         for shown in [group] if len(group) > MOST_ALONE else [[branch] for branch in group]:
             yield depth, shown
             yield from _rows([part for branch in shown for part in branch.branches], depth + 1)
 
 
-def _said(branch: Branch) -> object:
+def _row_key(branch: Branch) -> object:
     """Return what a row says of a branch, and what rows say of its parts."""
-    parts = frozenset(_said(part) for part in branch.branches)
+    parts = frozenset(_row_key(part) for part in branch.branches)
     return branch.standing, branch.failed, branch.undecided, parts
 
 

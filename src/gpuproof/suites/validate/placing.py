@@ -44,7 +44,7 @@ class StageCase:
     """Whether it is one job over all that there is, be that one host or many."""
     is_of_one_device: bool = False
     """Whether what it says is of a single device."""
-    is_of_each: bool = False
+    is_per_device: bool = False
     """Whether each of its devices works by itself, so that what it says is of each."""
     values: Mapping[str, Any]
     """What the recipe is, by dotted key, over what is shared."""
@@ -144,7 +144,7 @@ def on_devices(
                 places=(place,),
                 ranks_per_host=count,
                 devices=devices,
-                is_of_each=True,
+                is_per_device=True,
                 **shared,
             )
 

@@ -93,7 +93,7 @@ class Recipes:
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
-        self._made: dict[str, RunConfig] = {}
+        self._recipes: dict[str, RunConfig] = {}
 
     def of(self, case: StageCase) -> RunConfig:
         """Return the recipe of a case's launches.
@@ -102,9 +102,9 @@ class Recipes:
             UsageError: it cannot be run.
         """
         content = repr((case.of_model, case.repeats, case.ranks_per_host, case.devices, case.values))
-        if content not in self._made:
-            self._made[content] = recipe_of(case, self._config)
-        return self._made[content]
+        if content not in self._recipes:
+            self._recipes[content] = recipe_of(case, self._config)
+        return self._recipes[content]
 
 
 def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Sequence[HostPlace]) -> Case:

@@ -28,32 +28,26 @@ def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
             outcomes = result.result.outcomes if result.config.kind == "probe" else _of_products(result)
             yield from (_named(item, result) for item in outcomes)
     for name in FINGERPRINTS:
-        stage = [each for each in results if each.stage.name == name]
-        launches = [probe for each in stage for one in each.launches if (probe := summarize_probe(one))]
+        stage = [x for x in results if x.stage.name == name]
+        launches = [probe for x in stage for one in x.launches if (probe := summarize_probe(one))]
         compared = conclude_fingerprints(launches)
         yield from (_named(item, stage[0]) for item in compared.outcomes)
 
 
-def names_wrong(stage_result: StageResult) -> bool:
+def names_wrong(result: StageResult) -> bool:
     """Say whether the devices whose values are wrong are judged by themselves."""
-    compared = () if stage_result.result is None else stage_result.result.measures
-    done = all(launch.status == "done" for launch in stage_result.launches)
-    is_named = stage_result.stage.name in FINGERPRINTS or any(
-        x.name == WRONG_VALUES and x.value for x in compared
-    )
+    compared = () if result.result is None else result.result.measures
+    done = all(launch.status == "done" for launch in result.launches)
+    is_named = result.stage.name in FINGERPRINTS or any(x.name == WRONG_VALUES and x.value for x in compared)
     return done and is_named
 
 
-def why_nothing(stage_result: StageResult) -> str | None:
+def why_nothing(result: StageResult) -> str | None:
     """Say why a probe had nothing to measure at all; None where it measured something."""
-    result = stage_result.result
-    if (
-        result is None
-        or stage_result.config.kind != "probe"
-        or any(m.value is not None for m in result.measures)
-    ):
+    whole = result.result
+    if whole is None or result.config.kind != "probe" or any(m.value is not None for m in whole.measures):
         return None
-    reasons = [x.outcome.reason for x in result.outcomes if x.outcome.status == "NOT-APPLICABLE"]
+    reasons = [x.outcome.reason for x in whole.outcomes if x.outcome.status == "NOT-APPLICABLE"]
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
@@ -64,8 +58,8 @@ def _named(item: Judged, of: StageResult) -> Judged:
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
-def _of_products(stage_result: StageResult) -> Iterator[Judged]:
-    for measure in () if stage_result.result is None else stage_result.result.measures:
+def _of_products(result: StageResult) -> Iterator[Judged]:
+    for measure in () if result.result is None else result.result.measures:
         if measure.name == WRONG_VALUES and measure.value is not None:
             outcome = _outcome(measure, measure.value)
             yield Judged(name=WRONG_VALUES, outcome=outcome, labels={"dtype": measure.labels["dtype"]})

@@ -38,6 +38,6 @@ def _shared(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float |
 
 
 def _undecided(item: Judged, why: str) -> Judged:
-    reason = f"{item.outcome.said}, while {why}: whose fault it is cannot be told"
+    reason = f"{item.outcome.summary}, while {why}: whose fault it is cannot be told"
     outcome = not_judged(item.outcome.subject, reason, "Measure again once they have ended")
     return replace(item, outcome=replace(outcome, records=item.outcome.records))
