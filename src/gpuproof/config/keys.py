@@ -151,7 +151,7 @@ def enclosing_key(path: KeyPath) -> Key | None:
 
 
 def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
-    """Part the settings that name keys from the mistakes; text keys get their words as written."""
+    """Return the settings that name keys, and the mistakes; text keys get their words as written."""
     valid: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()

@@ -179,7 +179,7 @@ def _faults_of_points(
     *,
     with_workloads: bool,
 ) -> list[Mistake]:
-    """Check each point as a recipe of its own; a mistake of many points is told once."""
+    """Check each point as a recipe of its own; a mistake of many points is reported once."""
     base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path != ORDER_SEED]
     faults: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
     for point in assignments(matrix):

@@ -239,10 +239,10 @@ class _Means:
 
     def __init__(self, values: FloatArray, weights: FloatArray | None) -> None:
         self.weights = weights
-        filled = np.ones_like(values) if weights is None else weights
+        factors = np.ones_like(values) if weights is None else weights
         # About the first value: rounding must not give equal readings an influence that looks like a trend.
-        self.mean = float(values[0] + np.average(values - values[0], weights=filled))
-        self.influence = filled * (values - self.mean)
+        self.mean = float(values[0] + np.average(values - values[0], weights=factors))
+        self.influence = factors * (values - self.mean)
         self.blocks = choose_blocks(self.influence)
         self.chunks: list[FloatArray] = []
 

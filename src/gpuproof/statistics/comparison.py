@@ -143,7 +143,7 @@ def compare_pairs(
     decisive = [differences] if num_pilot is None else [differences, differences[:num_pilot]]
     error, freedom = max(
         ((float(values.std(ddof=1)) / sqrt(num_pairs), values.size - 1.0) for values in decisive),
-        key=lambda spread: spread[0] * float(stdtrit(spread[1], (1 + confidence) / 2)),
+        key=lambda pair: pair[0] * float(stdtrit(pair[1], (1 + confidence) / 2)),
     )
     centre = float(differences.mean())
     method = "Student's t on logarithms of ratios of neighbouring launches"
@@ -243,7 +243,7 @@ def _compared(
 
 
 def _degrees_of_freedom(variances: list[float], num_a: int, num_b: int) -> float:
-    """Welch's, but no more than two samples of the smaller size could have.
+    """Return Welch's degrees of freedom, but no more than two samples of the smaller size have.
 
     With few launches against many, Welch's test alone calls equal programs different too often, because the
     few decide the error and their own spread is hardly known.

@@ -74,7 +74,7 @@ def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
 
 
 def outliers_by_chance() -> str:
-    """Say what a sample over `Z_LIMIT` may be: of few equal ones, one often is."""
+    """Return the sentence on samples over `Z_LIMIT`: of few equal ones, one often is."""
     shares = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
     return f"of equal launches the limit marks some by chance: {', '.join(shares)} of studies"
 

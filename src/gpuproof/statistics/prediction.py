@@ -189,8 +189,8 @@ def tail_factor(num_figures: int, weight: float) -> float:
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
     [3.13, 3.55, 1.93, 0.77, 0.49]
     """
-    confidence = weight * min(1.0, num_figures / TELLING_FIGURES) ** 2
-    return confidence + min(FEWEST + PER_FIGURE * num_figures, KNOWN_SHAPE + UNKNOWN_SHAPE / num_figures)
+    evidence = weight * min(1.0, num_figures / TELLING_FIGURES) ** 2
+    return evidence + min(FEWEST + PER_FIGURE * num_figures, KNOWN_SHAPE + UNKNOWN_SHAPE / num_figures)
 
 
 def repeatability_of(

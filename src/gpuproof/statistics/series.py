@@ -190,7 +190,7 @@ def _combined(
 
 
 def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
-    """Welch and Satterthwaite's, each series having as many pieces as it has blocks."""
+    """Return Welch and Satterthwaite's degrees of freedom, by the blocks that each series has."""
     variances = [float(series.resamples.var()) for series in (first, second)]
     freedoms = [series.num_blocks - 1 for series in (first, second)]
     if sum(variances) == 0:

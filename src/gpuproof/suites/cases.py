@@ -55,7 +55,7 @@ def described_hosts(launch: CaseRecords) -> frozenset[str]:
 
 
 def describing(case: Case, hosts: Collection[str]) -> Case:
-    """Let a launch of many tell what its hosts have, unless as many as it takes have told it before.
+    """Return a case whose launch describes its hosts, unless as many as it takes were described before.
 
     It is the same for every launch, and takes time to find out; but a launch that was lost told nothing.
     """

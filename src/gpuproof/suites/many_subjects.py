@@ -36,7 +36,7 @@ class FigureRow:
         return self.figures[(len(self.figures) - 1) // 2]
 
     def common(self, attribute: str) -> str:
-        """Return what is said of every figure, where it is the same."""
+        """Return the attribute's value that all figures share; empty where they differ."""
         words = {getattr(figure, attribute) or "" for figure in self.figures}
         return words.pop() if len(words) == 1 else ""
 
@@ -74,7 +74,7 @@ def _quantities(measures: Sequence[Measure]) -> Iterator[FigureRow]:
 
 
 def _distinct_rows(figures: Sequence[Measure]) -> Iterator[FigureRow]:
-    """Divide figures by the words that tell those of one subject apart, unless all read the same."""
+    """Yield rows by the labels that distinguish figures of one subject; one row if all read the same."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for one in figures:
         for label, value in one.labels.items():

@@ -59,7 +59,7 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
-    """Return the place of each launch among those given, by when its first rank began."""
+    """Return the place of each launch in time, by when its first rank began."""
     began = {
         launch_key(launch.case): min((start.unix_s for start in launch.of(Start)), default=0.0)
         for launch in launches

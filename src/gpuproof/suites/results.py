@@ -59,7 +59,7 @@ def benchmark_result(
 
 
 def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:
-    """Add what the monitor lost; of a sweep its points told it."""
+    """Return the doubts with what the monitor lost; those of a sweep have it of its points."""
     has_lost = any(doubt.code == LOST for doubt in doubts)
     return doubts if has_lost else invalid_first([*doubts, *lost_readings(evidence)])
 

@@ -100,7 +100,7 @@ class Common:
 
 
 def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
-    """Return the fields of `Common` that tell of the readings beside launches."""
+    """Return the fields of `Common` on the readings beside launches."""
     return {
         "devices": tuple(row for explanation in explanations for row in _devices(explanation)),
         "remarks": tuple(

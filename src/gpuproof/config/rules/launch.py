@@ -55,7 +55,7 @@ def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
 
 
 def _launched(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return what is known of each fact: its value, and who says so."""
+    """Return the value of each fact that is declared, and its source."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {
             name: (environment[variable].strip(), f"the environment says {variable}={environment[variable]}")

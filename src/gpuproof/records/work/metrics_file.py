@@ -33,7 +33,7 @@ class FileMetrics:
 
 
 def read_metrics(text: str, *, name: str = "metrics.json") -> FileMetrics:
-    """Read a file of figures; its form is told by its content, and of rows with commas by its name.
+    """Return the figures of a file; its content shows its form, and of rows with commas its name.
 
     Raises:
         ValueError: it is none of the known forms, or holds no number.

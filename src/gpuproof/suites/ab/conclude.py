@@ -117,7 +117,7 @@ def _side_by_side(
 def _measures(
     evidence: Evidence, point: PointResult, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> dict[MeasureKey, Measure]:
-    """Return what the launches of a side's first run say, as measures that can be compared."""
+    """Return the measures of a side's first run that can be compared."""
     positions, side = positions_in_time(evidence.launches), point.point.case_id
     measures = []
     for name in measures_in(figures):
@@ -166,7 +166,7 @@ def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
 
 
 def _judged(result: Result, comparison: SideBySide, taken: Course) -> Result:
-    """Put the comparison's verdict over what the launches came to; failures of launches count first."""
+    """Return the result with the comparison's verdict; failures of launches count first."""
     judgement = _judge(comparison, taken)
     detail = {NAME: to_json(comparison), JUDGEMENT: to_json(judgement)}
     result = replace(result, detail={**result.detail, **detail})

@@ -120,7 +120,7 @@ class Course:
 
 
 def course(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]) -> Course:
-    """Say what is to be launched, by the launches that have ended, in whichever order they did."""
+    """Return the pairs to launch, by the launches that have ended, in whichever order they did."""
     pilot = range(options.pilot_pairs)
     if not _have_ended(figures, pilot):
         return Course(num_pairs=options.pilot_pairs)

@@ -43,11 +43,9 @@ class CollectiveDetail:
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a run of collectives and its files."""
     config = evidence.config
-    launches = [figures for one in evidence.launches if (figures := summarize_collectives(one)) is not None]
+    launches = [launch for one in evidence.launches if (launch := summarize_collectives(one)) is not None]
     explanations = [
-        explain_launch(launch.launch, evidence)
-        for launch in launches
-        if launch.launch.case.monitor is not None
+        explain_launch(one.launch, evidence) for one in launches if one.launch.case.monitor is not None
     ]
     doubts = _doubts(launches, doubts_about_readings(explanations))
     points = _points(launches)
@@ -73,7 +71,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
     """Return what launches come to: the best of each operation, then every size."""
-    launches = [figures for one in records if (figures := summarize_collectives(one)) is not None]
+    launches = [launch for one in records if (launch := summarize_collectives(one)) is not None]
     curves = [_measures_at(point, positions_in_time(records)) for point in _points(launches)]
     return [*_headlines(curves), *chain.from_iterable(curves)]
 

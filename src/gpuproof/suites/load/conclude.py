@@ -44,12 +44,12 @@ class LoadResult:
 
     @property
     def step_times_s(self) -> list[float]:
-        """Of all launches together."""
+        """Step times of all launches together."""
         return [time_s for launch in self.point.launches for time_s in launch.step_times_s]
 
     @property
     def peak_with_warmup_bytes(self) -> int | None:
-        """Of the fullest device, by the framework's own allocator, from the warm-up's begin on."""
+        """Peak of the fullest device, by the framework's allocator, from the warm-up's begin on."""
         peaks = [w.peak_with_warmup_bytes for launch in self.point.launches for w in launch.windows]
         return max((peak for peak in peaks if peak is not None), default=None)
 

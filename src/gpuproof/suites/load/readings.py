@@ -155,18 +155,18 @@ def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = N
 
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     window_s = sum(cut.duration_s for cut in cuts)
-    read = [reading for cut in cuts for reading in cut.read]
+    readings = [reading for cut in cuts for reading in cut.read]
     gpus: dict[str | None, DeviceIdentity] = {}
     for identity in (identity for cut in cuts for identity in cut.gpus):
         gpus.setdefault(identity.uuid, identity)
     no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
 
     def host(metric: str) -> Quantity:
-        reads = [one for one in read if one.metric == metric and one.uuid is None]
+        reads = [one for one in readings if one.metric == metric and one.uuid is None]
         return _quantity(reads, window_s=window_s, missing=missing)
 
     def gpu(metric: str, *uuids: str | None) -> Quantity:
-        reads = [one for one in read if one.metric == metric and one.uuid in uuids]
+        reads = [one for one in readings if one.metric == metric and one.uuid in uuids]
         return _quantity(reads, window_s=window_s, missing=no_gpu)
 
     return LoadReadings(

@@ -96,7 +96,7 @@ def memory_cost(
 def choose_metric(
     cases: Sequence[CaseFigures], metric: str | None, better: Better | None
 ) -> tuple[str, Better]:
-    """Choose what is compared: as asked, else an accuracy that all have, else throughput, else time."""
+    """Return what is compared: the metric, else an accuracy that all have, else throughput, else time."""
     done = [case for case in cases if case.status == "done"]
 
     def all_have(name: str) -> bool:

@@ -191,7 +191,7 @@ def _shares_its_device(records: CaseRecords) -> bool:
 
 
 def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
-    """Return what the processes of the case held on all devices, whenever that changed."""
+    """Return the memory that the case's processes held on all devices, whenever it changed."""
     course = []
     was_seen = False
     for listed in recording.processes:
@@ -207,7 +207,7 @@ def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, floa
 
 
 def _whole_device(recording: RecordingData, records: CaseRecords, span: _Span) -> Amount:
-    """Return what all processes held on the device that the case had to itself, or on all of them."""
+    """Return the memory that all processes held on the device that the case had to itself, or on all."""
     taken = {device.physical_index for device in records.of(DeviceTaken)}
     begin_s = span.begin_s - recording.recording.monotonic_s
     end_s = span.end_s - recording.recording.monotonic_s
@@ -251,7 +251,7 @@ def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str)
 
 
 def _resident(records: CaseRecords, span: _Span | None) -> Amount:
-    """Return what the process tree of a command held on the host."""
+    """Return the memory that the process tree of a command held on the host."""
     trees = records.of(ProcessTree)
     if not trees or span is None:
         return Amount(missing="no process tree was followed")

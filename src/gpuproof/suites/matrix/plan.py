@@ -158,7 +158,7 @@ def kind_of(assignment: Assignment, config: RunConfig) -> str:
 
 
 def seconds_taken(launch: CaseRecords) -> float | None:
-    """Return what a launch took, from its first record to its last; None where it did not end well."""
+    """Return the seconds of a launch, from its first record to its last; None where it did not end well."""
     if launch.status != "done":
         return None
     ended = [end.wall_s for end in launch.of(CommandEnded)]

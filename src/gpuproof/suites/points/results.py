@@ -237,7 +237,7 @@ def _best(points: Sequence[PointResult], ranking: Ranking) -> list[Measure]:
 
 
 def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
-    """Return what was read beside the launches of all points."""
+    """Return the readings beside the launches of all points."""
     shared = [from_json(Common, point.result.detail["common"]) for point in points]
     return {
         "devices": tuple(row for common in shared for row in common.devices),
@@ -250,7 +250,7 @@ def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
 
 
 def _doubts(points: Iterable[PointResult]) -> tuple[Doubt, ...]:
-    """Say the same doubt of several points once, with the point that it was first found at."""
+    """Return each doubt of several points once, with the first point that has it."""
     by_code: dict[str, list[tuple[Doubt, str]]] = {}
     for point in points:
         if point.figures.launches:

@@ -141,7 +141,7 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
 
 
 def _interval(figures: Sequence[ProbeValue], values: Sequence[float]) -> Interval | Unavailable:
-    """Give the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
+    """Return the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
     if len(values) != 1:
         return interval_of_rates(values)
     (value,), figure = values, next(figure for figure in figures if figure.value is not None)
@@ -163,7 +163,7 @@ def _text(value: float | None, of: ProbeValue) -> str:
 
 
 def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
-    """Judge each subject's comparisons together: all values right, or how many are wrong."""
+    """Yield the outcome of each subject's comparisons: all values right, or how many are wrong."""
     by_subject: dict[str, list[Measure]] = {}
     for measure in measures:
         if measure.name == WRONG_VALUES and measure.value is not None and "digests" not in measure.labels:
@@ -188,7 +188,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
 
 
 def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterator[Judged]:
-    """Say what there was nothing to measure of, once a subject and reason."""
+    """Yield what cannot be measured here, once a subject and reason."""
     seen = {
         (value.subject, value.missing or "", str(value.labels.get("dtype", "")))
         for launch in launches

@@ -99,7 +99,7 @@ def _mean_step(summary: RunSummary) -> Measure:
 
 
 def _why_stopped(summary: RunSummary) -> str:
-    """Say why windows ended that were measured by precision; the others ended as they were told to."""
+    """Return why windows ended that were measured by precision; the others ended as planned."""
     if summary.launches[0].case.model_work.window.target is None:
         return ""
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
@@ -108,7 +108,7 @@ def _why_stopped(summary: RunSummary) -> str:
 
 
 def _unseen(summary: RunSummary) -> str:
-    """Say which stalls windows were too short to see; nothing where an earlier version did not say it."""
+    """Return which stalls windows were too short to see; nothing where an earlier version did not say."""
     seen = [launch.slowest.rarest_seen_stall for launch in summary.launches]
     least_seen = [one_in for one_in in seen if one_in is not None]
     return (

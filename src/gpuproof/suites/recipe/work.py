@@ -183,7 +183,7 @@ def _memory_estimate(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _evaluation(summary: RunSummary) -> Iterator[Measure]:
-    """Say what the models had learnt: the mean over all samples that the ranks of all launches looked at."""
+    """Yield loss and accuracy of the models: the mean over all samples that ranks evaluated."""
     evaluations = [one for launch in summary.launches for one in launch.evaluations]
     taken = [one for one in evaluations if not one.is_held_out]
     held_out = [one for one in evaluations if one.is_held_out]
@@ -213,7 +213,7 @@ def _learnt(evaluations: Sequence[Evaluation], prefix: str, which: str) -> Itera
 
 
 def _pruning(summary: RunSummary) -> Iterator[Measure]:
-    """Say how sparse the model became, and what its masks and scores take."""
+    """Yield how sparse the model became, and the memory of its masks and scores."""
     models = [model for launch in summary.launches for model in launch.pruned]
     if not models:
         return

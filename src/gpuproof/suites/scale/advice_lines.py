@@ -12,7 +12,7 @@ from gpuproof.suites.scale.advice import AdviceDetail, LawWorth
 
 
 def advice_lines(advice: AdviceDetail) -> Iterator[str]:
-    """Yield what was found, a sentence a line."""
+    """Yield the advice, a sentence a line."""
     if advice.measured is not None:
         yield _answer(advice.measured)
     if advice.fixed_time is not None:

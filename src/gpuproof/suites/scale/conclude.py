@@ -193,21 +193,21 @@ def _detail(
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
-    own_side = figures[point.case_id]
+    entry = figures[point.case_id]
     alone = figures.get(replace(point, num_devices=1, law=None).case_id)
-    rates = [launch.value for launch in own_side.launches]
+    rates = [launch.value for launch in entry.launches]
     outlying = outliers(rates)
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        compared = speed_up(alone.side, own_side.side, num_devices=point.num_devices, confidence=confidence)
+        compared = speed_up(alone.side, entry.side, num_devices=point.num_devices, confidence=confidence)
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,
         law=point.law,
-        figures=own_side,
+        figures=entry,
         speed_up=compared,
-        outlier_launches=tuple(own_side.launches[place].replicate for place in outlying.indices),
+        outlier_launches=tuple(entry.launches[place].replicate for place in outlying.indices),
         rate_without_outliers=outlying.mean_without if outlying.indices else None,
         launches_for_one_percent=needed if isinstance(needed, int) else None,
     )
@@ -285,7 +285,7 @@ def _headline(detail: ScaleDetail) -> str:
 
 
 def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
-    """Say how gradients were summed where a framework was asked for that has several ways."""
+    """Yield how gradients were summed, of a framework that has several ways."""
     replicas = [launch.setup.replicas for point in concluded for launch in point.launches]
     ways = dict.fromkeys((x.framework, x.reduction) for x in replicas if x is not None and x.reduction)
     yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)

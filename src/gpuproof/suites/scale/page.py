@@ -78,10 +78,10 @@ def _recommendation(row: ScaleRow) -> Cell:
 
 
 def _averages(detail: ScaleDetail) -> Iterator[str]:
-    for one in detail.averages:
-        ratio = one.speed_up.comparison.ratio
-        average = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
-        yield f"{one.num_devices} devices, {one.law} scaling:{average} {one.conclusion}"
+    for average in detail.averages:
+        ratio = average.speed_up.comparison.ratio
+        ratio_text = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
+        yield f"{average.num_devices} devices, {average.law} scaling:{ratio_text} {average.conclusion}"
 
 
 def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:

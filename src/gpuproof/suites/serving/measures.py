@@ -27,7 +27,7 @@ METHOD = "batch means over launches of fresh arrivals; confirmed at the low end,
 
 
 def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the rate that was found, or the latencies first; `positions` are those of launches in time."""
+    """Return the highest rate, or the latencies first; `positions` are those of launches in time."""
     main = run.main
     measures = _search_measures(run)
     if not main:

@@ -30,7 +30,7 @@ class ServingRun:
 
     @property
     def main(self) -> tuple[Served, ...]:
-        """The launches that the run is about: at the rate that was found, or of the one scenario."""
+        """The launches that the run is about: at the highest confirmed rate, or of the one scenario."""
         if self.search is None:
             return self.launches
         return self.at(self.search.met_per_s)
@@ -48,7 +48,7 @@ class ServingRun:
 
     @property
     def is_of_before(self) -> bool:
-        """Whether a version made it that judged a rate by one launch."""
+        """Whether it is of a version that judged a rate by one launch."""
         return any(served.is_of_before for served in self.launches)
 
     @property

@@ -136,7 +136,7 @@ class RateSearch:
 
     @property
     def untold(self) -> list[float]:
-        """Return the rates between that were given their time and could not be told, lowest first."""
+        """Return the rates between that had their time and stayed undecided, lowest first."""
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate

@@ -31,17 +31,19 @@ Names = Mapping[tuple[str, str], str]
 
 
 def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Judge hosts that others waited for and all who were accused, and say what no search could tell."""
+    """Yield the outcomes of hosts that others waited for, of all accused, and of what no search decided."""
     yield from _stopped(order, launches)
     stage = next((stage for stage in order.stages if stage.name == "collective"), None)
     followed, names = order.followed(), device_names(launches)
     if stage is None or order.options.blame == "never":
         return
-    for x in followed:
-        for outcome, is_required in _of(x, names, has_time=all(map(order.has_time_for, x.searches))):
-            name = f"who slows {x.suspicion.case.case_id}"
+    for suspect in followed:
+        for outcome, is_required in _of(
+            suspect, names, has_time=all(map(order.has_time_for, suspect.searches))
+        ):
+            name = f"who slows {suspect.suspicion.case.case_id}"
             yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
-    suspected = {x.suspicion.case.case_id for x in followed}
+    suspected = {suspect.suspicion.case.case_id for suspect in followed}
     measured = {case_id for case_id, _ in order.seen}
     for case in stage.cases:
         if case.is_over_all and case.case_id in measured - suspected:
@@ -160,7 +162,7 @@ def _subject_of(followed: FollowedUp) -> str:
 
 
 def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
-    """Nobody can be named: an error where something is known to be slow, and else just not tested."""
+    """Return the outcome where nobody can be named: an error if something is slow, else just not tested."""
     explanation = "; ".join(reasons)
     return Outcome(
         status="SKIP" if why is None else "ERROR",

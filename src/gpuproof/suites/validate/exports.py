@@ -36,7 +36,7 @@ def validation_export(results: Sequence[StageResult]) -> Export | None:
 def notes_of_training(
     results: Sequence[StageResult], stages: Collection[str], origins: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield what is to be said of the training over all devices, or of there being none.
+    """Yield the notes on the training over all devices, or on there being none.
 
     That is each null of validation_result.json, or why there is no such file, and which keys of the command
     line nothing heeded, since no stage trains.

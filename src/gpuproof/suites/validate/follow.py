@@ -34,7 +34,7 @@ class FollowedUp:
 
     @property
     def searches(self) -> tuple[Blaming, ...]:
-        """All of them."""
+        """All searches of the suspicion."""
         return (self.search, *self.inside.values())
 
     @property

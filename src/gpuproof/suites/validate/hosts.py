@@ -52,7 +52,7 @@ def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:
 
 
 def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts]]:
-    """Return what hosts say in each launch; of two with one name in a job nobody knows whose it is."""
+    """Return the facts of hosts in each launch; of two with one name in a job nobody knows whose they are."""
     reports: dict[str, list[HostFacts]] = {}
     for launch in launches:
         meant: dict[str, set[str]] = {}

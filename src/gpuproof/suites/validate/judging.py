@@ -45,7 +45,7 @@ EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRules:
-    """The rules of a validation."""
+    """The rules of a validation, of the recipe and of a file."""
 
     rules: Rules
     num_of_recipe: int
@@ -240,7 +240,7 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
 
 
 def _steadiness(measure: Measure, bound: float) -> Rule:
-    """That a machine is steady says nothing of how fast it is: none of this makes it READY."""
+    """Return the rule of a drift or spread; a steady machine may be slow, so that none makes it READY."""
     rule = _rule(
         f"{measure.name}, {measure.case}",
         MeasureMatch(name=measure.name, labels={"case": measure.case}),

@@ -117,7 +117,7 @@ def measures_of(result: StageResult) -> Iterator[Measure]:
 def _placed(
     measure: Measure, result: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
 ) -> Measure:
-    """Say what a measure is of: its case, its subject, and the labels by which rules find it."""
+    """Return a measure with its case, its subject, and the labels by which rules find it."""
     return replace(
         measure,
         name=f"{measure.name}, options compared"
@@ -131,7 +131,7 @@ def _placed(
 
 
 def _distinct(measures: Sequence[Measure], result: StageResult) -> Iterator[Measure]:
-    """Leave out the second of two figures that are the same: of one device, and of the launch as a whole.
+    """Yield one of two figures that are the same: of one device, and of the launch as a whole.
 
     In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
     """

@@ -138,7 +138,7 @@ def _without_record(result: StageResult) -> Outcome | None:
 
 
 def _failed(result: StageResult, failure: Failure) -> Outcome:
-    """A launch that fell to something outside the case was not measured; any other failure is one."""
+    """Return the outcome of a failed launch: not judged where the cause lies outside the case."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
     text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
@@ -155,7 +155,7 @@ def _ruinous(result: StageResult) -> Doubt | None:
 
 
 def _refused(result: StageResult, doubt: Doubt) -> Outcome:
-    """Wrong results are a failure of the machine; figures that contradict each other are none."""
+    """Return the outcome of doubted figures: the machine fails by wrong results only."""
     if doubt.code != WRONG:
         return not_judged(result.subject, doubt.reason, doubt.remedy)
     return Outcome(
@@ -170,7 +170,7 @@ def _refused(result: StageResult, doubt: Doubt) -> Outcome:
 
 
 def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult]) -> Outcome:
-    """Only what takes two devices, or NCCL, has no launch of its own, and a disk that nobody named."""
+    """Return why a stage has no launch: it takes two devices, NCCL, or a disk that nobody named."""
     if name == "switched_off" and order.config.distributed.device == "cpu":
         return not_applicable("ranks on processors do not communicate over NCCL")
     if name == "storage":

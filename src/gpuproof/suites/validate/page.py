@@ -139,7 +139,7 @@ def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequenc
 
 
 def _row_key(branch: Branch) -> object:
-    """Return what a row says of a branch, and what rows say of its parts."""
+    """Return the content of a branch's row and of the rows below it: equal ones are shown as one."""
     parts = frozenset(_row_key(part) for part in branch.branches)
     return branch.standing, branch.failed, branch.undecided, parts
 

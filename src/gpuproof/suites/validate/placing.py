@@ -91,7 +91,7 @@ class Stage:
 
     @property
     def minutes(self) -> float:
-        """That it is expected to take on one host."""
+        """Minutes that it is expected to take on one host."""
         return seconds_of(case for case in self.cases for _ in range(case.repeats)) / 60
 
 

@@ -128,7 +128,7 @@ class StageOrder:
 
     def _follow_up(self, running: Collection[LaunchKey]) -> Iterator[Case | None]:
         """Yield tests of groups, then the collectives without those accused; None for one that runs."""
-        searches = [search for blamed in self.followed() for search in blamed.searches]
+        searches = [search for suspect in self.followed() for search in suspect.searches]
         for search in searches:
             if self.has_time_for(search):
                 tests = list(search.next(running))

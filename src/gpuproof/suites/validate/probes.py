@@ -55,8 +55,8 @@ def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     """Yield a file written and read on each host, in the folder that the user names; else nothing."""
     if options.storage_dir is not None:
-        options_of_probe = {"folder": options.storage_dir}
-        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=options_of_probe)
+        folder = {"folder": options.storage_dir}
+        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=folder)
 
 
 def nccl_tests(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:

@@ -63,7 +63,7 @@ class CollectiveSeen:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Where it was placed."""
+        """Hosts that it was placed on."""
         return self.records.case.placement.hosts
 
 
@@ -84,7 +84,7 @@ class SlowCollective:
 
 
 def seen_in(launch: CaseRecords) -> CollectiveSeen:
-    """Return what one launch came to."""
+    """Return the points and the failure of one launch."""
     figures, failure = summarize_collectives(launch), launch.primary_failure
     message = None
     is_of_launch = failure is not None and launch.status != "done" and bool(launch.of(Start))
@@ -214,7 +214,7 @@ def _under(failed: ShortOfRule) -> _Reason:
 
 
 def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> _Reason | None:
-    """Find what is slower than on other hosts, or than its own other launches."""
+    """Return by how much it is slower than on other hosts, or than its own other launches."""
     best, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if best is not None and len(peers) >= MIN_PEERS and best < median(peers) * (1 - bound):
         short = 1 - best / median(peers)
