@@ -165,7 +165,7 @@ def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], 
         elif _is_section(setting.path):
             mistake = _fault_of_section(setting)
         else:
-            mistake = _unknown(setting)
+            mistake = _unknown_key(setting)
         if mistake is not None:
             mistakes.append(mistake)
             refused.add(setting.path)
@@ -214,7 +214,7 @@ def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     )
 
 
-def _unknown(setting: ConfigSetting) -> Mistake:
+def _unknown_key(setting: ConfigSetting) -> Mistake:
     ends = range(1, len(setting.path) + 1)
     depth = next(end for end in ends if not _is_section(setting.path[:end]))
     path = setting.path[:depth]

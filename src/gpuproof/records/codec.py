@@ -149,7 +149,7 @@ def _reader(expected: Any) -> _Reader:
     return _plain_reader(expected)
 
 
-def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
+def _bind(bound: float | str, read: _Reader, value: Any) -> Any:
     field = read(value)
     if isinstance(bound, str):
         if re.fullmatch(bound, field) is None:
@@ -168,10 +168,10 @@ def _tagged_reader(options: Sequence[Any]) -> _Reader:
         for option in options
         for kind in typing.get_args(typing.get_type_hints(option)["kind"])
     }
-    return functools.partial(_tagged, kinds)
+    return functools.partial(_read_tagged, kinds)
 
 
-def _tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
+def _read_tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
     if not isinstance(value, dict):
         raise _unlike("an object", value)
     if "kind" not in value:
@@ -201,7 +201,7 @@ def _plain_reader(expected: Any) -> _Reader:
             bound = bound.limits.get("ge")
         if bound is None:
             return _reader(kind)
-        return functools.partial(_bounded, bound, _reader(kind))
+        return functools.partial(_bind, bound, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 

@@ -83,10 +83,10 @@ def resample(
         observed = float(centre(values[np.newaxis].copy())[0])
         blocks = choose_blocks(values)
         chunks = [centre(rows) for rows in _rows(values, blocks.length, num_resamples, rng)]
-    return _resampled(observed, chunks, blocks, values.size)
+    return _resample(observed, chunks, blocks, values.size)
 
 
-def _resampled(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
+def _resample(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
     resamples = np.concatenate(chunks)
     if blocks.variance_factor > 1:
         middle = resamples.mean()
@@ -133,7 +133,7 @@ def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator
 
 def _block_starts(size: int, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Starts]:
     for rows in _chunks(size, num_resamples):
-        starts = _replayed(_draw_starts, rng, size, length, rows)
+        starts = _replay(_draw_starts, rng, size, length, rows)
         yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
 
 
@@ -144,18 +144,18 @@ def _chunks(size: int, num_resamples: int) -> Iterator[int]:
         yield min(per_chunk, num_resamples - done)
 
 
-def _replayed(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
+def _replay(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
     """Draw from `rng`, or take what was drawn from that state before, and leave it in the same state.
 
     Launches have as many steps as each other and begin with one seed, and drawing takes as long as all else.
     """
-    drawn, after = _drawn(draw, json.dumps(rng.bit_generator.state), *arguments)
+    drawn, after = _draw(draw, json.dumps(rng.bit_generator.state), *arguments)
     rng.bit_generator.state = json.loads(after)
     return drawn
 
 
 @lru_cache(maxsize=DRAWS_KEPT)
-def _drawn(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, str]:
+def _draw(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, str]:
     before = json.loads(state)
     rng = np.random.Generator(getattr(np.random, before["bit_generator"])(0))
     rng.bit_generator.state = before
@@ -196,8 +196,8 @@ def _resampled_medians(
     lower = upper - 1 + values.size % 2
     ordered = values[order]
     if values.size <= MOST_COUNTED:
-        counts = _replayed(_draw_counts, rng, values.size, length, num_resamples)
-        first, second = _counted(counts[order], lower, upper)
+        counts = _replay(_draw_counts, rng, values.size, length, num_resamples)
+        first, second = _ranks(counts[order], lower, upper)
         return [(ordered[first] + ordered[second]) / 2]
     ranks = np.empty(values.size, dtype=np.min_scalar_type(values.size))
     ranks[order] = np.arange(values.size)
@@ -208,7 +208,7 @@ def _resampled_medians(
     return chunks
 
 
-def _counted(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
+def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
     """Find, in each column, the ranks under which more than `lower` and more than `upper` values lie.
 
     Medians of resamples lie near the middle: the lowest ranks are looked through at once, the highest never.
@@ -253,7 +253,7 @@ class _Means:
         self.chunks.append(self.mean + _sums_of_blocks(self.influence, starts, length) / totals)
 
     def resampled(self) -> Resampled:
-        return _resampled(self.mean, self.chunks, self.blocks, self.influence.size)
+        return _resample(self.mean, self.chunks, self.blocks, self.influence.size)
 
 
 def _sums_of_blocks(values: FloatArray, starts: Starts, length: int) -> FloatArray:

@@ -93,7 +93,7 @@ def compare_launches(
         freedom=freedom,
         method="Welch's t on logarithms of launches" + (", sessions apart" if between_sessions else ""),
     )
-    return _compared(difference, logs_a.size, logs_b.size, better, confidence)
+    return _comparison(difference, logs_a.size, logs_b.size, better, confidence)
 
 
 def _spread(
@@ -148,7 +148,7 @@ def compare_pairs(
     centre = float(differences.mean())
     method = "Student's t on logarithms of ratios of neighbouring launches"
     difference = _Difference(centre=centre, error=error, freedom=freedom, method=method)
-    return _compared(difference, num_pairs, num_pairs, better, confidence)
+    return _comparison(difference, num_pairs, num_pairs, better, confidence)
 
 
 def is_beyond(comparison: Comparison, limit: float, *, better: Literal["lower", "higher"]) -> bool:
@@ -216,7 +216,7 @@ class _Difference:
     method: str
 
 
-def _compared(
+def _comparison(
     difference: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
 ) -> Comparison:
     quantile = float(stdtrit(difference.freedom, (1 + confidence) / 2))

@@ -109,14 +109,14 @@ def _independent_pieces(steps: FloatArray) -> _Pieces:
     """Join neighbours in pairs until the pieces are nearly independent, or as few as may be."""
     means = steps
     while True:
-        pieces = _described(means)
+        pieces = _describe(means)
         if pieces.correlation <= INDEPENDENT or means.size < 2 * MIN_PIECES:
             return pieces
         even = means.size - means.size % 2
         means = means[-even:].reshape(-1, 2).mean(axis=1)  # an odd one at the start is left out
 
 
-def _described(means: FloatArray) -> _Pieces:
+def _describe(means: FloatArray) -> _Pieces:
     count = means.size
     centre = float(means.mean())
     away = means - centre
@@ -143,10 +143,10 @@ def _distances(pieces: _Pieces, confidence: float) -> tuple[float, float]:
     unbiased = pieces.skewness * sqrt(count * (count - 1)) / (count - 2)
     skewness = SKEWNESS_SHARE * unbiased / sqrt(count)
     quantile = float(stdtrit(count - 1, (1 + confidence) / 2))
-    return error * _untransformed(quantile, skewness), -error * _untransformed(-quantile, skewness)
+    return error * _invert(quantile, skewness), -error * _invert(-quantile, skewness)
 
 
-def _untransformed(quantile: float, skewness: float) -> float:
+def _invert(quantile: float, skewness: float) -> float:
     """Solve T + a·T²/3 + a²·T³/27 + a/6 = `quantile` for T, with a the `skewness` of the mean (Hall 1992)."""
     if abs(skewness) < 1e-9:
         return quantile

@@ -73,7 +73,7 @@ def interval_of_series(
         ValueError: the series or the confidence is ill-formed, or durations go with another centre.
     """
     checked_confidence(confidence)
-    drawn = _resampled(series, centre, num_resamples, np.random.default_rng(seed))
+    drawn = _resample(series, centre, num_resamples, np.random.default_rng(seed))
     if isinstance(drawn, Unavailable):
         return drawn
     low, high = expanded_interval(drawn.resamples, confidence, drawn.num_blocks - 1)
@@ -112,7 +112,7 @@ def interval_between(
         resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
         for values, weights in samples
     ]
-    return _between(drawn, what, confidence)
+    return _interval(drawn, what, confidence)
 
 
 def smallest_shown(interval: Interval) -> float:
@@ -125,7 +125,7 @@ def smallest_shown(interval: Interval) -> float:
     return half_width * (1 + float(ndtri(POWER) / ndtri((1 + interval.confidence) / 2)))
 
 
-def _resampled(
+def _resample(
     series: TimeSeries, centre: Centre, num_resamples: int, rng: np.random.Generator
 ) -> Resampled | Unavailable:
     values, weights = series.arrays()
@@ -158,7 +158,7 @@ def _first_reason(reasons: Iterable[str | None]) -> Unavailable | None:
     return next((Unavailable(reason=f"{name} series: {why}") for name, why in named if why), None)
 
 
-def _between(
+def _interval(
     pair: Sequence[Resampled], what: Literal["difference", "ratio"], confidence: float
 ) -> Interval | Unavailable:
     if reason := _first_reason(map(_too_alike, pair)):
@@ -166,10 +166,10 @@ def _between(
     first, second = pair
     if what == "ratio" and min(first.statistic, float(first.resamples.min())) <= 0:
         return Unavailable(reason="no ratio: the first series is not clearly above 0")
-    return _combined(first, second, what, confidence)
+    return _combine(first, second, what, confidence)
 
 
-def _combined(
+def _combine(
     first: Resampled, second: Resampled, what: Literal["difference", "ratio"], confidence: float
 ) -> Interval:
     if what == "difference":

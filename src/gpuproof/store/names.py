@@ -28,11 +28,11 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
         return Path(name)
     roots = [run.root for run in list_runs(save_dir)]
     if name == LAST or name.isdecimal():
-        return _numbered(1 if name == LAST else int(name), roots, save_dir)
-    return _beginning_with(name, roots, save_dir)
+        return _run_by_number(1 if name == LAST else int(name), roots, save_dir)
+    return _run_by_name(name, roots, save_dir)
 
 
-def _numbered(number: int, roots: list[Path], save_dir: Path) -> Path:
+def _run_by_number(number: int, roots: list[Path], save_dir: Path) -> Path:
     if not roots:
         raise UsageError(
             "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
@@ -46,7 +46,7 @@ def _numbered(number: int, roots: list[Path], save_dir: Path) -> Path:
     return roots[number - 1]
 
 
-def _beginning_with(name: str, roots: list[Path], save_dir: Path) -> Path:
+def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
     names = {root: (root.name, root.relative_to(save_dir).as_posix()) for root in roots}
     exact = [root for root in roots if name in names[root]]
     alike = exact or [root for root in roots if any(alias.startswith(name) for alias in names[root])]

@@ -26,7 +26,7 @@ _VARIABLES = {
 
 def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse each declared fact that the launch contradicts; one of which it says nothing is believed."""
-    for name, (value, witness) in _launched(config.distributed, facts.environment).items():
+    for name, (value, witness) in _declared_facts(config.distributed, facts.environment).items():
         declared = getattr(config.distributed, name)
         if declared is not None and str(declared) != value:
             yield Refusal(
@@ -39,7 +39,7 @@ def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
 def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a size of groups that does not fit the ranks of this launch."""
     ranks = config.distributed
-    world_size = _launched(ranks, facts.environment)["world_size"][0]
+    world_size = _declared_facts(ranks, facts.environment)["world_size"][0]
     if not world_size.isdecimal():
         return  # the launcher's own check says so
     try:
@@ -54,7 +54,7 @@ def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
         yield Refusal(keys=keys, cause=error.cause, next_step=error.next_step)
 
 
-def _launched(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return the value of each fact that is declared, and its source."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {

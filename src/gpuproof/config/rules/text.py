@@ -68,7 +68,7 @@ def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals
     if config.kind != "serving" or serving.target != "model" or serving.new_tokens == 0:
         return
     if chosen.info.generation is not None:
-        yield from _of_a_cache(config)
+        yield from _cache_refusals(config)
         return
     features = {
         "new_tokens": serving.new_tokens,
@@ -85,7 +85,7 @@ def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals
         )
 
 
-def _of_a_cache(config: RunConfig) -> Refusals:
+def _cache_refusals(config: RunConfig) -> Refusals:
     whole = "or serving.new_tokens to 0, which runs whole sequences forward"
     if config.training.compile.enabled:
         yield Refusal(

@@ -75,7 +75,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         measures=list(compared_measures(comparison.measures)),
         is_ranked=False,
     )
-    result = _judged(conclusion.result, comparison, taken)
+    result = _with_verdict(conclusion.result, comparison, taken)
     return Conclusion(result=result, exports=conclusion.exports)
 
 
@@ -108,7 +108,7 @@ def _side_by_side(
         a=sides[0],
         b=sides[1],
         is_interleaved=True,
-        measures=tuple(_confirmed(measure, figures, taken) for measure in compared),
+        measures=tuple(_confirm(measure, figures, taken) for measure in compared),
         across=tuple(_differences(evidence.config, options)),
         max_regression=options.max_regression,
     )
@@ -144,7 +144,7 @@ def _measures(
     return comparable(measures)
 
 
-def _confirmed(
+def _confirm(
     measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> ComparedMeasure:
     """Add the confirmation of a measure whose regression the first run shows."""
@@ -165,7 +165,7 @@ def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
             yield UnlikeKey(key=key, a=str(a), b=str(b))
 
 
-def _judged(result: Result, comparison: SideBySide, taken: Course) -> Result:
+def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Result:
     """Return the result with the comparison's verdict; failures of launches count first."""
     judgement = _judge(comparison, taken)
     detail = {NAME: to_json(comparison), JUDGEMENT: to_json(judgement)}

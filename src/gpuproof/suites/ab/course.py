@@ -124,12 +124,12 @@ def course(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]) -> Co
     pilot = range(options.pilot_pairs)
     if not _have_ended(figures, pilot):
         return Course(num_pairs=options.pilot_pairs)
-    needed = _needed(options, figures, pilot)
+    needed = _needed_pairs(options, figures, pilot)
     first = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
     if options.max_regression is None or not _have_ended(figures, range(first.num_pairs)):
         return first
     return Course(
-        num_pairs=first.num_pairs, needed=needed, suspected=_suspected(options, figures, first.num_pairs)
+        num_pairs=first.num_pairs, needed=needed, suspected=_suspects(options, figures, first.num_pairs)
     )
 
 
@@ -157,7 +157,7 @@ def paired(
     return [a for a, _ in whole], [b for _, b in whole]
 
 
-def _needed(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
+def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
     """Return the pairs that every measure needs; None where too few pairs of the pilot ended well."""
     effect = log1p(options.find) - log1p(options.limit)  # the lesser of a longer time's and a lower rate's
     most = None
@@ -171,7 +171,7 @@ def _needed(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilo
     return most
 
 
-def _suspected(
+def _suspects(
     options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], num_pairs: int
 ) -> tuple[str, ...]:
     confidence, names = confidence_per_measure(figures), []

@@ -107,10 +107,10 @@ def next_batch(search: SearchConfig, tried: Mapping[int, BatchOutcome]) -> int |
         return search.start
     if too_large is None:
         return None if largest >= search.up_to else min(search.up_to, ceil(largest * search.factor))
-    return _between(largest, too_large, step=search.step or search.start)
+    return _next_batch(largest, too_large, step=search.step or search.start)
 
 
-def _between(fits: int, too_large: int, *, step: int) -> int | None:
+def _next_batch(fits: int, too_large: int, *, step: int) -> int | None:
     """Halve the distance, in whole steps; below the first batch of all, down to one sample."""
     if fits == 0:
         return too_large // 2 or None

@@ -94,7 +94,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         is_ranked=False,
     )
     result = conclusion.result
-    detail = {**result.detail, "tests": to_json({test.test.name: _beside(test) for test in tests})}
+    detail = {**result.detail, "tests": to_json({test.test.name: _readings(test) for test in tests})}
     ended = [test.success for test in tests]
     result = replace(
         result,
@@ -124,7 +124,7 @@ def _label(test: LoadTest) -> PointLabel:
     )
 
 
-def _beside(test: LoadResult) -> TestReadings:
+def _readings(test: LoadResult) -> TestReadings:
     p95 = test.step_percentile(95) if test.point.launches else None
     return TestReadings(
         p95_step_s=None if p95 is None else p95.value,

@@ -147,7 +147,7 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
     missing: Missing = {}
     figures = {**_speed(result, missing), **_memory(result, missing), **_readings(result, missing)}
     if not result.success:
-        figures = _nulled(figures)
+        figures = _without_figures(figures)
         missing = {key: NOT_MEASURED for key, value in figures.items() if value is None}
     return {
         "test_name": test.name,
@@ -165,7 +165,7 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
     }
 
 
-def _nulled(figures: Mapping[str, Any]) -> dict[str, Any]:
+def _without_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Give a test that failed no figures, whatever it had measured before."""
     return {key: [] if isinstance(value, list) else None for key, value in figures.items()}
 
@@ -224,7 +224,7 @@ def _readings(result: LoadResult, missing: Missing) -> dict[str, Any]:
                 "index": gpu.physical_index,
                 "name": gpu.name,
                 "uuid": gpu.uuid,
-                **_of_gpu(utilization_stats=gpu.utilization_percent, memory_stats=gpu.memory_mib),
+                **_gpu_json(utilization_stats=gpu.utilization_percent, memory_stats=gpu.memory_mib),
             }
             for gpu in read.gpus
         ],
@@ -233,7 +233,7 @@ def _readings(result: LoadResult, missing: Missing) -> dict[str, Any]:
     }
 
 
-def _of_gpu(**blocks: Quantity) -> dict[str, Any]:
+def _gpu_json(**blocks: Quantity) -> dict[str, Any]:
     reasons = {key: block.missing for key, block in blocks.items() if block.missing is not None}
     return {**{key: to_json(block.stats) for key, block in blocks.items()}, "missing": reasons}
 

@@ -116,7 +116,7 @@ def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
                 lost.append(f"no readings of {host}: {recording.reason}")
             else:
                 cuts.append(_cut(launch, recording, windows))
-    return _joined(cuts, missing=next(iter(lost), NOT_MEASURED), on_cpu=_is_on_cpu(launches))
+    return _join(cuts, missing=next(iter(lost), NOT_MEASURED), on_cpu=_is_on_cpu(launches))
 
 
 def _is_on_cpu(launches: Sequence[Launch]) -> bool:
@@ -153,7 +153,7 @@ def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = N
             yield _Read(metric=metric, uuid=uuid, series=series, reason=reasons.get(metric))
 
 
-def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
+def _join(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     window_s = sum(cut.duration_s for cut in cuts)
     readings = [reading for cut in cuts for reading in cut.read]
     gpus: dict[str | None, DeviceIdentity] = {}
@@ -171,16 +171,16 @@ def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings
 
     return LoadReadings(
         cpu_percent=host("cpu_percent"),
-        memory_mib=_in_mib(host("mem_used_bytes")),
+        memory_mib=_to_mib(host("mem_used_bytes")),
         gpu_utilization_percent=gpu("util_gpu_percent", *gpus),
-        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", *gpus)),
+        gpu_memory_mib=_to_mib(gpu("mem_used_bytes", *gpus)),
         gpus=tuple(
             GpuReadings(
                 physical_index=identity.physical_index,
                 name=identity.name,
                 uuid=uuid,
                 utilization_percent=gpu("util_gpu_percent", uuid),
-                memory_mib=_in_mib(gpu("mem_used_bytes", uuid)),
+                memory_mib=_to_mib(gpu("mem_used_bytes", uuid)),
             )
             for uuid, identity in gpus.items()
         ),
@@ -211,7 +211,7 @@ def _quantity(reads: Sequence[_Read], *, window_s: float, missing: str) -> Quant
     )
 
 
-def _in_mib(quantity: Quantity) -> Quantity:
+def _to_mib(quantity: Quantity) -> Quantity:
     stats = quantity.stats
     if stats is None:
         return quantity

@@ -46,9 +46,9 @@ def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
     by_host = grouped((ran.host, ran) for ran in _commands(evidence.launches))
     doubts: dict[LaunchKey, list[Doubt]] = {}
     for host, commands in by_host.items():
-        crowded = {launch_key(ran.case): figures for ran in commands if (figures := _crowded(ran, evidence))}
+        crowded = {launch_key(ran.case): figures for ran in commands if (figures := _crowding(ran, evidence))}
         for key in crowded:
-            doubts.setdefault(key, []).append(_of_host(host, commands, list(crowded.values())))
+            doubts.setdefault(key, []).append(_host_doubt(host, commands, list(crowded.values())))
     return doubts
 
 
@@ -79,7 +79,7 @@ def _commands(launches: Sequence[CaseRecords]) -> Iterator[_Ran]:
                 )
 
 
-def _of_host(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -> Doubt:
+def _host_doubt(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -> Doubt:
     worst = max(crowded, key=lambda one: one.others_cpus)
     at_once = most_at_once([(ran.begin_s, ran.end_s) for ran in commands])
     beside = f"; up to {at_once} cases ran at a time" if at_once > 1 else ""
@@ -93,7 +93,7 @@ def _of_host(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -
     )
 
 
-def _crowded(ran: _Ran, evidence: Evidence) -> _Crowded | None:
+def _crowding(ran: _Ran, evidence: Evidence) -> _Crowded | None:
     recording = evidence.recording(ran.case, ran.host)
     if isinstance(recording, MissingReadings):
         return None

@@ -49,7 +49,7 @@ def exports_of(cases: Sequence[CaseFigures], result: Result, evidence: Evidence)
     for records in evidence.launches:
         figures = by_key.get((records.case.case_id, records.case.replicate))
         if figures is not None:
-            yield from _of_case(figures, records.case, evidence, tree)
+            yield from _case_exports(figures, records.case, evidence, tree)
     if cases:
         yield from graphs_of(cases, result, f"{tree}/graphs", seed=evidence.config.cases.seed)
 
@@ -63,7 +63,7 @@ def graphs_of(cases: Sequence[CaseFigures], result: Result, folder: str, *, seed
     yield Export(name=f"{folder}/comparison.png", content=compared)
 
 
-def _of_case(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:
+def _case_exports(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:
     name = figures.case_id if figures.replicate == 0 else f"{figures.case_id}-{figures.replicate + 1}"
     folder, source = f"{tree}/{name}", evidence.folder_of(case)
     if figures.host is not None and not isinstance(evidence.recording(case, figures.host), MissingReadings):

@@ -178,7 +178,7 @@ def _memory(
         return Amount(missing=recording.reason)
     if recording is None or span is None or not recording.devices:
         return Amount(missing=NO_DEVICE)
-    if course := _by_process(recording, span):
+    if course := _process_memory(recording, span):
         return _over(course, span.end_s - span.begin_s, basis="process tree")
     if _shares_its_device(records):
         return Amount(missing="the driver listed none of its processes, and others were on the device")
@@ -190,7 +190,7 @@ def _shares_its_device(records: CaseRecords) -> bool:
     return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
 
 
-def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
+def _process_memory(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
     """Return the memory that the case's processes held on all devices, whenever it changed."""
     course = []
     was_seen = False

@@ -94,7 +94,7 @@ def draw_memory_bars(cases: Sequence[CaseFigures], path: Path) -> None:
         EnvironmentUnfitError: as `draw_memory_timeline`.
     """
     memory = shown_memory(cases)
-    shown = [case for case in _by_configuration(cases) if memory(case).peak_bytes is not None]
+    shown = [case for case in _first_launches(cases) if memory(case).peak_bytes is not None]
     _refuse_without(shown)
     shown = shown[:MOST]
     figure, axes = _rows("Memory of the cases", _bases(shown), len(shown))
@@ -141,7 +141,7 @@ def draw_comparison(
     style.save(figure, path)
 
 
-def _by_configuration(cases: Sequence[CaseFigures]) -> list[CaseFigures]:
+def _first_launches(cases: Sequence[CaseFigures]) -> list[CaseFigures]:
     first: dict[str, CaseFigures] = {}
     for case in cases:
         first.setdefault(case.configuration, case)

@@ -90,7 +90,7 @@ class MatrixPlan:
             position=position,
             ahead=frozenset(ahead),
             hosts=self.hosts | described_hosts(launch),
-            taken=_with(self.taken, kind, seconds_taken(launch)),
+            taken=_count_launch(self.taken, kind, seconds_taken(launch)),
             left={**self.left, kind: self.left[kind] - 1},
             is_stopped=self.is_stopped or (self.config.cases.stop_on_failure and launch.status != "done"),
         )
@@ -171,7 +171,7 @@ def seconds_taken(launch: CaseRecords) -> float | None:
     return max(ends) - min(starts) if starts and ends else None
 
 
-def _with(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mapping[str, Taken]:
+def _count_launch(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mapping[str, Taken]:
     if seconds is None:
         return taken
     before = taken.get(kind, Taken())
@@ -185,7 +185,7 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
         UsageError: there are too many.
     """
     chosen = chosen_cases(config)
-    names = names_from_template(chosen, config) or _listed(chosen, config)
+    names = names_from_template(chosen, config) or _case_names(chosen, config)
     cases = dict(zip(names, chosen, strict=True))
     order: list[LaunchKey] = []
     for replicate in range(config.run.repeats):
@@ -216,6 +216,6 @@ def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
     return num_launches
 
 
-def _listed(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
+def _case_names(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
     """Name cases after all their fields."""
     return [name or CASE_ID for name in point_names(chosen, short_names(list(matrix_keys(config.matrix))))]

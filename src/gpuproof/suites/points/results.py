@@ -88,7 +88,7 @@ def _conclude_point(
     return PointResult(
         point=point,
         figures=figures,
-        result=replace(conclusion.result, measures=_of_point(conclusion.result, point, positions)),
+        result=replace(conclusion.result, measures=_point_measures(conclusion.result, point, positions)),
         summary=summary,
         epochs=_content(conclusion, "metrics_epoch.jsonl").make,
         launches=tuple(
@@ -104,7 +104,7 @@ def read_figures(result: Result) -> tuple[PointFigures, ...]:
 
 def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
     (figures,) = read_figures(result)
-    launches = _in_run(figures.launches, point.case_id, positions)
+    launches = _order_in_run(figures.launches, point.case_id, positions)
     return replace(
         figures,
         case_id=point.case_id,
@@ -114,7 +114,7 @@ def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -
     )
 
 
-def _of_point(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
+def _point_measures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
     names = short_names(list(point.assignment))
     labels = {names[key]: value for key, value in point.assignment.items()}
     return tuple(
@@ -122,13 +122,13 @@ def _of_point(result: Result, point: Point, positions: Mapping[LaunchKey, int]) 
             measure,
             case=point.case_id,
             labels={**measure.labels, **labels},
-            launches=_in_run(measure.launches, point.case_id, positions),
+            launches=_order_in_run(measure.launches, point.case_id, positions),
         )
         for measure in result.measures
     )
 
 
-def _in_run(
+def _order_in_run(
     launches: Iterable[LaunchValue], case_id: str, positions: Mapping[LaunchKey, int]
 ) -> tuple[LaunchValue, ...]:
     return tuple(replace(launch, order=positions[case_id, launch.replicate]) for launch in launches)

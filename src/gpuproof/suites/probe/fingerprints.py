@@ -48,7 +48,7 @@ def conclude_fingerprints(launches: Sequence[ProbeLaunch]) -> FingerprintFinding
     wrong = [device for device in compared.devices if device.verdict in WRONG]
     values = [value for _, value in taken]
     return FingerprintFindings(
-        measures=(*_of_devices(compared), *_of_rounds(values, prints, compared)),
+        measures=(*_device_measures(compared), *_round_measures(values, prints, compared)),
         outcomes=(*_undecided(compared), *(_outcome(device) for device in compared.devices)),
         doubts=tuple(_doubts(compared, wrong)),
         headline=_headline(compared, wrong),
@@ -75,7 +75,7 @@ ROUNDS_OF_A_LAUNCH = 10**5
 """More rounds than a launch may have, so that rounds of several launches are told apart."""
 
 
-def _of_devices(compared: FingerprintsCompared) -> Iterator[Measure]:
+def _device_measures(compared: FingerprintsCompared) -> Iterator[Measure]:
     """Yield of each device how many of its digests differ from the majority's."""
     for device in compared.devices:
         yield Measure(
@@ -93,7 +93,7 @@ def _of_devices(compared: FingerprintsCompared) -> Iterator[Measure]:
         )
 
 
-def _of_rounds(
+def _round_measures(
     values: Sequence[ProbeValue], prints: Sequence[Fingerprint], compared: FingerprintsCompared
 ) -> Iterator[Measure]:
     """Yield each digest, with the number of devices that disagree with the majority in its round."""

@@ -66,15 +66,15 @@ def _amounts(launch: Launch) -> list[float | None]:
     name = launch.case.model_work.model.name
     pairs = list(zip(launch.setups, launch.windows, strict=True))
     if name == "gemm":
-        return [_of_steps(setup.flops_per_step, window.num_steps) for setup, window in pairs]
+        return [_total(setup.flops_per_step, window.num_steps) for setup, window in pairs]
     if name == "memory":
-        return [_of_steps(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
+        return [_total(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
     # of one process on several devices nobody knows which did how much
     alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
     return [float(window.items) * factor or None for factor, (_, window) in zip(alone, pairs, strict=True)]
 
 
-def _of_steps(per_step: float | None, num_steps: int) -> float | None:
+def _total(per_step: float | None, num_steps: int) -> float | None:
     return None if per_step is None else per_step * num_steps
 
 

@@ -104,12 +104,12 @@ def _top(title: str, rows: Sequence[ProfileRow]) -> Table:
     return table(
         "",
         rows[:SHOWN],
-        Column.of(title, lambda row: _shortened(row.name), align="left"),
+        Column.of(title, lambda row: _shorten(row.name), align="left"),
         Column.of("calls", lambda row: units.count(row.calls)),
         Column.of("self time", lambda row: units.seconds(row.self_s)),
         Column.of("share", lambda row: units.share(row.share)),
     )
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

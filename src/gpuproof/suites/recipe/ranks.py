@@ -85,7 +85,7 @@ def sections_of_ranks(shown: RanksShown, *, num_launches: int) -> Iterator[Secti
         ),
         Column.of("vs others", _lag),
     )
-    yield Text(title="", lines=(_explained(shown),))
+    yield Text(title="", lines=(_explanation(shown),))
 
 
 def _lag(row: RankRow) -> Cell:
@@ -93,7 +93,7 @@ def _lag(row: RankRow) -> Cell:
     return Cell(text, "warn" if row.stands_apart else "plain")
 
 
-def _explained(shown: RanksShown) -> str:
+def _explanation(shown: RanksShown) -> str:
     if shown.basis == "own steps":
         return (
             "ranks average gradients in every step, so that all windows are as long as the slowest rank's; "

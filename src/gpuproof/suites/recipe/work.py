@@ -240,7 +240,7 @@ def _estimated_memory(launches: Sequence[Launch]) -> tuple[int, str] | None:
         return None
     launch = launches[0]
     largest = max(launch.memory, key=_estimated_bytes)
-    measured = _measured(launch, largest)
+    measured = _measured_text(launch, largest)
     return _estimated_bytes(largest), f"estimated for a rank: {_parts(largest)}; {measured}"
 
 
@@ -263,7 +263,7 @@ def _parts(memory: Memory) -> str:
     return ", ".join(sizes)
 
 
-def _measured(launch: Launch, memory: Memory) -> str:
+def _measured_text(launch: Launch, memory: Memory) -> str:
     window = next(window for window in launch.windows if window.rank == memory.rank)
     if window.peak_allocated_bytes is not None:
         return (

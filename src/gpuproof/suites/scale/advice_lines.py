@@ -16,7 +16,7 @@ def advice_lines(advice: AdviceDetail) -> Iterator[str]:
     if advice.measured is not None:
         yield _answer(advice.measured)
     if advice.fixed_time is not None:
-        yield _fixed(advice.fixed_time)
+        yield _fixed_time(advice.fixed_time)
     if advice.host_bound:
         yield (
             f"host-bound: {', '.join(advice.host_bound)}: the device waited for its host, so neither the "
@@ -41,7 +41,7 @@ def _answer(advice: MeasuredAdvice) -> str:
     )
 
 
-def _fixed(fixed: FixedTime) -> str:
+def _fixed_time(fixed: FixedTime) -> str:
     batches = f"batch {fixed.small_batch} to {fixed.large_batch} on one device"
     if fixed.share is None or fixed.step_ratio is None:
         return f"whether steps are launch-bound is not known: {fixed.missing}"

@@ -105,13 +105,13 @@ def conclude(evidence: Evidence) -> Conclusion:
         NAME,
         evidence,
         concluded,
-        title=[f"{config.model.name} {config.kind} on {config.data.name}", _what(options)],
+        title=[f"{config.model.name} {config.kind} on {config.data.name}", _study_text(options)],
         num_planned=len(points) * config.run.repeats,
         notes=[*_notes(options, config), *_frameworks(concluded), *_hosts(evidence)],
         measures=list(_measures(detail)),
         is_ranked=False,
     )
-    result = _doubted(conclusion.result, detail)
+    result = _add_doubts(conclusion.result, detail)
     result = replace(
         result,
         detail={**result.detail, NAME: to_json(detail)},
@@ -121,7 +121,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     return Conclusion(result=result, exports=exports)
 
 
-def _doubted(result: Result, detail: ScaleDetail) -> Result:
+def _add_doubts(result: Result, detail: ScaleDetail) -> Result:
     """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
     fast = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in detail.apart if apart.alike is not None and not apart.alike.is_alike]
@@ -160,7 +160,7 @@ def _too_fast(rows: Sequence[ScaleRow]) -> Doubt:
     )
 
 
-def _what(options: ScaleOptions) -> str:
+def _study_text(options: ScaleOptions) -> str:
     devices = ", ".join(map(str, sorted(options.num_devices)))
     num = len(options.batch_sizes)
     return f"{num} batch size{'s' * (num > 1)} on {devices} devices"
@@ -221,7 +221,7 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
         chosen = [row for row in rows if (row.num_devices, row.law) == (num_devices, law)]
         alone = [row for row in rows if row.num_devices == 1 and _has_pair(row, chosen)]
         single, together = (
-            ComparedSide(name=name, values=_by_replicate(side))
+            ComparedSide(name=name, values=_replicate_means(side))
             for name, side in (("one device", alone), (f"{num_devices} devices", chosen))
         )
         if not single.values or not together.values or len(alone) != len(chosen):
@@ -237,7 +237,7 @@ def _has_pair(row: ScaleRow, others: Sequence[ScaleRow]) -> bool:
     return any(other.batch_size == row.batch_size for other in others)
 
 
-def _by_replicate(rows: Sequence[ScaleRow]) -> list[float]:
+def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:
     """Return a geometric mean over batch sizes for each replicate that all of them have."""
     rates = [{launch.replicate: launch.value for launch in row.figures.launches} for row in rows]
     common = sorted(set.intersection(*map(set, rates))) if rates else []

@@ -72,7 +72,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
         if not broken or point.num_devices <= broken[0].before
     ]
     fits = [(law, fit_law(rates, law)) for law in (AMDAHL, USL)]
-    predicted = _predicted(rates, broken)
+    predicted = _prediction(rates, broken)
     return ScaleCurve(
         batch_size=batch,
         scaling=scaling,
@@ -92,7 +92,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
     )
 
 
-def _predicted(rates: Sequence[CurvePoint], broken: Sequence[CurveBreak]) -> Prediction | Unavailable:
+def _prediction(rates: Sequence[CurvePoint], broken: Sequence[CurveBreak]) -> Prediction | Unavailable:
     if broken:
         first = broken[0]
         reason = f"the curve is interrupted between {first.before} and {first.after} devices ({first.reason})"

@@ -155,14 +155,14 @@ def _runs(
             "memory_usage_mb": memory_mb.get(launch.replicate),
             "gpu_utilization": utilization.get(launch.replicate),
             "communication_time_ms": _ms(talked_s.get(launch.replicate)),
-            **_of_launch(measured[launch.replicate], devices.get(launch.replicate, [])),
+            **_launch_json(measured[launch.replicate], devices.get(launch.replicate, [])),
             "model_parameters": detail.num_parameters,
         }
         for launch in figures.launches
     ]
 
 
-def _of_launch(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
+def _launch_json(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
     """Return what else is known of one run: its steps, its devices, and where its own records lie."""
     return {
         "num_steps": launch.slowest.num_steps,

@@ -31,7 +31,7 @@ def page(result: Result) -> Page:
         Column.of("batch", lambda row: units.count(row.batch_size)),
         Column.of("devices", lambda row: units.count(row.num_devices)),
         Column.of("scaling", lambda row: row.law or "", align="left", is_optional=True),
-        Column.of("launches", _launched, is_optional=True),
+        Column.of("launches", _launch_count, is_optional=True),
         Column.of("throughput", lambda row: units.rate(row.figures.items_per_s_total, row.figures.item)),
         Column.of("", lambda row: uncertainty(row.figures)),
         Column.of("speed-up", _ratio),
@@ -58,7 +58,7 @@ def page(result: Result) -> Page:
     )
 
 
-def _launched(row: ScaleRow) -> str:
+def _launch_count(row: ScaleRow) -> str:
     """Count the launches where some are missing."""
     done, planned = len(row.figures.launches), row.figures.num_planned
     return "" if done == planned else f"{done}/{planned}"

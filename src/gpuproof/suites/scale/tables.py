@@ -50,22 +50,22 @@ def _communication(points: Sequence[PointApart]) -> Table:
         COMMUNICATION,
         points,
         *_where(),
-        Column.of("added by averaging", lambda row: _timed(row.communication.sync_difference)),
-        Column.of("exposed", lambda row: _timed(row.communication.exposed)),
-        Column.of("overlapped", lambda row: _timed(row.communication.overlapped)),
-        Column.of("all-reduces alone", lambda row: _timed(row.communication.standalone)),
+        Column.of("added by averaging", lambda row: _time_text(row.communication.sync_difference)),
+        Column.of("exposed", lambda row: _time_text(row.communication.exposed)),
+        Column.of("overlapped", lambda row: _time_text(row.communication.overlapped)),
+        Column.of("all-reduces alone", lambda row: _time_text(row.communication.standalone)),
         Column.of("bus bandwidth", lambda row: units.bandwidth(row.communication.bus_bytes_per_s)),
         Column.of("buckets", lambda row: _buckets(row.communication.bucket_bytes)),
     )
 
 
-def _timed(figure: LaunchFigure) -> str:
+def _time_text(figure: LaunchFigure) -> str:
     if figure.mean_s is None:
         return units.MISSING
-    return f"{units.seconds(figure.mean_s)}{_between(figure.interval)}"
+    return f"{units.seconds(figure.mean_s)}{_range(figure.interval)}"
 
 
-def _between(interval: Interval | None) -> str:
+def _range(interval: Interval | None) -> str:
     return "" if interval is None else f" ({units.seconds(interval.low)} – {units.seconds(interval.high)})"
 
 
@@ -158,11 +158,11 @@ def _memory(points: Sequence[PointApart]) -> Table:
         Column.of("together", lambda row: units.memory(row.memory.expected_bytes)),
         Column.of("measured peak", lambda row: units.memory(row.memory.peak_bytes)),
         Column.of("measured over expected", _over, is_optional=True),
-        Column.of("of the device", _of_device, is_optional=True),
+        Column.of("of the device", _device_share, is_optional=True),
     )
 
 
-def _of_device(point: PointApart) -> str:
+def _device_share(point: PointApart) -> str:
     share = None if point.memory is None else point.memory.device_share
     return "" if share is None else units.share(share)
 
@@ -244,4 +244,4 @@ def overheads(curves: Sequence[ScaleCurve]) -> Table:
 
 
 def _overhead(overhead: Interval | None) -> str:
-    return units.MISSING if overhead is None else f"{units.seconds(overhead.centre)}{_between(overhead)}"
+    return units.MISSING if overhead is None else f"{units.seconds(overhead.centre)}{_range(overhead)}"

@@ -36,7 +36,7 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     rates = interval_of_rates([served.requests_per_s for served in main])
     rate = sum(served.requests_per_s for served in main) / len(main)
     text = units.rate(rate, "requests")
-    launches = _of_launches(main, positions, lambda served: served.requests_per_s)
+    launches = _launch_values(main, positions, lambda served: served.requests_per_s)
     throughput = with_interval(
         "answered", rate, "requests/s", text, rates, better="higher", launches=launches
     )
@@ -53,7 +53,7 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     ]
 
 
-def _of_launches(
+def _launch_values(
     launches: Sequence[Served], positions: Mapping[LaunchKey, int], value: Callable[[Served], float]
 ) -> tuple[LaunchValue, ...]:
     return tuple(
@@ -66,7 +66,7 @@ def _of_launches(
 
 def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
     """Return the requests a second within all bounds, where there are bounds."""
-    launches = _of_launches(run.main, positions, lambda served: served.goodput_per_s or 0.0)
+    launches = _launch_values(run.main, positions, lambda served: served.goodput_per_s or 0.0)
     if run.is_of_before or run.main[0].goodput_per_s is None:
         return []
     rates = [launch.value for launch in launches]

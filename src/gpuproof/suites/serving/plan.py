@@ -168,7 +168,7 @@ def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch
         return [replace(_at(rate_per_s), replicate=begun, num_requests=num_requests)]
     if search.met_per_s is None or not serving.curve:
         return []
-    return _in_time(_curve(search.met_per_s, trials), search)
+    return _loads_in_time(_curve(search.met_per_s, trials), search)
 
 
 def confirmations(config: RunConfig) -> int:
@@ -182,7 +182,7 @@ def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
     return [rate for rate in wanted if all(abs(rate - have) > NEAR * rate for have in measured)]
 
 
-def _in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
+def _loads_in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
     """Return the points of the curve for which there is time; high rates take the least."""
     chosen: list[float] = []
     for rate in sorted(rates, reverse=True):

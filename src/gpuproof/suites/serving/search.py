@@ -194,9 +194,9 @@ class RateSearch:
         if begun:
             return begun[0]
         if not untold:
-            return self._between(low, high)
-        below = self._between(low, untold[0]) if len(untold) < MOST_UNTOLD or not low else None
-        above = self._between(untold[-1], high) if len(untold) < 2 * MOST_UNTOLD else None
+            return self._middle(low, high)
+        below = self._middle(low, untold[0]) if len(untold) < MOST_UNTOLD or not low else None
+        above = self._middle(untold[-1], high) if len(untold) < 2 * MOST_UNTOLD else None
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
@@ -207,7 +207,7 @@ class RateSearch:
         left = self.effort.most_requests(rate) - self.rates[rate].num_requests
         return (rate, max(left, self.effort.first_requests(rate))) if left > 0 else None
 
-    def _between(self, low: float, high: float) -> float | None:
+    def _middle(self, low: float, high: float) -> float | None:
         """Return the middle; None where the two are as near as asked, or nothing is to be found."""
         assert self.ceiling_per_s is not None
         lowest = max(self.ceiling_per_s * LOWEST_SHARE, self.lowest_per_s)

@@ -32,13 +32,13 @@ Names = Mapping[tuple[str, str], str]
 
 def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
     """Yield the outcomes of hosts that others waited for, of all accused, and of what no search decided."""
-    yield from _stopped(order, launches)
+    yield from _stopped_hosts(order, launches)
     stage = next((stage for stage in order.stages if stage.name == "collective"), None)
     followed, names = order.followed(), device_names(launches)
     if stage is None or order.options.blame == "never":
         return
     for suspect in followed:
-        for outcome, is_required in _of(
+        for outcome, is_required in _outcomes(
             suspect, names, has_time=all(map(order.has_time_for, suspect.searches))
         ):
             name = f"who slows {suspect.suspicion.case.case_id}"
@@ -50,7 +50,7 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
             yield Judged(name=f"who slows {case.case_id}", outcome=_not_searched(), is_required=False)
 
 
-def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
     """Judge the hosts whose ranks stopped while others waited for them; torn records may lack last words."""
     stages = {case.case_id: stage for stage in order.stages for case in stage.cases}
     for launch in launches:
@@ -72,11 +72,11 @@ def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Jud
             yield Judged(name=name, outcome=outcome, is_required=stage.is_required)
 
 
-def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
+def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
     """Yield outcomes of one suspicion, and whether each may decide."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
     is_slow = suspicion.why is not None
-    accused = tuple(_blamed(followed))
+    accused = tuple(_accusations(followed))
     for one in accused:
         yield _accusation(one, followed, names), True
     time = () if has_time else ("--time-budget has no room for more tests",)
@@ -96,17 +96,17 @@ def _why_open(findings: Findings) -> list[str]:
     return [f"{', '.join(group.members)}: {group.why}" for group in findings.undecided]
 
 
-def _blamed(followed: FollowedUp) -> Iterator[Blamed]:
+def _accusations(followed: FollowedUp) -> Iterator[Blamed]:
     findings = followed.search.search.findings()
     if followed.search.part == "host":
         inside = {host: search.search.findings() for host, search in followed.inside.items()}
         yield from blamed(findings, inside)
     elif findings.accused or findings.links:
         case = followed.suspicion.case
-        yield from blamed_inside(case.places[0].name, f"{case.case_id}: {_why(followed)}", findings)
+        yield from blamed_inside(case.places[0].name, f"{case.case_id}: {_reason(followed)}", findings)
 
 
-def _why(followed: FollowedUp) -> str:
+def _reason(followed: FollowedUp) -> str:
     return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
 
 
@@ -114,7 +114,7 @@ def _accusation(accused: Blamed, followed: FollowedUp, names: Names) -> Outcome:
     return Outcome(
         status="FAIL",
         subject=_subject(accused.subject, followed, names),
-        measured=f"{accused.evidence} ({_why(followed)})"
+        measured=f"{accused.evidence} ({_reason(followed)})"
         if followed.search.part == "host"
         else accused.evidence,
         expected="as fast as others in the same tests, with right results",

@@ -101,7 +101,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         num_rules=rules_of(options).num_figures,
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
-        chosen=_chosen(order, evidence, readiness, measures),
+        chosen=_choose_hosts(order, evidence, readiness, measures),
     )
     result = _result(evidence, results, measures, judged, detail)
     exports = [validation_export(results), *drain_exports(detail.drain, no_hardware=cap)]
@@ -110,7 +110,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
 
 
-def _chosen(
+def _choose_hosts(
     order: StageOrder, evidence: Evidence, readiness: Readiness, measures: Sequence[Measure]
 ) -> ChosenHosts | None:
     """Choose the hosts to run on, where some of them are spare."""

@@ -57,7 +57,7 @@ def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, f
     places = [by_name[host] for host in suspicion.hosts]
     name = f"{PREFIX}{case.case_id}"
     search = blame_hosts(test, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
-    accused = _accused(search) if search.is_over and case.ranks_per_host > 1 else ()
+    accused = _accused_members(search) if search.is_over and case.ranks_per_host > 1 else ()
     inside = {
         host: blame_devices(
             test, by_name[host], _devices(case), noise=noise, slowdown=slowdown, name=f"{name}-in@{host}"
@@ -81,14 +81,14 @@ def _devices(case: StageCase) -> Sequence[int]:
     return tuple(range(case.ranks_per_host)) if case.devices is None else case.devices
 
 
-def _accused(search: Blaming) -> tuple[str, ...]:
+def _accused_members(search: Blaming) -> tuple[str, ...]:
     return tuple(member for group in search.search.findings().accused for member in group.members)
 
 
 def without_accused(followed: Sequence[FollowedUp]) -> Iterator[StageCase]:
     """Yield the collectives once more, without the hosts or devices that were accused."""
     for search in followed:
-        case, accused = search.suspicion.case, _accused(search.search)
+        case, accused = search.suspicion.case, _accused_members(search.search)
         if not accused or not search.is_over:
             continue
         if case.is_over_all:

@@ -57,7 +57,7 @@ class StageResult:
 
 def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Recipes) -> StageResult:
     """Conclude the launches of a case by the suite of its recipe."""
-    launched = _launched(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
+    launched = _stage_result(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
     if not launched.launches:
         return launched
     of_case = replace(evidence, config=launched.config, launches=launched.launches)
@@ -72,7 +72,7 @@ def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Re
     )
 
 
-def _launched(
+def _stage_result(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> StageResult:
     return StageResult(
@@ -91,8 +91,8 @@ def measures_of_collectives(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
     """Yield the measures of a case of collectives, as its conclusion has them, before there is one."""
-    launched = _launched(stage, case, recipes, launches)
-    yield from (_placed(measure, launched, _labels(launched)) for measure in collective_measures(launches))
+    launched = _stage_result(stage, case, recipes, launches)
+    yield from (_label(measure, launched, _labels(launched)) for measure in collective_measures(launches))
 
 
 def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
@@ -111,10 +111,10 @@ def measures_of(result: StageResult) -> Iterator[Measure]:
         return
     labels = _labels(result)
     for measure in (*_distinct(result.result.measures, result), *_drift(result, labels), *_spread(result)):
-        yield _placed(measure, result, labels, validity=result.result.validity)
+        yield _label(measure, result, labels, validity=result.result.validity)
 
 
-def _placed(
+def _label(
     measure: Measure, result: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
 ) -> Measure:
     """Return a measure with its case, its subject, and the labels by which rules find it."""

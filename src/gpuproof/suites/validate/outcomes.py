@@ -33,7 +33,7 @@ def stage_outcomes(
     order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> list[Judged]:
     """Judge every case of every stage; `left_out` says why cases were not launched."""
-    judged = [item for result in results for item in _of_case(result, left_out)]
+    judged = [item for result in results for item in _case_outcomes(result, left_out)]
     launched = {result.stage.name for result in results}
     return judged + [
         Judged(
@@ -44,7 +44,7 @@ def stage_outcomes(
     ]
 
 
-def _of_case(result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
+def _case_outcomes(result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
     outcome = _outcome(result, left_out.get(result.case.case_id))
     if outcome.status == "FAIL" and names_wrong(result):
         return  # the devices are judged by themselves
@@ -77,7 +77,7 @@ def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
     done = [launch for launch in result.launches if launch.status == "done"]
     failure = next((f for x in result.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
-        return _failed(result, failure)
+        return _failure_outcome(result, failure)
     if len(done) < max(result.case.repeats, len(result.launches)):
         notes = (note for x in result.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
@@ -88,7 +88,7 @@ def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
         return Outcome(status="SKIP", subject=result.subject, reason=why.reason, next_step=why.next_step)
     ruinous = _ruinous(result)
     if ruinous is not None:
-        return _refused(result, ruinous)
+        return _doubt_outcome(result, ruinous)
     nothing = why_nothing(result)
     if nothing is not None:
         return not_applicable(nothing, result.subject)
@@ -137,7 +137,7 @@ def _without_record(result: StageResult) -> Outcome | None:
     return not_judged(result.subject, "it ended without a record of what it measured", step)
 
 
-def _failed(result: StageResult, failure: Failure) -> Outcome:
+def _failure_outcome(result: StageResult, failure: Failure) -> Outcome:
     """Return the outcome of a failed launch: not judged where the cause lies outside the case."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
@@ -154,7 +154,7 @@ def _ruinous(result: StageResult) -> Doubt | None:
     return next((x for x in doubts if x.validity == "INVALID" or x.code in (*IMPLAUSIBLE, *NOT_SEEN)), None)
 
 
-def _refused(result: StageResult, doubt: Doubt) -> Outcome:
+def _doubt_outcome(result: StageResult, doubt: Doubt) -> Outcome:
     """Return the outcome of doubted figures: the machine fails by wrong results only."""
     if doubt.code != WRONG:
         return not_judged(result.subject, doubt.reason, doubt.remedy)
@@ -198,7 +198,9 @@ def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterato
     for name in hosts_of(order, launches):
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
     if order.options.expected_hosts:
-        yield Judged(name="expected hosts", outcome=_expected(order.options.expected_hosts, answered, lost))
+        yield Judged(
+            name="expected hosts", outcome=_hosts_outcome(order.options.expected_hosts, answered, lost)
+        )
     yield from count_outcomes(order, launches)
 
 
@@ -222,7 +224,7 @@ def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
     )
 
 
-def _expected(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
+def _hosts_outcome(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
     missing = [name for name in expected if name not in answered or name in lost]
     there = f"{len(expected) - len(missing)} of {len(expected)} answered"
     return told(

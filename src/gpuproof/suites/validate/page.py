@@ -37,7 +37,7 @@ def page(result: Result) -> Page:
     sections: list[Section] = [
         Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
-        *(() if detail.chosen is None else (_chosen(detail.chosen),)),
+        *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
         cells_table(readiness.cells),
         subjects_table(readiness.tree),
         *_checks(result.outcomes, detail),
@@ -113,7 +113,7 @@ def _how(cell: AspectCell) -> str:
     return "\n".join(filter(None, (cell.reason, cell.next_step and f"→ {cell.next_step}")))
 
 
-def _chosen(hosts: ChosenHosts) -> Text:
+def _hosts_text(hosts: ChosenHosts) -> Text:
     return Text(title="Where to run", lines=tuple(lines_of(hosts)))
 
 
@@ -122,10 +122,10 @@ def subjects_table(tree: Branch) -> Table:
     return table(
         "By subject: all, host, device",
         list(_rows([tree], 0)),
-        Column.of("subject", lambda row: f"{'· ' * row[0]}{_named(row[1])}", align="left", folds=True),
+        Column.of("subject", lambda row: f"{'· ' * row[0]}{_subject_text(row[1])}", align="left", folds=True),
         Column.of("", lambda row: _standing(row[1][0].standing), align="left"),
         Column.of("passed", lambda row: units.count(sum(branch.num_passed for branch in row[1]))),
-        Column.of("why", lambda row: _why(row[1][0]), align="left", folds=True),
+        Column.of("why", lambda row: _reason(row[1][0]), align="left", folds=True),
     )
 
 
@@ -144,14 +144,14 @@ def _row_key(branch: Branch) -> object:
     return branch.standing, branch.failed, branch.undecided, parts
 
 
-def _named(branches: Sequence[Branch]) -> str:
+def _subject_text(branches: Sequence[Branch]) -> str:
     if branches[0].subject == WHOLE:
         return "all"
     many = f"{units.count(len(branches))}: " if len(branches) > 1 else ""
     return f"{many}{listed([branch.subject for branch in branches])}"
 
 
-def _why(branch: Branch) -> str:
+def _reason(branch: Branch) -> str:
     """Return why a part is no better; of all together it is said above."""
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *branch.undecided))
 

@@ -130,7 +130,7 @@ def _without_model(config: RunConfig) -> RunConfig:
     return RunConfig(kind="inference", **blocks)
 
 
-def _timed(options: ValidateOptions) -> dict[str, Any]:
+def _time_options(options: ValidateOptions) -> dict[str, Any]:
     return {
         "data.name": "synthetic",
         "benchmark.warmup_steps": 5,
@@ -145,7 +145,7 @@ def _gemm(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[S
     seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
     for precision in options.gemm_precisions:
         values = {
-            **_timed(options),
+            **_time_options(options),
             "model": {"name": "gemm", "options": size},
             "data.batch_size": GEMMS_PER_STEP,
             "training.precision": precision,
@@ -156,7 +156,7 @@ def _gemm(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[S
 
 def _memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     values = {
-        **_timed(options),
+        **_time_options(options),
         "model": {"name": "memory", "options": {"buffer_bytes": options.memory_buffer_bytes}},
         "data.batch_size": PASSES_PER_STEP,
         "training.precision": "fp32",

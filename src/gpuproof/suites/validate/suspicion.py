@@ -144,7 +144,7 @@ def suspicions(
         ]
         failed = short.get(case.case_id)
         reason = (
-            _broken(launches)
+            _breakage(launches)
             or (None if failed is None else _under(failed))
             or _slow(launches, [p for p in peers if p], noise)
         )
@@ -198,7 +198,7 @@ def _best(launches: Sequence[CollectiveSeen]) -> float | None:
     return median(figures) if figures else None
 
 
-def _broken(launches: Sequence[CollectiveSeen]) -> _Reason | None:
+def _breakage(launches: Sequence[CollectiveSeen]) -> _Reason | None:
     """Find wrong results, and a job that did not end."""
     for point in (point for launch in launches for point in launch.points if point.num_wrong):
         why = f"{point.num_wrong} elements of {point.operation} of {point.size_bytes:,} bytes are wrong"

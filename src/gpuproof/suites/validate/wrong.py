@@ -25,13 +25,13 @@ def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
     for result in results:
         is_of_parts = result.stage.name not in FINGERPRINTS and why_nothing(result) is None
         if result.result is not None and is_of_parts:
-            outcomes = result.result.outcomes if result.config.kind == "probe" else _of_products(result)
-            yield from (_named(item, result) for item in outcomes)
+            outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)
+            yield from (_name(item, result) for item in outcomes)
     for name in FINGERPRINTS:
         stage = [x for x in results if x.stage.name == name]
         launches = [probe for x in stage for one in x.launches if (probe := summarize_probe(one))]
         compared = conclude_fingerprints(launches)
-        yield from (_named(item, stage[0]) for item in compared.outcomes)
+        yield from (_name(item, stage[0]) for item in compared.outcomes)
 
 
 def names_wrong(result: StageResult) -> bool:
@@ -51,14 +51,14 @@ def why_nothing(result: StageResult) -> str | None:
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
-def _named(item: Judged, of: StageResult) -> Judged:
+def _name(item: Judged, of: StageResult) -> Judged:
     """Name an outcome after its case, and say what it is of, as rows of aspects name it."""
     name = item.name if of.case.name.startswith(item.name) else f"{of.case.name}, {item.name}"
     labels = {**item.labels, "stage": of.stage.name, "case": of.case.name}
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
-def _of_products(result: StageResult) -> Iterator[Judged]:
+def _product_outcomes(result: StageResult) -> Iterator[Judged]:
     for measure in () if result.result is None else result.result.measures:
         if measure.name == WRONG_VALUES and measure.value is not None:
             outcome = _outcome(measure, measure.value)

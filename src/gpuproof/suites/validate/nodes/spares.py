@@ -92,12 +92,12 @@ def lines_of(hosts: ChosenHosts) -> Iterator[str]:
     """Yield what a report says of the choice."""
     if not hosts.is_enough:
         yield f"{hosts.num_needed} hosts are needed, and {len(hosts.chosen)} passed: too few to run on"
-    yield f"run on: {_listed(hosts.chosen)}"
-    yield f"spares that passed: {_listed(hosts.spares)}"
-    yield f"did not pass: {_listed(hosts.not_passed)}"
+    yield f"run on: {_names(hosts.chosen)}"
+    yield f"spares that passed: {_names(hosts.spares)}"
+    yield f"did not pass: {_names(hosts.not_passed)}"
 
 
-def _listed(hosts: Sequence[str]) -> str:
+def _names(hosts: Sequence[str]) -> str:
     return ", ".join(hosts) or "none"
 
 
