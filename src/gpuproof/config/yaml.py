@@ -191,7 +191,7 @@ def read_value(text: str, *, path: KeyPath, source: str) -> list[ConfigSetting]:
 
 
 def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigSetting]:
-    """Give a mapping as {} and then each of its keys, anything else whole."""
+    """Yield a mapping as {} and then each of its keys, anything else whole."""
     items: list[Place] = [(*path, at) for at in range(len(value))] if isinstance(value, list) else []
     if path:
         yield ConfigSetting(

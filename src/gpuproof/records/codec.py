@@ -97,7 +97,7 @@ def _build(cls: Any, data: Any) -> Any:
 
 @functools.cache
 def _writer(kind: Any) -> _Writer:
-    """Give what turns values of this type into JSON, made once for all of them."""
+    """Return what turns values of this type into JSON, made once for all of them."""
     if dataclasses.is_dataclass(kind):
         names = tuple(field.name for field in dataclasses.fields(kind))
         return lambda value: {name: to_json(getattr(value, name)) for name in names}
@@ -132,7 +132,7 @@ def _required_names(cls: Any) -> tuple[str, ...]:
 
 
 def _reader(expected: Any) -> _Reader:
-    """Give what turns JSON into a value of this annotation, made once for all values."""
+    """Return what turns JSON into a value of this annotation, made once for all values."""
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if expected is Any:
         return lambda value: value
@@ -162,7 +162,7 @@ def _bind(bound: float | str, read: _Reader, value: Any) -> Any:
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:
-    """Give what reads a union of dataclasses, told apart by the literal that is the type of their `kind`."""
+    """Return what reads a union of dataclasses by the literal that is the type of their `kind`."""
     kinds = {
         kind: functools.partial(_build, option)
         for option in options

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr, stdtrit
 
 from gpuproof.statistics.blocks import Blocks, choose_blocks
-from gpuproof.statistics.estimate import FloatArray, interpolated, median
+from gpuproof.statistics.estimate import FloatArray, interpolate, median
 
 Starts: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 """Where the blocks of resamples begin: a row a resample, a column a block."""
@@ -118,11 +118,11 @@ def expanded_interval(
         return mean - half_width, mean + half_width
     ordered = np.sort(resamples)
     first, last = (resamples.size * share + share - 1 for share in (tail, 1 - tail))  # "weibull"
-    return interpolated(ordered, first), interpolated(ordered, last)
+    return interpolate(ordered, first), interpolate(ordered, last)
 
 
 def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Any]:
-    """Give the resamples as rows of matrices that the caller may change; of whatever type `values` is."""
+    """Yield the resamples as rows of matrices that the caller may change; of whatever type `values` is."""
     blocks = sliding_window_view(values, length)
     for starts in _block_starts(values.size, length, num_resamples, rng):
         if length == 1:
@@ -138,7 +138,7 @@ def _block_starts(size: int, length: int, num_resamples: int, rng: np.random.Gen
 
 
 def _chunks(size: int, num_resamples: int) -> Iterator[int]:
-    """Give the rows of each chunk."""
+    """Yield the rows of each chunk."""
     per_chunk = max(1, CHUNK_VALUES // size)
     for done in range(0, num_resamples, per_chunk):
         yield min(per_chunk, num_resamples - done)

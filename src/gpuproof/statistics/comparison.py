@@ -23,7 +23,7 @@ from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Numbers,
-    checked_confidence,
+    check_confidence,
     finite,
     welch_degrees_of_freedom,
 )
@@ -81,7 +81,7 @@ def compare_launches(
     Raises:
         ValueError: a value is not finite or not above 0, or the confidence is not between 0 and 1.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
     reason = _why_not(logs_a, logs_b)
     if reason is not None:
@@ -130,7 +130,7 @@ def compare_pairs(
     Raises:
         ValueError: there are not as many of A as of B, or as `compare_launches`.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
     if logs_a.size != logs_b.size:
         raise ValueError(f"{logs_a.size} launches of A are no pairs with {logs_b.size} of B")

@@ -26,7 +26,7 @@ from gpuproof.statistics.estimate import (
     Interval,
     Numbers,
     Unavailable,
-    checked_confidence,
+    check_confidence,
     finite,
 )
 
@@ -61,12 +61,12 @@ class _Pieces:
 
 
 def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
-    """Give the interval of the mean of one launch's step times, in their unit; the mean always lies in it.
+    """Return the interval of the mean of one launch's step times, in their unit; the mean always lies in it.
 
     Raises:
         ValueError: a value is not finite, or the confidence is not between 0 and 1.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     steps = finite(values)
     if steps.size < MIN_PIECES:
         return Unavailable(

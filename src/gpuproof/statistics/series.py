@@ -20,7 +20,7 @@ from gpuproof.statistics.estimate import (
     Interval,
     Numbers,
     Unavailable,
-    checked_confidence,
+    check_confidence,
     finite,
     welch_degrees_of_freedom,
 )
@@ -41,7 +41,7 @@ class TimeSeries:
     durations_s: Numbers | None = None
 
     def arrays(self) -> tuple[FloatArray, FloatArray | None]:
-        """Give both as arrays.
+        """Return both as arrays.
 
         Raises:
             ValueError: a number is not finite, the lengths differ, or a duration is not above 0.
@@ -65,14 +65,14 @@ def interval_of_series(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Give the interval of the centre within one process, in the unit of the values.
+    """Return the interval of the centre within one process, in the unit of the values.
 
     With durations, `centre` must be "mean", and is the time-weighted mean.
 
     Raises:
         ValueError: the series or the confidence is ill-formed, or durations go with another centre.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     drawn = _resample(series, centre, num_resamples, np.random.default_rng(seed))
     if isinstance(drawn, Unavailable):
         return drawn
@@ -99,11 +99,11 @@ def interval_between(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Give the interval of second − first, or of second / first, for two independent series.
+    """Return the interval of second − first, or of second / first, for two independent series.
 
     Otherwise as `interval_of_series`. There is no ratio where the centre of `first` may be 0 or less.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     rng = np.random.default_rng(seed)
     samples = [first.arrays(), second.arrays()]
     if short := _first_reason(_too_few(values) for values, _ in samples):

@@ -30,7 +30,7 @@ from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_j
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
-from gpuproof.store.versions import DescribedRun, read_versioned, upgraded
+from gpuproof.store.versions import DescribedRun, read_versioned, upgrade_case
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -236,7 +236,7 @@ def read_case(folder: Path) -> CaseRecords:
         RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
     """
     spec = folder / layout.SPEC
-    content = upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
+    content = upgrade_case(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
     case = from_json(Case, content, place=str(spec))
     launch, _, _ = folder.name.partition(layout.ASIDE)
     if (folder.parent.name, launch) != (case.case_id, str(case.replicate)):

@@ -3,7 +3,7 @@
 Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in `host`. Schema 2 had no
 `work` and no `monitor`: their parts lay beside each other, and `training` was what is now three sections.
 
->>> upgraded({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
+>>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
 """
 
@@ -88,7 +88,7 @@ _NULL = ("pruning", "spam", "target_precision")
 """What schema 3 had null where nothing was asked for, and a recipe's block has its defaults."""
 
 
-def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def upgrade_case(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case of an older schema, as JSON, in the present one; others as they are."""
     if data.get("schema_version") == 1:
         data = _add_placement(data)

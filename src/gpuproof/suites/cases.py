@@ -26,7 +26,7 @@ from gpuproof.records.case import (
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
-from gpuproof.records.work.command import CommandSpec, filled, value_text
+from gpuproof.records.work.command import CommandSpec, fill_template, value_text
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 
@@ -99,7 +99,7 @@ def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
     command = config.command
 
     def put(word: object) -> str:
-        return filled(value_text(word), fields)
+        return fill_template(value_text(word), fields)
 
     return CommandSpec(
         argv=tuple(map(put, command.argv)),

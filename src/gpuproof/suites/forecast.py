@@ -119,7 +119,7 @@ def forecast(
     return (*time, *_memory(cases, host_memory_bytes))
 
 
-def planned(remaining: Remaining) -> tuple[str, ...]:
+def plan_lines(remaining: Remaining) -> tuple[str, ...]:
     """Say what was set aside for all that is left, as a range; nothing where that is not known."""
     if remaining.basis != "plan" or remaining.seconds is None:
         return ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
-from gpuproof.records.work.command import OUTPUT_DIR, fields_of, filled, value_text
+from gpuproof.records.work.command import OUTPUT_DIR, fields_of, fill_template, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -128,7 +128,9 @@ def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
     texts = (value_text(config.command.argv[0]), config.command.cwd or "")
     fields = [{**config.cases.fields, **case} for case in chosen_cases(config)]
     folders = str(config.command.env.get("PATH") or facts.environment.get("PATH", os.defpath))
-    for program, folder in dict.fromkeys(tuple(filled(text, values) for text in texts) for values in fields):
+    for program, folder in dict.fromkeys(
+        tuple(fill_template(text, values) for text in texts) for values in fields
+    ):
         place = os.path.join(folder, program) if "/" in program else program  # ./x stays ./x
         if not fields_of(program + folder) and shutil.which(place, path=folders) is None:
             cause = f"there is no program {place}, or it may not be executed"

@@ -3,7 +3,7 @@
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
 and all other braces for themselves.
 
->>> filled('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
+>>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
 """
 
@@ -32,7 +32,7 @@ def fields_of(template: str) -> list[str]:
     return [match[2] for match in _FIELD.finditer(template) if match[2]]
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """Put values in the place of fields; a field without a value stays as it is written.
 
     A value that is a flag reads `true` or `false`, and one that is null is empty.

@@ -32,7 +32,7 @@ from gpuproof.suites.ab.course import (
     course,
     figures_of,
     measures_in,
-    paired,
+    pair_values,
     read_options,
 )
 from gpuproof.suites.ab.plan import points_of
@@ -95,7 +95,7 @@ def _side_by_side(
         {(MAIN, replicate): clock for (_, replicate), clock in clocks_of(point.result).items()}
         for point in concluded
     ]
-    pilot = len(paired(figures, RATE, range(options.pilot_pairs))[0]) or options.pilot_pairs
+    pilot = len(pair_values(figures, RATE, range(options.pilot_pairs))[0]) or options.pilot_pairs
     compared = compare_measures(
         measures[0],
         measures[1],
@@ -150,7 +150,7 @@ def _confirm(
     """Add the confirmation of a measure whose regression the first run shows."""
     if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
-    again = paired(figures, measure.name, range(taken.num_pairs, taken.total))
+    again = pair_values(figures, measure.name, range(taken.num_pairs, taken.total))
     confirmation = compare_pairs(*again, better=measure.better, confidence=CONFIRMED)
     return replace(measure, confirmation=confirmation)
 

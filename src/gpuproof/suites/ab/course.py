@@ -148,7 +148,7 @@ def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
 
 
-def paired(
+def pair_values(
     figures: Mapping[LaunchKey, LaunchFigures], name: str, pairs: Collection[int]
 ) -> tuple[list[float], list[float]]:
     """Return a measure's values on both sides, of the pairs of which both launches have it."""
@@ -162,7 +162,7 @@ def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]
     effect = log1p(options.find) - log1p(options.limit)  # the lesser of a longer time's and a lower rate's
     most = None
     for name in measures_in(figures):
-        a, b = paired(figures, name, pilot)
+        a, b = pair_values(figures, name, pilot)
         if len(a) < MIN_LAUNCHES:
             return None
         ratios = [log(second / first) for first, second in zip(a, b, strict=True)]
@@ -177,20 +177,20 @@ def _suspects(
     confidence, names = confidence_per_measure(figures), []
     for name in measures_in(figures):
         comparison = compare_pairs(
-            *paired(figures, name, range(num_pairs)),
+            *pair_values(figures, name, range(num_pairs)),
             better=BETTER[name],
             confidence=confidence,
-            num_pilot=len(paired(figures, name, range(options.pilot_pairs))[0]),
+            num_pilot=len(pair_values(figures, name, range(options.pilot_pairs))[0]),
         )
         if is_beyond(comparison, options.limit, better=BETTER[name]):
             names.append(name)
     return tuple(names)
 
 
-def in_turns(draws: Collection[bool]) -> list[tuple[str, str]]:
+def launch_order(draws: Collection[bool]) -> list[tuple[str, str]]:
     """Return the order within each pair: two pairs a draw, A B B A or B A A B.
 
-    >>> in_turns([False, True])
+    >>> launch_order([False, True])
     [('a', 'b'), ('b', 'a'), ('b', 'a'), ('a', 'b')]
     """
     firsts = [first for is_turned in draws for first in ((B, A) if is_turned else (A, B))]

@@ -17,7 +17,7 @@ from gpuproof.suites.ab.course import (
     LaunchFigures,
     course,
     figures_of,
-    in_turns,
+    launch_order,
     read_options,
 )
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -72,7 +72,7 @@ def begin(config: RunConfig) -> AbPlan:
     for side, point in points.items():
         build_case(point.config, 0, case_id=side)
     draw = random.Random(f"{config.run.order_seed}")  # noqa: S311  # no secret
-    turns = in_turns([draw.random() < 0.5 for _ in range(options.max_pairs)])  # two pairs each: both runs
+    turns = launch_order([draw.random() < 0.5 for _ in range(options.max_pairs)])  # two pairs each: both runs
     order = tuple((side, pair) for pair, sides in enumerate(turns) for side in sides)
     return AbPlan(points=points, options=options, order=order)
 

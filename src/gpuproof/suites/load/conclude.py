@@ -59,7 +59,7 @@ class LoadResult:
         return tuple(map(with_suite_remedy, self.point.result.doubts))
 
     def step_percentile(self, q: float) -> Percentile:
-        """Give a percentile of the step times, or why there is none."""
+        """Return a percentile of the step times, or why there is none."""
         return percentile(self.step_times_s, q)
 
 

@@ -166,7 +166,7 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
 
 
 def _without_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a test that failed no figures, whatever it had measured before."""
+    """Return no figures of a test that failed, whatever it had measured before."""
     return {key: [] if isinstance(value, list) else None for key, value in figures.items()}
 
 

@@ -43,7 +43,7 @@ def page(result: Result) -> Page:
 
 
 def _good(point: PointFigures, text: str) -> str:
-    """Give a test that did not come to its end no figures, whatever it had measured before."""
+    """Return no figures of a test that did not come to its end, whatever it had measured before."""
     return text if point.success else units.MISSING
 
 

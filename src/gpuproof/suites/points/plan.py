@@ -91,13 +91,13 @@ class Plan:
         return describing(case, self.hosts) if self.is_sweep else case
 
 
-def repeated(config: RunConfig) -> Plan:
+def plan_repeats(config: RunConfig) -> Plan:
     """Plan `run.repeats` launches of one recipe, all alike.
 
     Raises:
         UsageError: it cannot be run.
     """
-    return checked(
+    return check_points(
         Plan(
             points={CASE_ID: Point(case_id=CASE_ID, assignment={}, config=config)},
             order=tuple((CASE_ID, replicate) for replicate in range(config.run.repeats)),
@@ -106,7 +106,7 @@ def repeated(config: RunConfig) -> Plan:
     )
 
 
-def checked(plan: Plan) -> Plan:
+def check_points(plan: Plan) -> Plan:
     """Return a plan of which each point can be run.
 
     Raises:

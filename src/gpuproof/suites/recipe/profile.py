@@ -41,7 +41,7 @@ class Profiled:
     """Why there is no summary."""
 
 
-def profiled(evidence: Evidence) -> Profiled | None:
+def profile_of(evidence: Evidence) -> Profiled | None:
     """Sum up the trace of the first launch that left one which can be; None where nothing was traced."""
     missing = []
     for records in evidence.launches:

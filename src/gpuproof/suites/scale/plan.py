@@ -124,7 +124,7 @@ class ScalePlan(Plan):
         is_regression = choose_workload(self.points[key[0]].config).info.loss == "mean_squared_error"
         window = replace(work.window, evaluate_after=work.window.evaluate_after or is_regression)
         profiling = replace(work.profiling, breakdown=key[1] < self.breakdown_runs)
-        placement = placed_over(built.placement, self.places) if self.places else built.placement
+        placement = place_over(built.placement, self.places) if self.places else built.placement
         return replace(built, placement=placement, work=replace(work, window=window, profiling=profiling))
 
 
@@ -155,7 +155,7 @@ def devices_per_host(places: Sequence[HostPlace]) -> int:
     return min(place.num_devices or 1 for place in places)
 
 
-def placed_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
+def place_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
     """Place a point on the first host while it has devices enough, else on the first so many whole hosts."""
     number = placement.num_ranks
     count = max(1, number // devices_per_host(places))

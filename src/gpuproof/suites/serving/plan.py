@@ -18,7 +18,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.serving import BoundsSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judged
+from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judge_rates
 from gpuproof.suites.serving.text import TextSizes, text_sizes
 
 CASE_ID = "main"
@@ -76,7 +76,7 @@ class ServingPlan:
         beside_s = took_s - arrivals_s
         trials = (*self.trials, Trial.of(served))
         of_rate = [one for one in trials if one.offered_per_s == served.window.offered_per_s]
-        rates = judged(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
+        rates = judge_rates(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
         merged = dict(sorted({**self.rates, **rates}.items()))
         return replace(after, trials=trials, rates=merged, beside_s=max(self.beside_s, beside_s))
 

@@ -80,26 +80,26 @@ class Trial:
 Rates: TypeAlias = Mapping[float, RateJudgement]
 
 
-def judged(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int) -> Rates:
+def judge_rates(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int) -> Rates:
     """Judge every rate by its launches."""
     by_rate: dict[float, list[Trial]] = {}
     for trial in trials:
         if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
             by_rate.setdefault(trial.offered_per_s, []).append(trial)
     return {
-        rate: _judged_then(of_rate)
+        rate: _judge_earlier(of_rate)
         if of_rate[0].outcome_then
-        else _judged_now(of_rate, bounds, confirmations)
+        else _judge_rate(of_rate, bounds, confirmations)
         for rate, of_rate in sorted(by_rate.items())
     }
 
 
-def _judged_now(trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int) -> RateJudgement:
+def _judge_rate(trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int) -> RateJudgement:
     launches = [trial.series for trial in trials if trial.series is not None]
     return judge_rate(launches, bounds, confirmations=confirmations)
 
 
-def _judged_then(trials: Sequence[Trial]) -> RateJudgement:
+def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
     """Read a rate of an earlier version: one that any launch did not meet was not met."""
     outcomes = [trial.outcome_then or "undecided" for trial in trials]
     worst: BoundOutcome = "met" if set(outcomes) == {"met"} else "missed"
@@ -200,7 +200,7 @@ class RateSearch:
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
-        """Give the rate that was found the rest of its time: few requests show no stall that is rare."""
+        """Return the highest rate and what its time still allows: few requests show no stall that is rare."""
         rate = self.met_per_s
         if rate is None or not self.rates[rate].standings:  # none of a version that judged by one launch
             return None

@@ -212,15 +212,17 @@ def _not_searched() -> Outcome:
     )
 
 
-def concluded_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
+def conclude_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
     """Conclude the collectives without those accused."""
     stages = [stage for stage in order.stages if stage.name == "collective"]
     added = order.added_cases()
     return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
-def stood_in_for(judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]) -> list[Judged]:
-    """Let what passes without those accused decide in place of what failed with them.
+def with_stand_ins(
+    judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]
+) -> list[Judged]:
+    """Return the outcomes in which what passes without those accused decides over what failed with them.
 
     A rule of the first measurement alone stays: nobody knows what it would say without those accused.
     """

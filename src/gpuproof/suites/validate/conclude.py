@@ -13,7 +13,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
-from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
+from gpuproof.suites.validate.blamed import blame_outcomes, conclude_without, with_stand_ins
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.hosts import lost_of
@@ -72,13 +72,13 @@ class ValidateDetail:
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the verdict of a validation and its files."""
     options = read_options(evidence.config)
-    order = settled_order(evidence)
+    order = settle_order(evidence)
     recipes = Recipes(evidence.config)
     results = [
         conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases
     ]
     results = [one for one in results if one.launches or order.can_be_placed(one.case)]
-    results += concluded_without(order, evidence, recipes)
+    results += conclude_without(order, evidence, recipes)
     left_out = dict(_left_out(order, results))
     measures = [measure for one in results for measure in measures_of(one)]
     measures += [*efficiency(results), *device_measures(results, evidence)]
@@ -90,7 +90,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
-    judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, results), results)
+    judged = without_shared(with_stand_ins(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
     readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
     detail = ValidateDetail(
@@ -124,7 +124,7 @@ def _sources(options: ValidateOptions) -> str:
     return options.rules_source + ("" if options.file_rules is None else f" and {options.file_source}")
 
 
-def settled_order(evidence: Evidence) -> StageOrder:
+def settle_order(evidence: Evidence) -> StageOrder:
     """Return the plan with everything settled that was launched."""
     config = evidence.config
     order = planned_order(config, read_places(evidence.description), read_options(config))

@@ -21,7 +21,7 @@ from gpuproof.suites.validate.hosts import lost_hosts
 from gpuproof.suites.validate.options import ValidateOptions, read_options
 from gpuproof.suites.validate.placing import Stage, StageCase, seconds_of, site_of
 from gpuproof.suites.validate.stages import build_launch, stages_of
-from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, seen_in, suspicions
+from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, collective_seen, suspicions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class StageOrder:
             lost=self.lost | lost,
             taken_ms={**self.taken_ms, key: taken},
             spent_ms=spent,
-            seen={**self.seen, key: seen_in(launch)} if _is_collective(launch, key) else self.seen,
+            seen={**self.seen, key: collective_seen(launch)} if _is_collective(launch, key) else self.seen,
             tested={**self.tested, key[0]: figure_of(launch)} if is_test else self.tested,
         )
 

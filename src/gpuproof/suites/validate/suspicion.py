@@ -83,7 +83,7 @@ class SlowCollective:
     noise: float
 
 
-def seen_in(launch: CaseRecords) -> CollectiveSeen:
+def collective_seen(launch: CaseRecords) -> CollectiveSeen:
     """Return the points and the failure of one launch."""
     figures, failure = summarize_collectives(launch), launch.primary_failure
     message = None
