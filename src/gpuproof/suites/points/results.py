@@ -243,9 +243,7 @@ def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
         "devices": tuple(row for common in shared for row in common.devices),
         "remarks": tuple(remark for common in shared for remark in common.remarks),
         "was_read": any(common.was_read for common in shared),
-        "least_coverage": min(
-            (s for common in shared if (s := common.least_coverage) is not None), default=None
-        ),
+        "least_coverage": min((s for one in shared if (s := one.least_coverage) is not None), default=None),
     }
 
 

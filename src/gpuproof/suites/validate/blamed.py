@@ -38,9 +38,8 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
     if stage is None or order.options.blame == "never":
         return
     for suspect in followed:
-        for outcome, is_required in _outcomes(
-            suspect, names, has_time=all(map(order.has_time_for, suspect.searches))
-        ):
+        has_time = all(map(order.has_time_for, suspect.searches))
+        for outcome, is_required in _outcomes(suspect, names, has_time=has_time):
             name = f"who slows {suspect.suspicion.case.case_id}"
             yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
     suspected = {suspect.suspicion.case.case_id for suspect in followed}
@@ -110,17 +109,17 @@ def _reason(followed: FollowedUp) -> str:
     return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
 
 
-def _accusation(accused: Blamed, followed: FollowedUp, names: Names) -> Outcome:
+def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
     return Outcome(
         status="FAIL",
-        subject=_subject(accused.subject, followed, names),
-        measured=f"{accused.evidence} ({_reason(followed)})"
+        subject=_subject(blame.subject, followed, names),
+        measured=f"{blame.evidence} ({_reason(followed)})"
         if followed.search.part == "host"
-        else accused.evidence,
+        else blame.evidence,
         expected="as fast as others in the same tests, with right results",
         source=SOURCE,
-        next_step=accused.next_step,
-        responsible=ACTORS.get(accused.part, "administrator"),
+        next_step=blame.next_step,
+        responsible=ACTORS.get(blame.part, "administrator"),
         records=tuple(_tests(followed)),
     )
 
@@ -219,9 +218,7 @@ def conclude_without(order: StageOrder, evidence: Evidence, recipes: Recipes) ->
     return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
-def with_stand_ins(
-    judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]
-) -> list[Judged]:
+def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]) -> list[Judged]:
     """Return the outcomes in which what passes without those accused decides over what failed with them.
 
     A rule of the first measurement alone stays: nobody knows what it would say without those accused.

@@ -13,7 +13,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
-from gpuproof.suites.validate.blamed import blame_outcomes, conclude_without, with_stand_ins
+from gpuproof.suites.validate.blamed import blame_outcomes, conclude_without, substitute
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.hosts import lost_of
@@ -90,7 +90,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
-    judged = without_shared(with_stand_ins(_without_lost(judged, evidence), order, results), results)
+    judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
     readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
     detail = ValidateDetail(
@@ -255,17 +255,15 @@ def _rows(
     order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> Iterator[StageRow]:
     for stage in order.stages:
-        of_stage = [one for one in results if one.stage.name == stage.name]
+        part = [one for one in results if one.stage.name == stage.name]
         yield StageRow(
             name=stage.name,
             is_required=stage.is_required,
-            num_done=sum(_num_done(one) for one in of_stage),
-            num_planned=sum(one.case.repeats for one in of_stage),
+            num_done=sum(_num_done(one) for one in part),
+            num_planned=sum(one.case.repeats for one in part),
             minutes=stage.minutes,
             left_out=tuple(
-                f"{name}: {left_out[name].reason}"
-                for one in of_stage
-                if (name := one.case.case_id) in left_out
+                f"{name}: {left_out[name].reason}" for one in part if (name := one.case.case_id) in left_out
             ),
         )
 

@@ -44,11 +44,11 @@ EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationRules:
+class RuleSet:
     """The rules of a validation, of the recipe and of a file."""
 
     rules: Rules
-    num_of_recipe: int
+    num_recipe: int
     """The first so many are the recipe's; the others are those of a file."""
 
     @property
@@ -68,7 +68,7 @@ class ShortOfRule:
     """By which it is under the last value that would have passed."""
 
 
-def rules_of(options: ValidateOptions) -> ValidationRules:
+def rules_of(options: ValidateOptions) -> RuleSet:
     """Read the rules of the recipe and of the file.
 
     Raises:
@@ -78,12 +78,12 @@ def rules_of(options: ValidateOptions) -> ValidationRules:
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
     )
     if options.file_rules is None:
-        return ValidationRules(rules=of_recipe, num_of_recipe=len(of_recipe.rules))
+        return RuleSet(rules=of_recipe, num_recipe=len(of_recipe.rules))
     of_file = read_rules(options.file_rules, source=options.file_source)
     names = {rule.name for rule in of_file.rules}
     remaining = tuple(rule for rule in of_recipe.rules if rule.name not in names)
-    return ValidationRules(
-        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_of_recipe=len(remaining)
+    return RuleSet(
+        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_recipe=len(remaining)
     )
 
 
@@ -106,17 +106,17 @@ def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: Valida
 def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
     """Judge by all rules that there are."""
     rules = rules_of(options)
-    first, of_file = rules.rules.rules[: rules.num_of_recipe], rules.rules.rules[rules.num_of_recipe :]
-    left_out = {rule.name: why for rule in first if (why := _why_left_out(rule, results, facts)) is not None}
+    first, of_file = rules.rules.rules[: rules.num_recipe], rules.rules.rules[rules.num_recipe :]
+    unfit = {rule.name: why for rule in first if (why := _why_left_out(rule, results, facts)) is not None}
     chosen = (
-        *(rule for rule in first if rule.name not in left_out),
+        *(rule for rule in first if rule.name not in unfit),
         *of_file,
         *_bounds(facts.measures, options),
     )
     judged = judge_rules(replace(rules.rules, rules=chosen), facts)
     return [
         *judged,
-        *(_left_out(name, why) for name, why in left_out.items()),
+        *(_left_out(name, why) for name, why in unfit.items()),
         *judge_far_under_peak(facts),
         *advisory_events(facts),
         *_unused_baseline(rules, facts),
@@ -167,7 +167,7 @@ def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
     )
 
 
-def _unused_baseline(rules: ValidationRules, facts: FleetFacts) -> Iterator[Judged]:
+def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
     """Yield an error where a baseline was given for nothing."""
     is_used = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in rules.rules.rules)
     if facts.baseline is not None and not is_used:

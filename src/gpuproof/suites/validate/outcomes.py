@@ -198,9 +198,7 @@ def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterato
     for name in hosts_of(order, launches):
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
     if order.options.expected_hosts:
-        yield Judged(
-            name="expected hosts", outcome=_hosts_outcome(order.options.expected_hosts, answered, lost)
-        )
+        yield Judged(name="expected hosts", outcome=_presence(order.options.expected_hosts, answered, lost))
     yield from count_outcomes(order, launches)
 
 
@@ -224,7 +222,7 @@ def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
     )
 
 
-def _hosts_outcome(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
+def _presence(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
     missing = [name for name in expected if name not in answered or name in lost]
     there = f"{len(expected) - len(missing)} of {len(expected)} answered"
     return told(
