@@ -30,8 +30,8 @@ from gpuproof.suites.ab.course import (
     B,
     LaunchFigures,
     course,
-    in_turns,
-    paired,
+    launch_order,
+    pair_values,
 )
 from gpuproof.suites.base import LaunchKey
 
@@ -143,7 +143,7 @@ def promised_power(sd: float, num: int, change: float) -> float:
 
 def a_day(rng: np.random.Generator, shape: Shape, change: float, options: AbOptions) -> tuple[bool, int]:
     """Run a whole comparison by the gate; say whether it called a regression, and the pairs of both runs."""
-    order = in_turns([bool(turned) for turned in rng.integers(0, 2, options.max_pairs)])
+    order = launch_order([bool(turned) for turned in rng.integers(0, 2, options.max_pairs)])
     rates = np.exp(shape(rng, 2 * len(order))).reshape(-1, 2)
     figures: dict[LaunchKey, LaunchFigures] = {}
     while len(figures) < 2 * (known := course(options, figures)).total:
@@ -159,7 +159,7 @@ def a_day(rng: np.random.Generator, shape: Shape, change: float, options: AbOpti
 def _is_confirmed(
     figures: Mapping[LaunchKey, LaunchFigures], name: str, num_pairs: int, options: AbOptions
 ) -> bool:
-    again = paired(figures, name, range(num_pairs, 2 * num_pairs))
+    again = pair_values(figures, name, range(num_pairs, 2 * num_pairs))
     found = compare_pairs(*again, better=BETTER[name], confidence=CONFIRMED)
     return is_beyond(found, options.limit, better=BETTER[name])
 

@@ -21,7 +21,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import NotApplied, Setup
 from gpuproof.suites.ab import SUITE
-from gpuproof.suites.ab.course import RATE, AbOptions, LaunchFigures, course, in_turns
+from gpuproof.suites.ab.course import RATE, AbOptions, LaunchFigures, course, launch_order
 from gpuproof.suites.base import HostPlace, LaunchKey
 from planning import HERE, next_cases
 from records_by_hand import NUM_STEPS, Story, failure, setup, start, steady_times, window, write_run
@@ -103,7 +103,7 @@ def test_launches_take_turns_and_each_side_is_its_own_recipe() -> None:
 
 
 def test_turns_are_drawn() -> None:
-    assert in_turns([True]) == [("b", "a"), ("a", "b")]
+    assert launch_order([True]) == [("b", "a"), ("a", "b")]
 
 
 def figures(*ratios: float, first: int = 0) -> dict[LaunchKey, LaunchFigures]:

@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.analysis.apart import ERROR_RATE, HostRate, HostsJudged, judge_hosts
 from gpuproof.statistics import outlier_limits
-from gpuproof.statistics.outlier_limits import known_spread_limit, z_limit
+from gpuproof.statistics.outlier_limits import sigma_limit, z_limit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 healthy_fleets = import_module("healthy_fleets")
@@ -48,7 +48,7 @@ def test_too_few_hosts_have_no_spread() -> None:
     with pytest.raises(ValueError, match="too few to show their spread"):
         z_limit(4, 0.05)
     with pytest.raises(ValueError, match="only 3 and 4"):
-        known_spread_limit(5, 0.05)
+        sigma_limit(5, 0.05)
 
 
 @pytest.mark.parametrize("num_hosts", [5, 8, 16])
@@ -94,7 +94,7 @@ def test_three_or_four_hosts_are_judged_by_their_launches() -> None:
     found = judged(100, 101, 96)
     assert found.apart == ()  # healthy hosts may differ by so much
     assert found.standard is not None
-    assert found.standard.least_difference == pytest.approx(0.02 * known_spread_limit(3, ERROR_RATE))
+    assert found.standard.least_difference == pytest.approx(0.02 * sigma_limit(3, ERROR_RATE))
 
 
 def test_of_two_hosts_one_is_slower_and_one_alone_is_not_judged() -> None:

@@ -20,7 +20,7 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.monitor import MonitorSpec
-from gpuproof.store.versions import upgraded
+from gpuproof.store.versions import upgrade_case
 from records_by_hand import case, of_schema_2
 from served_by_hand import SPEC, records
 
@@ -76,14 +76,14 @@ def test_work_that_is_not_known_is_refused_with_the_kinds_that_are(work: Any, me
 def test_a_spec_of_schema_2_is_read(asked: Case) -> None:
     old = of_schema_2(asked)
     assert "work" not in old
-    read = from_json(Case, upgraded(json.loads(json.dumps(old))))
+    read = from_json(Case, upgrade_case(json.loads(json.dumps(old))))
     assert read == replace(asked, schema_version=CASE_SCHEMA_VERSION)
 
 
 def test_a_serving_spec_of_schema_2_is_read() -> None:
     serving = {**to_json(SPEC), "endpoint": None, "arrival_seed": 7}
     old = {**of_schema_2(INFERS), "kind": "serving", "serving": serving}
-    read = from_json(Case, upgraded(old))
+    read = from_json(Case, upgrade_case(old))
     assert isinstance(read.work, ServingWork)
     assert (read.work.serving, read.work.training) == (SPEC, INFERS.model_work.training)
     assert read.work.arrival_seed == 7
@@ -97,7 +97,7 @@ def of_schema_3(asked: Case, **work: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("sizes", [(8, 64, 512), (4096,)])
 def test_a_collective_of_schema_3_keeps_its_sizes(sizes: tuple[int, ...]) -> None:
     old = {"operations": ["broadcast"], "sizes_bytes": list(sizes), "root": 1, "seed": 0}
-    read = from_json(Case, upgraded(of_schema_3(TRAINS, kind="collective", collective=old)))
+    read = from_json(Case, upgrade_case(of_schema_3(TRAINS, kind="collective", collective=old)))
     assert isinstance(read.work, CollectiveWork)
     assert (read.work.collective.sizes_bytes, read.work.collective.root) == (sizes, 1)
 
@@ -106,7 +106,7 @@ def test_probes_of_schema_3_are_read() -> None:
     pattern = {"kind": "pattern", "memory_share": 0.5, "patterns": ["random"], "passes": 2, "seed": 3}
     link = {"kind": "link", "sizes_bytes": [1024, 4096], "host_memory": ["pinned"], "iterations": 4}
     for old in (pattern, link):
-        read = from_json(Case, upgraded(of_schema_3(TRAINS, kind="probe", probe=old)))
+        read = from_json(Case, upgrade_case(of_schema_3(TRAINS, kind="probe", probe=old)))
         assert isinstance(read.work, ProbeWork)
         assert read.work.probe.name == old["kind"]
         if old is pattern:
@@ -121,4 +121,4 @@ def test_an_old_spec_that_lacks_a_part_is_refused_by_its_name() -> None:
     old = of_schema_2(TRAINS)
     del old["model"]
     with pytest.raises(RecordError, match="lacks the key 'model'"):
-        from_json(Case, upgraded(old))
+        from_json(Case, upgrade_case(old))

@@ -15,7 +15,7 @@ from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
 from gpuproof.suites.base import Remaining
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.forecast import forecast, planned
+from gpuproof.suites.forecast import forecast, plan_lines
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_activation_values
 from gpuproof.workloads.info.catalogue.resnet import RESNET_PLANS, resnet_activation_values
@@ -122,8 +122,8 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
 
 def test_what_was_set_aside_is_told_and_an_estimate_is_left_to_the_scheduler() -> None:
     several = Remaining(num_launches=12, seconds=720.0, basis="plan")
-    assert planned(several) == (
+    assert plan_lines(several) == (
         "time: 36 s to 12 min on an idle machine for 12 launches, and for tests that follow",
     )
-    assert " for 1 launch, and" in planned(Remaining(num_launches=1, seconds=90.0, basis="plan"))[0]
-    assert planned(Remaining(num_launches=3, seconds=90.0)) == planned(Remaining(num_launches=3)) == ()
+    assert " for 1 launch, and" in plan_lines(Remaining(num_launches=1, seconds=90.0, basis="plan"))[0]
+    assert plan_lines(Remaining(num_launches=3, seconds=90.0)) == plan_lines(Remaining(num_launches=3)) == ()

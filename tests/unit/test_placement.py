@@ -9,7 +9,7 @@ import pytest
 
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placement
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.versions import upgraded
+from gpuproof.store.versions import upgrade_case
 from records_by_hand import CASE, case, of_schema_2
 
 OF_SCHEMA_1 = {"nproc": 2, "device": "cpu", "devices": [1, 3]}
@@ -36,13 +36,13 @@ def test_a_spec_of_schema_1_is_read(changes: dict[str, object], expected: Placem
     del old["placement"], old["after"]
     nodes = {"nodes": changes["nodes"]} if "nodes" in changes else {}
     old["parallel"] = {**old["parallel"], **OF_SCHEMA_1, **nodes}
-    read = from_json(Case, upgraded(old))
+    read = from_json(Case, upgrade_case(old))
     assert (read.placement, read.schema_version) == (expected, CASE_SCHEMA_VERSION)
     assert (replace(read.work, parallel=CASE.work.parallel), read.after) == (CASE.work, ())
 
 
 def test_what_is_of_this_schema_stays() -> None:
-    assert upgraded(to_json(CASE)) == to_json(CASE)
+    assert upgrade_case(to_json(CASE)) == to_json(CASE)
 
 
 def test_ranks_and_the_one_host() -> None:

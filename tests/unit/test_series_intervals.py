@@ -23,7 +23,7 @@ from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Unavailable,
-    interpolated,
+    interpolate,
     median,
     welch_degrees_of_freedom,
 )
@@ -254,8 +254,8 @@ def test_shifting_and_scaling_the_series_shifts_and_scales_the_interval(
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40).map(sorted), st.floats(0, 1, exclude_max=True))
 def test_interpolation_is_numpys_to_the_last_bit(ordered: list[float], share: float) -> None:
     array, n = np.array(ordered), len(ordered)
-    assert interpolated(array, (n - 1) * share) == np.quantile(array, share)
-    assert interpolated(array, n * share + share - 1) == np.quantile(array, share, method="weibull")
+    assert interpolate(array, (n - 1) * share) == np.quantile(array, share)
+    assert interpolate(array, n * share + share - 1) == np.quantile(array, share, method="weibull")
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40))

@@ -26,7 +26,7 @@ import numpy as np
 
 from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.estimate import FloatArray
-from gpuproof.statistics.outlier_limits import known_spread_limit, z_limit
+from gpuproof.statistics.outlier_limits import sigma_limit, z_limit
 
 ERROR_RATE = 0.045
 """Of healthy fleets in which somebody is named, all tests and types together: 5 % with a margin for what
@@ -171,7 +171,7 @@ def _by_host(rates: Sequence[HostRate], values: FloatArray) -> dict[str, float]:
 
 
 def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
-    least = HEALTHY_SPREAD * known_spread_limit(len(rates), error_rate)
+    least = HEALTHY_SPREAD * sigma_limit(len(rates), error_rate)
     beside_all = [_beside(host, rates, least) for host in rates]
     found = [each for each in beside_all if each.is_far and each.is_farther_than_others]
     named = {each.host for each in found}

@@ -32,7 +32,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.forecast import forecast, planned
+from gpuproof.suites.forecast import forecast, plan_lines
 from gpuproof.suites.registry import suite_on
 
 MOST_FORESEEN = 100
@@ -74,7 +74,7 @@ def _forecast(config: RunConfig, places: Sequence[HostPlace], site: LaunchSite) 
     suite = suite_on(config, places)
     state = suite.begin(config, places)
     remaining = suite.remaining(state)
-    return planned(remaining) or forecast(
+    return plan_lines(remaining) or forecast(
         tuple(islice(suite.next(state, {}, None), MOST_FORESEEN)),
         one_by_one=site.is_here and config.cases.parallel == 1,
         host_memory_bytes=memory_total_bytes() if site.is_here else None,

@@ -49,8 +49,8 @@ def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
     axes, excluded = matrix_axes(matrix), matrix.get(EXCLUDE, [])
     product = itertools.product(*axes.values()) if axes else ()
     points = (dict(zip(axes, values, strict=True)) for values in product)
-    kept = [point for point in points if not any(_holds(point, part) for part in excluded)]
-    return [*kept, *map(dict, _included(matrix))]
+    remaining = [point for point in points if not any(_holds(point, part) for part in excluded)]
+    return [*remaining, *map(dict, _included(matrix))]
 
 
 def _holds(point: Assignment, part: Assignment) -> bool:

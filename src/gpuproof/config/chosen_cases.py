@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.axes import Assignment, assignments, matrix_keys, num_combinations, short_names, slug
 from gpuproof.config.rules.base import Refusal, Refusals
-from gpuproof.records.work.command import filled, value_text
+from gpuproof.records.work.command import fill_template, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -42,7 +42,7 @@ def names_from_template(chosen: Sequence[Assignment], config: RunConfig) -> list
     template = config.cases.name
     if template is None:
         return None
-    return [slug(filled(template, {**config.cases.fields, **_by_short_name(one)})) for one in chosen]
+    return [slug(fill_template(template, {**config.cases.fields, **_by_short_name(one)})) for one in chosen]
 
 
 def _by_short_name(assignment: Assignment) -> dict[str, Any]:

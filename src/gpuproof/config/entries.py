@@ -80,15 +80,15 @@ def read_as(
 def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake:
     place: Place = detail["loc"]
     if detail["type"] == "extra_forbidden":
-        known = list(model.model_fields)
-        close = difflib.get_close_matches(str(place[-1]), known, n=1)
-        hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(known)}"
+        keys = list(model.model_fields)
+        close = difflib.get_close_matches(str(place[-1]), keys, n=1)
+        hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(keys)}"
         return document.mistake(place, "unknown key", next_step=hint)
     if detail["type"] == "missing":
         return document.mistake(place[:-1], f"the key {place[-1]} is missing")
-    found = detail["input"]
-    is_plain = found is None or isinstance(found, (bool, int, float, str))
-    value = shown(found) if is_plain else f"a {type(found).__name__}"
+    content = detail["input"]
+    is_plain = content is None or isinstance(content, (bool, int, float, str))
+    value = shown(content) if is_plain else f"a {type(content).__name__}"
     cause = str(detail["msg"]).removeprefix("Value error, ")
     return document.mistake(place, f"{cause}, found {value}", next_step=_description(model, place))
 

@@ -64,9 +64,9 @@ def shown(value: Any, written: str | None = None) -> str:
     ('null', 'true', '3', 'the text "32"', '[0, null]')
     """
     if isinstance(value, str):
-        return f'the text "{_shortened(value)}"'
-    return _shortened(written or json.dumps(value))
+        return f'the text "{_shorten(value)}"'
+    return _shorten(written or json.dumps(value))
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 50 else f"{text[:40]}… ({len(text)} characters)"

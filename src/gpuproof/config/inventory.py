@@ -159,7 +159,7 @@ def load_inventory(path: str) -> Inventory:
         raise ConfigError([document.mistake((), cause, next_step=_FORMS)])
     model: type[HostList | Deployment] = HostList if "hosts" in data else Deployment
     read = read_as(model, document, model_at=partial(_model_at, model))
-    hosts = _listed(read, document) if isinstance(read, HostList) else _deployed(read, document)
+    hosts = _read_hosts(read, document) if isinstance(read, HostList) else _read_deployment(read, document)
     _refuse_duplicates(hosts, document)
     return Inventory(source=path, hosts=tuple(host for host, _ in hosts), currency=read.currency)
 
@@ -176,7 +176,7 @@ def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:
     return inner.get(str(place[0]), model) if len(place) > 1 else model
 
 
-def _listed(read: HostList, document: Document) -> list[tuple[InventoryHost, Place]]:
+def _read_hosts(read: HostList, document: Document) -> list[tuple[InventoryHost, Place]]:
     hosts = []
     for index, entry in enumerate(read.hosts):
         place: Place = ("hosts", index)
@@ -195,7 +195,7 @@ def _common(entry: HostKeysOfEntry, defaults: HostKeysOfEntry) -> dict[str, Any]
     }
 
 
-def _deployed(read: Deployment, document: Document) -> list[tuple[InventoryHost, Place]]:
+def _read_deployment(read: Deployment, document: Document) -> list[tuple[InventoryHost, Place]]:
     hosts = []
     for index, entry in enumerate(read.instances):
         place: Place = ("instances", index)

@@ -95,13 +95,13 @@ def _is_block(path: KeyPath) -> bool:
 
 
 @functools.cache
-def _own_sections() -> frozenset[KeyPath]:
+def _sections() -> frozenset[KeyPath]:
     return frozenset(path[:end] for path in all_keys() for end in range(len(path)))
 
 
 def _is_section(path: KeyPath) -> bool:
     """Say whether a path is a section's: one of ours (the root is ()), or the block of a suite."""
-    return path in _own_sections() or (len(path) == 1 and _is_block(path))
+    return path in _sections() or (len(path) == 1 and _is_block(path))
 
 
 def keys_below(section: KeyPath) -> list[str]:
@@ -151,27 +151,27 @@ def enclosing_key(path: KeyPath) -> Key | None:
 
 
 def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
-    """Part the settings that name keys from the mistakes; text keys get their words as written."""
-    known: list[ConfigSetting] = []
+    """Return the settings that name keys, and the mistakes; text keys get their words as written."""
+    valid: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()
-    for given in settings:
-        if any(given.path[:end] in refused for end in range(1, len(given.path))):
+    for written in settings:
+        if any(written.path[:end] in refused for end in range(1, len(written.path))):
             continue
-        key = enclosing_key(given.path)
-        setting = _as_written(given, key)
+        key = enclosing_key(written.path)
+        setting = _as_written(written, key)
         if key is not None:
             mistake = _fault_inside(setting, key)
         elif _is_section(setting.path):
             mistake = _fault_of_section(setting)
         else:
-            mistake = _unknown(setting)
+            mistake = _unknown_key(setting)
         if mistake is not None:
             mistakes.append(mistake)
             refused.add(setting.path)
         elif key is not None:
-            known.append(setting)
-    return known, mistakes
+            valid.append(setting)
+    return valid, mistakes
 
 
 def _as_written(setting: ConfigSetting, key: Key | None) -> ConfigSetting:
@@ -189,9 +189,9 @@ def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
             setting, "infinity and NaN are no settings", next_step="Write a finite number"
         )
     if key.is_free and setting.path == key.path and setting.value != {}:
-        found = shown(setting.value, setting.written)
+        text = shown(setting.value, setting.written)
         return Mistake.in_setting(
-            setting, f"expected a mapping of options, found {found}", next_step="Write `option: value` below"
+            setting, f"expected a mapping of options, found {text}", next_step="Write `option: value` below"
         )
     return None
 
@@ -206,15 +206,15 @@ def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     if setting.value == {}:
         return None
     names = ", ".join(keys_below(setting.path))
-    found = shown(setting.value, setting.written)
+    text = shown(setting.value, setting.written)
     return Mistake.in_setting(
         setting,
-        f"expected a section, found {found}",
+        f"expected a section, found {text}",
         next_step=f"Give it one of its keys ({names}), or remove it",
     )
 
 
-def _unknown(setting: ConfigSetting) -> Mistake:
+def _unknown_key(setting: ConfigSetting) -> Mistake:
     ends = range(1, len(setting.path) + 1)
     depth = next(end for end in ends if not _is_section(setting.path[:end]))
     path = setting.path[:depth]

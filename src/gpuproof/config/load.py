@@ -134,7 +134,7 @@ def _absent(name: str) -> Mistake:
 
 
 def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, str]:
-    """Give every key its origin; where a plug-in's options were set one by one, each of them."""
+    """Return the origin of every key; where a plug-in's options were set one by one, each of them."""
     origins = {dotted(path): DEFAULT for path in all_keys()}
     for suite, options in config.suite_options.items():
         origins |= {f"{suite}.{key}": DEFAULT for key in options}
@@ -156,7 +156,7 @@ def as_yaml(loaded: LoadedConfig, *, with_origins: bool = False) -> str:
 def _lines(
     values: Mapping[str, Any], origins: Mapping[str, str], above: str
 ) -> Iterator[tuple[str, str | None]]:
-    """Give each line of YAML, with the origin of the value that is on it."""
+    """Yield each line of YAML, with the origin of the value that is on it."""
     indent = "  " * above.count(".")
     for name, value in values.items():
         key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)

@@ -132,10 +132,10 @@ def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) ->
     there = assignments(axes)
     for part in include.value:
         if set(part) != set(keys):
-            cause = f"{_in_words(part)} is to give a value to each of {', '.join(keys)}, and to nothing else"
+            cause = f"{_text_of(part)} is to give a value to each of {', '.join(keys)}, and to nothing else"
             yield Mistake.in_setting(include, cause, next_step="Complete it")
         elif part in there:
-            cause = f"{_in_words(part)} is there already"
+            cause = f"{_text_of(part)} is there already"
             yield Mistake.in_setting(
                 include, cause, next_step="Remove it; run.repeats launches each point again"
             )
@@ -162,10 +162,10 @@ def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) ->
         for key, value in part.items():
             if key == INCLUDE or not _is_among(value, axes.get(key, [])):
                 cause = f"no point has {key}={_text(value)}, so this excludes nothing"
-                known = "; ".join(
+                axes_text = "; ".join(
                     f"{name}: {_text(values)}" for name, values in axes.items() if name != INCLUDE
                 )
-                yield Mistake.in_setting(exclude, cause, next_step=f"The matrix has {known}")
+                yield Mistake.in_setting(exclude, cause, next_step=f"The matrix has {axes_text}")
         if not part:
             yield Mistake.in_setting(
                 exclude, "an empty combination excludes every point", next_step=next_step
@@ -179,17 +179,17 @@ def _faults_of_points(
     *,
     with_workloads: bool,
 ) -> list[Mistake]:
-    """Check each point as a recipe of its own; a mistake of many points is told once."""
+    """Check each point as a recipe of its own; a mistake of many points is reported once."""
     base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path != ORDER_SEED]
-    found: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
+    faults: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
     for point in assignments(matrix):
         swept = [
             replace(entries[key], path=tuple(key.split(".")), value=value, written=None)
             for key, value in point.items()
         ]
         for mistake in _mistakes_at(lay_over(base, swept), with_workloads=with_workloads):
-            found.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
-    return [_of_points(mistake, wrong) for mistake, wrong in found.values()]
+            faults.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
+    return [_at_points(mistake, wrong) for mistake, wrong in faults.values()]
 
 
 def _mistakes_at(settings: Sequence[ConfigSetting], *, with_workloads: bool) -> Sequence[Mistake]:
@@ -200,12 +200,12 @@ def _mistakes_at(settings: Sequence[ConfigSetting], *, with_workloads: bool) -> 
     return place_refusals(check_workload(config), settings) if with_workloads else []
 
 
-def _of_points(mistake: Mistake, points: Sequence[Assignment]) -> Mistake:
+def _at_points(mistake: Mistake, points: Sequence[Assignment]) -> Mistake:
     more = f" and {len(points) - 1} more" if len(points) > 1 else ""
-    return replace(mistake, cause=f"{mistake.cause} (point {_in_words(points[0])}{more})")
+    return replace(mistake, cause=f"{mistake.cause} (point {_text_of(points[0])}{more})")
 
 
-def _in_words(point: Assignment) -> str:
+def _text_of(point: Assignment) -> str:
     return ", ".join(f"{key}={_text(value)}" for key, value in point.items())
 
 

@@ -92,8 +92,8 @@ class RunConfig(StrictModel):
         options = dict(values.get("suite_options") or {})
         blocks = {name: values[name] for name in values if name not in cls.model_fields and is_suite(name)}
         chosen = values.get("suite")
-        known = {*options, *blocks, *cls.model_fields}
-        if isinstance(chosen, str) and chosen not in known and is_suite(chosen):
+        names = {*options, *blocks, *cls.model_fields}
+        if isinstance(chosen, str) and chosen not in names and is_suite(chosen):
             blocks[chosen] = {}
         refusals = []
         for name, block in blocks.items():

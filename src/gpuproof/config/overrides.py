@@ -61,14 +61,12 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 def _read_override(name: str, value: str | None) -> list[ConfigSetting]:
     path = tuple(name.removeprefix("--").split("."))
     if not name.startswith("--") or not all(path):
-        raise _refused(COMMAND_LINE, f'"{name}" is no key of the config', _HOW)
+        raise _error(COMMAND_LINE, f'"{name}" is no key of the config', _HOW)
     place = f"{COMMAND_LINE}: {'.'.join(path)}"
     if not value:
-        raise _refused(place, "no value is given", "Write null for none")
+        raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
-        raise _refused(
-            place, "the value holds control characters, or bytes that are not UTF-8", "Remove them"
-        )
+        raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")
     if _is_taken_as_it_stands(path, value):
         return [ConfigSetting(path=path, value=value, source=COMMAND_LINE)]
     return read_value(value, path=path, source=COMMAND_LINE)
@@ -80,5 +78,5 @@ def _is_taken_as_it_stands(path: KeyPath, value: str) -> bool:
     return key is not None and key.is_text and not is_yaml
 
 
-def _refused(place: str, cause: str, next_step: str) -> ConfigError:
+def _error(place: str, cause: str, next_step: str) -> ConfigError:
     return ConfigError([Mistake(place=place, cause=cause, next_step=next_step)])

@@ -30,9 +30,9 @@ def options_type(name: str) -> type[Any] | None:
     Raises:
         UsageError: the suite cannot be loaded, or its options are no dataclass.
     """
-    found = getattr(registry.load(registry.SUITES, name), "options", None)
-    if found is None or (isinstance(found, type) and dataclasses.is_dataclass(found)):
-        return found
+    options = getattr(registry.load(registry.SUITES, name), "options", None)
+    if options is None or (isinstance(options, type) and dataclasses.is_dataclass(options)):
+        return options
     raise UsageError(
         f"the suite {name!r} has options that are no dataclass",
         next_step=f"Ask who maintains {registry.find_owner(registry.SUITES, name)}",
@@ -41,20 +41,20 @@ def options_type(name: str) -> type[Any] | None:
 
 def option_names(name: str) -> list[str]:
     """Name a suite's options in their order."""
-    found = options_type(name)
-    return [] if found is None else [field.name for field in dataclasses.fields(found) if field.init]
+    options = options_type(name)
+    return [] if options is None else [field.name for field in dataclasses.fields(options) if field.init]
 
 
 def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
     """Return a suite's options as plain data with the defaults filled in, and what is wrong."""
-    known = option_names(name)
-    hint = f"Options of {name}: {', '.join(known) or 'none'}; on the command line --{name}.OPTION=VALUE"
+    names = option_names(name)
+    hint = f"Options of {name}: {', '.join(names) or 'none'}; on the command line --{name}.OPTION=VALUE"
     unknown = [
         Refusal(keys=(f"{name}.{key}",), cause="unknown option", next_step=hint)
         for key in block
-        if key not in known
+        if key not in names
     ]
-    if unknown or not known:
+    if unknown or not names:
         return {}, unknown
     adapter = _adapter(cast("Hashable", options_type(name)))
     try:
@@ -71,24 +71,24 @@ def _refusals(name: str, error: ValidationError, hint: str) -> Iterator[Refusal]
 
 
 @functools.cache
-def _adapter(found: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(found)
+def _adapter(options: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(options)
 
 
-def block_schemas(own: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def block_schemas(excluded: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON Schemas of the blocks of all suites not in `own`, and what they refer to."""
     properties: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     for name in registry.names(registry.SUITES):
-        if name in own:
+        if name in excluded:
             continue
         try:
-            found = options_type(name)
+            options = options_type(name)
         except UsageError as error:
             properties[name] = {"description": f"Not known: {error}"}
             continue
-        if found is not None:
-            schema = TypeAdapter(found).json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+        if options is not None:
+            schema = TypeAdapter(options).json_schema(ref_template=f"#/$defs/{name}.{{model}}")
             definitions |= {f"{name}.{key}": value for key, value in schema.pop("$defs", {}).items()}
             properties[name] = {**schema, "additionalProperties": False}
     return properties, definitions

@@ -33,10 +33,10 @@ def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] =
         config = RunConfig.model_validate(nest(settings))
     except ValidationError as error:
         wrong, refusals = _sort_out(error)
-        found = [_wrong_value(settings, path) for path in wrong]
+        faults = [_wrong_value(settings, path) for path in wrong]
         if not wrong and not mistakes:
-            found = place_refusals(refusals, settings)
-        raise ConfigError([*mistakes, *found]) from None
+            faults = place_refusals(refusals, settings)
+        raise ConfigError([*mistakes, *faults]) from None
     if mistakes:
         raise ConfigError(mistakes)
     return config
@@ -44,10 +44,10 @@ def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] =
 
 def place_refusals(refusals: Iterable[Refusal], settings: Sequence[ConfigSetting]) -> list[Mistake]:
     """Place each refusal at the first of its keys that was set."""
-    return [_placed(refusal, settings) for refusal in refusals]
+    return [_mistake(refusal, settings) for refusal in refusals]
 
 
-def _placed(refusal: Refusal, settings: Sequence[ConfigSetting]) -> Mistake:
+def _mistake(refusal: Refusal, settings: Sequence[ConfigSetting]) -> Mistake:
     cause, next_step = refusal.cause, refusal.next_step
     if refusal.place is not None:
         return Mistake(place=refusal.place, cause=cause, next_step=next_step)

@@ -191,7 +191,7 @@ def read_value(text: str, *, path: KeyPath, source: str) -> list[ConfigSetting]:
 
 
 def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigSetting]:
-    """Give a mapping as {} and then each of its keys, anything else whole."""
+    """Yield a mapping as {} and then each of its keys, anything else whole."""
     items: list[Place] = [(*path, at) for at in range(len(value))] if isinstance(value, list) else []
     if path:
         yield ConfigSetting(
@@ -227,10 +227,10 @@ class _Reader:
     def _refuse_deep_text(self) -> None:
         """Refuse more open brackets than any config has: the library's time grows with their square."""
         depth = 0
-        for found in _BRACKETS.finditer(self._text):
-            depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
+        for bracket in _BRACKETS.finditer(self._text):
+            depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
             if depth > MAX_BRACKETS:
-                line = self._text.count("\n", 0, found.start()) + 1
+                line = self._text.count("\n", 0, bracket.start()) + 1
                 self._stop(line, (), f"nested deeper than {MAX_DEPTH} levels", "Flatten it")
 
     def document(self) -> Document:
@@ -270,8 +270,8 @@ class _Reader:
             self._refuse_syntax(error)
         except ValueError:
             # The library's one other way out (ruamel.yaml 0.19, found by fuzzing): an escape beyond Unicode.
-            found = _BEYOND_UNICODE.search(self._text)
-            line = self._text.count("\n", 0, found.start() if found else 0) + 1
+            escape = _BEYOND_UNICODE.search(self._text)
+            line = self._text.count("\n", 0, escape.start() if escape else 0) + 1
             self._stop(line, (), "an escape stands for no character", "Write \\U0010FFFF at most")
 
     def _refuse_syntax(self, error: YAMLError) -> NoReturn:

@@ -97,7 +97,7 @@ def _build(cls: Any, data: Any) -> Any:
 
 @functools.cache
 def _writer(kind: Any) -> _Writer:
-    """Give what turns values of this type into JSON, made once for all of them."""
+    """Return what turns values of this type into JSON, made once for all of them."""
     if dataclasses.is_dataclass(kind):
         names = tuple(field.name for field in dataclasses.fields(kind))
         return lambda value: {name: to_json(getattr(value, name)) for name in names}
@@ -132,7 +132,7 @@ def _required_names(cls: Any) -> tuple[str, ...]:
 
 
 def _reader(expected: Any) -> _Reader:
-    """Give what turns JSON into a value of this annotation, made once for all values."""
+    """Return what turns JSON into a value of this annotation, made once for all values."""
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if expected is Any:
         return lambda value: value
@@ -149,7 +149,7 @@ def _reader(expected: Any) -> _Reader:
     return _plain_reader(expected)
 
 
-def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
+def _bind(bound: float | str, read: _Reader, value: Any) -> Any:
     field = read(value)
     if isinstance(bound, str):
         if re.fullmatch(bound, field) is None:
@@ -162,16 +162,16 @@ def _bounded(bound: float | str, read: _Reader, value: Any) -> Any:
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:
-    """Give what reads a union of dataclasses, told apart by the literal that is the type of their `kind`."""
+    """Return what reads a union of dataclasses by the literal that is the type of their `kind`."""
     kinds = {
         kind: functools.partial(_build, option)
         for option in options
         for kind in typing.get_args(typing.get_type_hints(option)["kind"])
     }
-    return functools.partial(_tagged, kinds)
+    return functools.partial(_read_tagged, kinds)
 
 
-def _tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
+def _read_tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
     if not isinstance(value, dict):
         raise _unlike("an object", value)
     if "kind" not in value:
@@ -201,7 +201,7 @@ def _plain_reader(expected: Any) -> _Reader:
             bound = bound.limits.get("ge")
         if bound is None:
             return _reader(kind)
-        return functools.partial(_bounded, bound, _reader(kind))
+        return functools.partial(_bind, bound, _reader(kind))
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 

@@ -52,14 +52,14 @@ class CaseRecords:
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
     """Notes of lines that were torn when a process was killed, or of the launch that it is a copy of."""
-    _found: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_kind: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of each type that was asked for: a launch of thousands of ranks is looked through once for it."""
 
     def of(self, kind: type[T]) -> tuple[T, ...]:
         """Return the records of one type."""
-        if kind not in self._found:
-            self._found[kind] = tuple(record for record in self.records if isinstance(record, kind))
-        return self._found[kind]
+        if kind not in self._by_kind:
+            self._by_kind[kind] = tuple(record for record in self.records if isinstance(record, kind))
+        return self._by_kind[kind]
 
     def host_of(self, start: Start) -> str:
         """Name the host on which a rank began, as the inventory does: its place in the job tells which."""

@@ -106,7 +106,7 @@ class Outcome:
         self._check_numbers()
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The reason, or else what was measured and expected."""
         return self.reason or f"{self.measured}, expected {self.expected}"
 

@@ -177,7 +177,9 @@ class DeviceReading:
     """None: not given by this device. Empty: given, and nothing held it back."""
 
 
-@record_kind("sample", version=sample_lines.VERSION, pack=sample_lines.packed, unpack=sample_lines.unpacked)
+@record_kind(
+    "sample", version=sample_lines.VERSION, pack=sample_lines.pack_sample, unpack=sample_lines.unpack_sample
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """All devices and the host at one tick. A slow-lane sample carries the costly metrics as well."""

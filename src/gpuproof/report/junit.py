@@ -55,7 +55,7 @@ def _checked(item: Judged, result: Result) -> Element:
     if not item.is_required and tag in ("failure", "error"):
         tag = None  # advisory: told, and decides nothing
     if tag is not None:
-        message = SubElement(element, tag, message=plain(item.outcome.said))
+        message = SubElement(element, tag, message=plain(item.outcome.summary))
         if tag != "skipped":
             message.set("type", item.outcome.status)
         message.text = plain(_explained(item.outcome))

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr, stdtrit
 
 from gpuproof.statistics.blocks import Blocks, choose_blocks
-from gpuproof.statistics.estimate import FloatArray, interpolated, median
+from gpuproof.statistics.estimate import FloatArray, interpolate, median
 
 Starts: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 """Where the blocks of resamples begin: a row a resample, a column a block."""
@@ -83,10 +83,10 @@ def resample(
         observed = float(centre(values[np.newaxis].copy())[0])
         blocks = choose_blocks(values)
         chunks = [centre(rows) for rows in _rows(values, blocks.length, num_resamples, rng)]
-    return _resampled(observed, chunks, blocks, values.size)
+    return _resample(observed, chunks, blocks, values.size)
 
 
-def _resampled(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
+def _resample(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
     resamples = np.concatenate(chunks)
     if blocks.variance_factor > 1:
         middle = resamples.mean()
@@ -118,11 +118,11 @@ def expanded_interval(
         return mean - half_width, mean + half_width
     ordered = np.sort(resamples)
     first, last = (resamples.size * share + share - 1 for share in (tail, 1 - tail))  # "weibull"
-    return interpolated(ordered, first), interpolated(ordered, last)
+    return interpolate(ordered, first), interpolate(ordered, last)
 
 
 def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Any]:
-    """Give the resamples as rows of matrices that the caller may change; of whatever type `values` is."""
+    """Yield the resamples as rows of matrices that the caller may change; of whatever type `values` is."""
     blocks = sliding_window_view(values, length)
     for starts in _block_starts(values.size, length, num_resamples, rng):
         if length == 1:
@@ -133,29 +133,29 @@ def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator
 
 def _block_starts(size: int, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Starts]:
     for rows in _chunks(size, num_resamples):
-        starts = _replayed(_draw_starts, rng, size, length, rows)
+        starts = _replay(_draw_starts, rng, size, length, rows)
         yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
 
 
 def _chunks(size: int, num_resamples: int) -> Iterator[int]:
-    """Give the rows of each chunk."""
+    """Yield the rows of each chunk."""
     per_chunk = max(1, CHUNK_VALUES // size)
     for done in range(0, num_resamples, per_chunk):
         yield min(per_chunk, num_resamples - done)
 
 
-def _replayed(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
+def _replay(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
     """Draw from `rng`, or take what was drawn from that state before, and leave it in the same state.
 
     Launches have as many steps as each other and begin with one seed, and drawing takes as long as all else.
     """
-    drawn, after = _drawn(draw, json.dumps(rng.bit_generator.state), *arguments)
+    drawn, after = _draw(draw, json.dumps(rng.bit_generator.state), *arguments)
     rng.bit_generator.state = json.loads(after)
     return drawn
 
 
 @lru_cache(maxsize=DRAWS_KEPT)
-def _drawn(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, str]:
+def _draw(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, str]:
     before = json.loads(state)
     rng = np.random.Generator(getattr(np.random, before["bit_generator"])(0))
     rng.bit_generator.state = before
@@ -196,8 +196,8 @@ def _resampled_medians(
     lower = upper - 1 + values.size % 2
     ordered = values[order]
     if values.size <= MOST_COUNTED:
-        counts = _replayed(_draw_counts, rng, values.size, length, num_resamples)
-        first, second = _counted(counts[order], lower, upper)
+        counts = _replay(_draw_counts, rng, values.size, length, num_resamples)
+        first, second = _ranks(counts[order], lower, upper)
         return [(ordered[first] + ordered[second]) / 2]
     ranks = np.empty(values.size, dtype=np.min_scalar_type(values.size))
     ranks[order] = np.arange(values.size)
@@ -208,7 +208,7 @@ def _resampled_medians(
     return chunks
 
 
-def _counted(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
+def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
     """Find, in each column, the ranks under which more than `lower` and more than `upper` values lie.
 
     Medians of resamples lie near the middle: the lowest ranks are looked through at once, the highest never.
@@ -239,10 +239,10 @@ class _Means:
 
     def __init__(self, values: FloatArray, weights: FloatArray | None) -> None:
         self.weights = weights
-        given = np.ones_like(values) if weights is None else weights
+        factors = np.ones_like(values) if weights is None else weights
         # About the first value: rounding must not give equal readings an influence that looks like a trend.
-        self.mean = float(values[0] + np.average(values - values[0], weights=given))
-        self.influence = given * (values - self.mean)
+        self.mean = float(values[0] + np.average(values - values[0], weights=factors))
+        self.influence = factors * (values - self.mean)
         self.blocks = choose_blocks(self.influence)
         self.chunks: list[FloatArray] = []
 
@@ -253,7 +253,7 @@ class _Means:
         self.chunks.append(self.mean + _sums_of_blocks(self.influence, starts, length) / totals)
 
     def resampled(self) -> Resampled:
-        return _resampled(self.mean, self.chunks, self.blocks, self.influence.size)
+        return _resample(self.mean, self.chunks, self.blocks, self.influence.size)
 
 
 def _sums_of_blocks(values: FloatArray, starts: Starts, length: int) -> FloatArray:

@@ -23,7 +23,7 @@ from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Numbers,
-    checked_confidence,
+    check_confidence,
     finite,
     welch_degrees_of_freedom,
 )
@@ -81,7 +81,7 @@ def compare_launches(
     Raises:
         ValueError: a value is not finite or not above 0, or the confidence is not between 0 and 1.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
     reason = _why_not(logs_a, logs_b)
     if reason is not None:
@@ -93,7 +93,7 @@ def compare_launches(
         freedom=freedom,
         method="Welch's t on logarithms of launches" + (", sessions apart" if between_sessions else ""),
     )
-    return _compared(difference, logs_a.size, logs_b.size, better, confidence)
+    return _comparison(difference, logs_a.size, logs_b.size, better, confidence)
 
 
 def _spread(
@@ -130,7 +130,7 @@ def compare_pairs(
     Raises:
         ValueError: there are not as many of A as of B, or as `compare_launches`.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
     if logs_a.size != logs_b.size:
         raise ValueError(f"{logs_a.size} launches of A are no pairs with {logs_b.size} of B")
@@ -142,13 +142,13 @@ def compare_pairs(
         return not_compared(reason, num_a=num_pairs, num_b=num_pairs, confidence=confidence)
     decisive = [differences] if num_pilot is None else [differences, differences[:num_pilot]]
     error, freedom = max(
-        ((float(known.std(ddof=1)) / sqrt(num_pairs), known.size - 1.0) for known in decisive),
-        key=lambda found: found[0] * float(stdtrit(found[1], (1 + confidence) / 2)),
+        ((float(values.std(ddof=1)) / sqrt(num_pairs), values.size - 1.0) for values in decisive),
+        key=lambda pair: pair[0] * float(stdtrit(pair[1], (1 + confidence) / 2)),
     )
     centre = float(differences.mean())
     method = "Student's t on logarithms of ratios of neighbouring launches"
     difference = _Difference(centre=centre, error=error, freedom=freedom, method=method)
-    return _compared(difference, num_pairs, num_pairs, better, confidence)
+    return _comparison(difference, num_pairs, num_pairs, better, confidence)
 
 
 def is_beyond(comparison: Comparison, limit: float, *, better: Literal["lower", "higher"]) -> bool:
@@ -216,16 +216,16 @@ class _Difference:
     method: str
 
 
-def _compared(
-    found: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
+def _comparison(
+    difference: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
 ) -> Comparison:
-    quantile = float(stdtrit(found.freedom, (1 + confidence) / 2))
+    quantile = float(stdtrit(difference.freedom, (1 + confidence) / 2))
     ratio = Interval(
-        low=exp(found.centre - quantile * found.error),
-        high=exp(found.centre + quantile * found.error),
-        centre=exp(found.centre),
+        low=exp(difference.centre - quantile * difference.error),
+        high=exp(difference.centre + quantile * difference.error),
+        centre=exp(difference.centre),
         confidence=confidence,
-        method=found.method,
+        method=difference.method,
         num_launches=num_a + num_b,
         num_samples=num_a + num_b,
         between_launches=True,
@@ -234,8 +234,8 @@ def _compared(
         verdict=_verdict(ratio, better),
         reason=None,
         ratio=ratio,
-        p_value=2 * float(stdtr(found.freedom, -abs(found.centre) / found.error)),
-        min_detectable=expm1((quantile + float(stdtrit(found.freedom, POWER))) * found.error),
+        p_value=2 * float(stdtr(difference.freedom, -abs(difference.centre) / difference.error)),
+        min_detectable=expm1((quantile + float(stdtrit(difference.freedom, POWER))) * difference.error),
         num_launches_a=num_a,
         num_launches_b=num_b,
         confidence=confidence,
@@ -243,7 +243,7 @@ def _compared(
 
 
 def _degrees_of_freedom(variances: list[float], num_a: int, num_b: int) -> float:
-    """Welch's, but no more than two samples of the smaller size could have.
+    """Return Welch's degrees of freedom, but no more than two samples of the smaller size have.
 
     With few launches against many, Welch's test alone calls equal programs different too often, because the
     few decide the error and their own spread is hardly known.

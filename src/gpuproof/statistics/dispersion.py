@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.statistics.estimate import FloatArray, Numbers, finite, interpolated, median
+from gpuproof.statistics.estimate import FloatArray, Numbers, finite, interpolate, median
 
 Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
@@ -39,13 +39,13 @@ class Outliers:
 
 
 def median_absolute_deviation(values: Numbers) -> float | None:
-    """Give the median distance from the median, unscaled, in the unit of `values`; None without values."""
+    """Return the median distance from the median, unscaled, in the unit of `values`; None without values."""
     samples = finite(values)
     return median(np.abs(samples - median(samples))) if samples.size else None
 
 
 def modified_z_scores(values: Numbers) -> FloatArray:
-    """Give 0.6745·(x − median)/MAD for each value.
+    """Return 0.6745·(x − median)/MAD for each value.
 
     Where over half of the values are equal the MAD is 0; the mean absolute deviation, scaled to agree
     for normal data, then takes its place. All scores are 0 where all values are equal.
@@ -74,13 +74,13 @@ def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
 
 
 def outliers_by_chance() -> str:
-    """Say what a sample over `Z_LIMIT` may be: of few equal ones, one often is."""
-    told = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
-    return f"of equal launches the limit marks some by chance: {', '.join(told)} of studies"
+    """Return the sentence on samples over `Z_LIMIT`: of few equal ones, one often is."""
+    shares = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
+    return f"of equal launches the limit marks some by chance: {', '.join(shares)} of studies"
 
 
 def coefficient_of_variation(values: Numbers) -> float | None:
-    """Give standard deviation (n − 1) over the mean's size; None for under two values or a mean of 0."""
+    """Return standard deviation (n − 1) over the mean's size; None for under two values or a mean of 0."""
     samples = finite(values)
     if samples.size < 2 or samples.mean() == 0:
         return None
@@ -88,10 +88,10 @@ def coefficient_of_variation(values: Numbers) -> float | None:
 
 
 def noise(values: Numbers) -> float | None:
-    """Give the interquartile range over the median's size; None for under four values or a median of 0."""
+    """Return the interquartile range over the median's size; None for under four values or a median of 0."""
     samples = finite(values)
     if samples.size < 4:
         return None
     ordered = np.sort(samples)
-    lower, middle, upper = (interpolated(ordered, (samples.size - 1) * share) for share in (0.25, 0.5, 0.75))
+    lower, middle, upper = (interpolate(ordered, (samples.size - 1) * share) for share in (0.25, 0.5, 0.75))
     return (upper - lower) / abs(middle) if middle else None

@@ -57,7 +57,7 @@ class Interval:
 
 
 def finite(values: Numbers) -> FloatArray:
-    """Give `values` as a one-dimensional array.
+    """Return `values` as a one-dimensional array.
 
     Raises:
         ValueError: a value is NaN or infinite, or there is more than one dimension.
@@ -70,8 +70,8 @@ def finite(values: Numbers) -> FloatArray:
     return array
 
 
-def interpolated(ordered: FloatArray, place: float) -> float:
-    """Give the value at a place, from 0, of a sorted array: to the last bit as `np.quantile` interpolates.
+def interpolate(ordered: FloatArray, place: float) -> float:
+    """Return the value at a place, from 0, of a sorted array: to the last bit as `np.quantile` interpolates.
 
     It takes a twentieth of the time, which counts where there are many short arrays.
     """
@@ -83,14 +83,14 @@ def interpolated(ordered: FloatArray, place: float) -> float:
 
 
 def median(values: FloatArray) -> float:
-    """Give the median of an array that holds numbers, as `np.median` does, in a third of the time."""
+    """Return the median of an array that holds numbers, as `np.median` does, in a third of the time."""
     low, high = (values.size - 1) // 2, values.size // 2
     ordered = np.partition(values, (low, high))
     return float(ordered[low] + ordered[high]) / 2
 
 
-def checked_confidence(confidence: float) -> float:
-    """Give `confidence` back.
+def check_confidence(confidence: float) -> float:
+    """Return `confidence`.
 
     Raises:
         ValueError: it is not strictly between 0 and 1.
@@ -101,7 +101,7 @@ def checked_confidence(confidence: float) -> float:
 
 
 def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
-    """Give the degrees of freedom of a sum of independent estimates (Welch and Satterthwaite).
+    """Return the degrees of freedom of a sum of independent estimates (Welch and Satterthwaite).
 
     `variances` are those of the estimates (s²/n for a mean), not all 0; `freedoms` are their own degrees.
     """

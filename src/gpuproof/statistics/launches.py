@@ -26,7 +26,7 @@ from gpuproof.statistics.estimate import (
     Interval,
     Numbers,
     Unavailable,
-    checked_confidence,
+    check_confidence,
     finite,
 )
 from gpuproof.statistics.series import NUM_RESAMPLES, TimeSeries, interval_of_series
@@ -39,13 +39,13 @@ MAX_LAUNCHES = 10**6
 
 
 def interval_of_launches(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
-    """Give Student's t interval (k − 1 degrees of freedom) of one value a launch, in the values' unit.
+    """Return Student's t interval (k − 1 degrees of freedom) of one value a launch, in the values' unit.
 
     Raises:
         ValueError: a value is not finite, or the confidence is not between 0 and 1.
     """
     launches = finite(values)
-    checked_confidence(confidence)
+    check_confidence(confidence)
     if launches.size < 2:
         return Unavailable(reason=_too_few(launches.size))
     return _t_interval(
@@ -54,7 +54,7 @@ def interval_of_launches(values: Numbers, *, confidence: float = 0.95) -> Interv
 
 
 def interval_of_rates(values: Numbers) -> Interval | Unavailable:
-    """Give `interval_of_launches` of rates or times, which are never negative, however much launches differ.
+    """Return `interval_of_launches` of rates or times, which are never negative, however launches differ.
 
     >>> interval_of_rates([1.0, 9.0]).low
     0.0
@@ -77,7 +77,7 @@ def interval_of_step_times(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Give the interval of the median step time, in seconds if the step times are.
+    """Return the interval of the median step time, in seconds if the step times are.
 
     One launch: within that launch only, by moving-block bootstrap. From 2: Student's t on the launches'
     medians. From 20: hierarchical bootstrap over launches, then blocks of steps.
@@ -85,7 +85,7 @@ def interval_of_step_times(
     Raises:
         ValueError: a step time is not finite, or the confidence is not between 0 and 1.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     steps = [finite(launch) for launch in launches]
     empty = [str(place) for place, launch in enumerate(steps, start=1) if not launch.size]
     if not steps or empty:
@@ -107,7 +107,7 @@ def interval_of_step_times(
 def required_launches(
     values: Numbers, *, relative_half_width: float, confidence: float = 0.95
 ) -> int | Unavailable:
-    """Give how many launches bring the interval to ± `relative_half_width` (0.01 is 1 %) of its centre.
+    """Return how many launches bring the interval to ± `relative_half_width` (0.01 is 1 %) of its centre.
 
     It is the least k ≥ 2 with t(k − 1)·s/√k within the target, s being the spread of the `values` at hand.
 
@@ -115,7 +115,7 @@ def required_launches(
         ValueError: a value is not finite, or the target or the confidence is out of range.
     """
     launches = finite(values)
-    checked_confidence(confidence)
+    check_confidence(confidence)
     if not relative_half_width > 0:
         raise ValueError(f"a target half-width is above 0, not {relative_half_width}")
     if launches.size < 2:

@@ -23,7 +23,7 @@ from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Unavailable,
-    checked_confidence,
+    check_confidence,
     welch_degrees_of_freedom,
 )
 from gpuproof.statistics.series import TimeSeries
@@ -92,7 +92,7 @@ def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> 
     variance = first.variance + second.variance
     variances, freedoms = (first.variance, second.variance), (first.freedom, second.freedom)
     freedom = welch_degrees_of_freedom(variances, freedoms) if variance else float(min(freedoms))
-    reach = float(stdtrit(freedom, (1 + checked_confidence(confidence)) / 2)) * sqrt(variance)
+    reach = float(stdtrit(freedom, (1 + check_confidence(confidence)) / 2)) * sqrt(variance)
     centre = second.mean - first.mean
     return Interval(
         low=centre - reach,

@@ -50,15 +50,15 @@ def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: 
     order = sorted(range(num), key=lambda place: figures[place])
     num_out, one = 0, error_rate / num
     for suspects in range(1, num // MOST_OUT + 1):
-        others = _of_others([figures[place] for place in order[suspects:]], least_scatter)
+        others = _figure_of_others([figures[place] for place in order[suspects:]], least_scatter)
         if figures[order[suspects - 1]] < others.centre - others.reach(one):
             num_out = suspects
-    rest = _of_others([figures[place] for place in order[num_out:]], least_scatter)
+    rest = _figure_of_others([figures[place] for place in order[num_out:]], least_scatter)
     reach = rest.reach(one)
     return LowOutliers(places=tuple(order[:num_out]), reach=reach, detectable=reach + rest.noise)
 
 
-def _of_others(figures: Sequence[float], least_scatter: float) -> HealthyFigure:
+def _figure_of_others(figures: Sequence[float], least_scatter: float) -> HealthyFigure:
     num, mean = len(figures), fmean(figures)
     scatter = sqrt(sum((figure - mean) ** 2 for figure in figures) / (num - 1))
     return HealthyFigure(

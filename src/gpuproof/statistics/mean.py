@@ -26,7 +26,7 @@ from gpuproof.statistics.estimate import (
     Interval,
     Numbers,
     Unavailable,
-    checked_confidence,
+    check_confidence,
     finite,
 )
 
@@ -61,12 +61,12 @@ class _Pieces:
 
 
 def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
-    """Give the interval of the mean of one launch's step times, in their unit; the mean always lies in it.
+    """Return the interval of the mean of one launch's step times, in their unit; the mean always lies in it.
 
     Raises:
         ValueError: a value is not finite, or the confidence is not between 0 and 1.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     steps = finite(values)
     if steps.size < MIN_PIECES:
         return Unavailable(
@@ -109,14 +109,14 @@ def _independent_pieces(steps: FloatArray) -> _Pieces:
     """Join neighbours in pairs until the pieces are nearly independent, or as few as may be."""
     means = steps
     while True:
-        pieces = _described(means)
+        pieces = _describe(means)
         if pieces.correlation <= INDEPENDENT or means.size < 2 * MIN_PIECES:
             return pieces
         even = means.size - means.size % 2
         means = means[-even:].reshape(-1, 2).mean(axis=1)  # an odd one at the start is left out
 
 
-def _described(means: FloatArray) -> _Pieces:
+def _describe(means: FloatArray) -> _Pieces:
     count = means.size
     centre = float(means.mean())
     away = means - centre
@@ -124,13 +124,13 @@ def _described(means: FloatArray) -> _Pieces:
     total = float(squares.sum())
     if total <= count * (ROUNDING * centre) ** 2:
         return _Pieces(count, 0.0, 0.0, 0.0, float(count))
-    found = float((away[1:] * away[:-1]).sum()) / total
+    correlation = float((away[1:] * away[:-1]).sum()) / total
     return _Pieces(
         count=count,
         deviation=sqrt(total / (count - 1)),
         skewness=float((squares * away).sum()) / count / (total / count) ** 1.5,
-        correlation=found
-        + (1 + 3 * found) / count,  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
+        correlation=correlation
+        + (1 + 3 * correlation) / count,  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
         num_making_scatter=total**2 / float((squares * squares).sum()),
     )
 
@@ -143,10 +143,10 @@ def _distances(pieces: _Pieces, confidence: float) -> tuple[float, float]:
     unbiased = pieces.skewness * sqrt(count * (count - 1)) / (count - 2)
     skewness = SKEWNESS_SHARE * unbiased / sqrt(count)
     quantile = float(stdtrit(count - 1, (1 + confidence) / 2))
-    return error * _untransformed(quantile, skewness), -error * _untransformed(-quantile, skewness)
+    return error * _invert(quantile, skewness), -error * _invert(-quantile, skewness)
 
 
-def _untransformed(quantile: float, skewness: float) -> float:
+def _invert(quantile: float, skewness: float) -> float:
     """Solve T + a·T²/3 + a²·T³/27 + a/6 = `quantile` for T, with a the `skewness` of the mean (Hall 1992)."""
     if abs(skewness) < 1e-9:
         return quantile

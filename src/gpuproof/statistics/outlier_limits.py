@@ -68,10 +68,10 @@ def z_limit(num_hosts: int, error_rate: float) -> float:
     upper = min(max(1, bisect_left(NUM_HOSTS, num_hosts)), len(NUM_HOSTS) - 1)
     ends = NUM_HOSTS[upper - 1], NUM_HOSTS[upper]
     rows = [_at_rate(LIMITS[end], error_rate) for end in ends]
-    return _interpolated(num_hosts, ends, rows)
+    return _interpolate(num_hosts, ends, rows)
 
 
-def known_spread_limit(num_hosts: int, error_rate: float) -> float:
+def sigma_limit(num_hosts: int, error_rate: float) -> float:
     """Return how many known standard deviations one of 3 or 4 hosts may be off the median of the others.
 
     Raises:
@@ -88,9 +88,9 @@ def _at_rate(row: Sequence[float], error_rate: float) -> float:
     if not 0 < error_rate <= ERROR_RATES[0]:
         raise ValueError(f"an error rate is above 0 and at most {ERROR_RATES[0]:.0%}, not {error_rate}")
     upper = min(max(1, bisect_left(ERROR_RATES, -error_rate, key=lambda rate: -rate)), len(ERROR_RATES) - 1)
-    return _interpolated(error_rate, ERROR_RATES[upper - 1 : upper + 1], row[upper - 1 : upper + 1])
+    return _interpolate(error_rate, ERROR_RATES[upper - 1 : upper + 1], row[upper - 1 : upper + 1])
 
 
-def _interpolated(at: float, places: Sequence[float], values: Sequence[float]) -> float:
+def _interpolate(at: float, places: Sequence[float], values: Sequence[float]) -> float:
     share = log(at / places[0]) / log(places[1] / places[0])
     return exp(log(values[0]) + share * log(values[1] / values[0]))

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc
 
-from gpuproof.statistics.estimate import Numbers, checked_confidence, finite, interpolated
+from gpuproof.statistics.estimate import Numbers, check_confidence, finite, interpolate
 
 KEPT_ANSWERS = 4096
 """Launches have as many samples as each other, and an answer takes dozens of incomplete beta functions."""
@@ -45,7 +45,7 @@ class Percentile:
 
 @lru_cache(maxsize=KEPT_ANSWERS)
 def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -> int:
-    """Give LoadGen's h(t): the least number of samples under a limit, with t = `over_limit` over it.
+    """Return LoadGen's h(t): the least number of samples under a limit, with t = `over_limit` over it.
 
     With h(t) + t samples the q-th percentile is under the limit at that confidence: the least h with
     P[Binomial(h + t, 1 − q/100) ≤ t] = I_{q/100}(h, t + 1) ≤ 1 − confidence.
@@ -55,7 +55,7 @@ def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -
     """
     if over_limit < 0:
         raise ValueError(f"a count is not negative: {over_limit}")
-    share, risk = _checked_share(q), 1 - checked_confidence(confidence)
+    share, risk = _checked_share(q), 1 - check_confidence(confidence)
 
     def enough(under: int) -> bool:
         return bool(betainc(under, over_limit + 1, share) <= risk)
@@ -67,14 +67,14 @@ def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -
 
 
 def samples_needed(q: float, *, confidence: float = 0.95) -> int:
-    """Give the least number of samples whose extreme bounds the q-th percentile; q under 50 is mirrored."""
+    """Return the least number of samples whose extreme bounds the q-th percentile; q under 50 is mirrored."""
     return under_limit_needed(0, max(q, 100 - q), confidence=confidence)
 
 
 @lru_cache(maxsize=KEPT_ANSWERS)
 def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
-    """Give the largest t with h(t) + t ≤ `num_samples`; None where even t = 0 needs more samples."""
-    share, risk = _checked_share(q), 1 - checked_confidence(confidence)
+    """Return the largest t with h(t) + t ≤ `num_samples`; None where even t = 0 needs more samples."""
+    share, risk = _checked_share(q), 1 - check_confidence(confidence)
     over = bisect_left(
         range(num_samples), True, key=lambda t: bool(betainc(num_samples - t, t + 1, share) > risk)
     )
@@ -82,7 +82,7 @@ def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) 
 
 
 def conservative_index(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
-    """Give the place, from 0 in the sorted samples, of an upper bound on the q-th percentile.
+    """Return the place, from 0 in the sorted samples, of an upper bound on the q-th percentile.
 
     The t highest samples are discarded, which is the exact binomial bound. None where samples are too few.
     """
@@ -91,7 +91,7 @@ def conservative_index(num_samples: int, q: float, *, confidence: float = 0.95) 
 
 
 def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percentile:
-    """Give the q-th percentile (0 < q < 100) of `values`, in their unit, if there are enough of them.
+    """Return the q-th percentile (0 < q < 100) of `values`, in their unit, if there are enough of them.
 
     Raises:
         ValueError: `q` or `confidence` is out of range, or a value is not finite.
@@ -102,7 +102,7 @@ def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percen
     index = conservative_index(ordered.size, upper_q, confidence=confidence)
     value = bound = bound_q = None
     if index is not None:
-        value = sign * interpolated(ordered, (ordered.size - 1) * (upper_q / 100))
+        value = sign * interpolate(ordered, (ordered.size - 1) * (upper_q / 100))
         bound, bound_q = sign * float(ordered[index]), q
     elif ordered.size:
         # The largest of n is over the percentile p with probability 1 − pⁿ: solve for p.

@@ -14,7 +14,7 @@ from math import ceil, log1p, sqrt
 
 from scipy.special import stdtrit
 
-from gpuproof.statistics.estimate import Numbers, Unavailable, checked_confidence, finite
+from gpuproof.statistics.estimate import Numbers, Unavailable, check_confidence, finite
 
 MOST_LAUNCHES = 10**5
 
@@ -30,11 +30,11 @@ def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: fl
         ValueError: there are fewer than two pairs, a value is not finite, or a number is out of its range.
     """
     ratios = finite(pilot)
-    checked_confidence(power)
+    check_confidence(power)
     if ratios.size < 2 or not effect > 0:
         raise ValueError(f"needs two pairs and an effect above 0, not {ratios.size} and {effect}")
     freedom = ratios.size - 1
-    reach = float(stdtrit(freedom, (1 + checked_confidence(confidence)) / 2) + stdtrit(freedom, power))
+    reach = float(stdtrit(freedom, (1 + check_confidence(confidence)) / 2) + stdtrit(freedom, power))
     return max(ratios.size, ceil((reach * float(ratios.std(ddof=1)) / effect) ** 2))
 
 
@@ -50,7 +50,7 @@ def launches_for_ratio(
         ValueError: a value is not finite, or the target or the confidence is out of range.
     """
     sides = [finite(a), finite(b)]
-    checked_confidence(confidence)
+    check_confidence(confidence)
     if not relative_half_width > 0:
         raise ValueError(f"a target half-width is above 0, not {relative_half_width}")
     if min(side.size for side in sides) < 2:

@@ -129,8 +129,8 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
     if len(groups) < LEAST_SUBJECTS:
         return None
     means = [fmean(group) for group in groups]
-    (between, _), n = _pooled([means]), len(groups)
-    within, within_degrees = _pooled(groups)
+    (between, _), n = _pool([means]), len(groups)
+    within, within_degrees = _pool(groups)
     repeats = n / sum(1 / len(group) for group in groups)
     # A mean of r figures scatters by between + within/r: a single one has the rest of `within` on top.
     rest = (1 - 1 / repeats) * within
@@ -145,7 +145,7 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
     )
 
 
-def _pooled(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+def _pool(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     """Return the variance within groups, and its degrees of freedom; 0 of each where nothing was repeated."""
     squares, degrees = 0.0, 0
     for group in groups:
@@ -183,14 +183,14 @@ def tail_weight(figures: Sequence[float]) -> float:
     return PER_SKEWNESS * abs(skewness) + PER_KURTOSIS * max(0.0, kurtosis - NORMAL_KURTOSIS)
 
 
-def tail_factor(num_known: int, weight: float) -> float:
+def tail_factor(num_figures: int, weight: float) -> float:
     """Return how much wider a limit is where so many figures of healthy subjects are known, of this weight.
 
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
     [3.13, 3.55, 1.93, 0.77, 0.49]
     """
-    told = weight * min(1.0, num_known / TELLING_FIGURES) ** 2
-    return told + min(FEWEST + PER_FIGURE * num_known, KNOWN_SHAPE + UNKNOWN_SHAPE / num_known)
+    evidence = weight * min(1.0, num_figures / TELLING_FIGURES) ** 2
+    return evidence + min(FEWEST + PER_FIGURE * num_figures, KNOWN_SHAPE + UNKNOWN_SHAPE / num_figures)
 
 
 def repeatability_of(
@@ -201,9 +201,9 @@ def repeatability_of(
     `day` is by how much sessions differ, relative to the centre, unless these show it: the default counts as
     `DAY_DEGREES` sessions, and all subjects of a session as one, since what a day does it does to all.
     """
-    of_runs, degrees = _pooled([runs for sessions in subjects for runs in sessions.values()])
+    of_runs, degrees = _pool([runs for sessions in subjects for runs in sessions.values()])
     if not degrees:  # once a session: what sessions do is in it
-        of_runs, degrees = _pooled([[fmean(runs) for runs in of.values()] for of in subjects])
+        of_runs, degrees = _pool([[fmean(runs) for runs in of.values()] for of in subjects])
         return (
             Repeatability(within=sqrt(of_runs), degrees=degrees, day=_least(subjects, day))
             if degrees
@@ -213,7 +213,7 @@ def repeatability_of(
     assumed = _least(subjects, day)
     if not several:
         return Repeatability(within=sqrt(of_runs), degrees=degrees, day=assumed)
-    means, _ = _pooled([[fmean(runs) for runs in sessions.values()] for sessions in several])
+    means, _ = _pool([[fmean(runs) for runs in sessions.values()] for sessions in several])
     of_mean = fmean(1 / len(runs) for sessions in several for runs in sessions.values())
     seen, days = max(0.0, means - of_runs * of_mean), max(map(len, several)) - 1
     pooled = sqrt((DAY_DEGREES * assumed**2 + days * seen) / (DAY_DEGREES + days))

@@ -20,7 +20,7 @@ from gpuproof.statistics.estimate import (
     Interval,
     Numbers,
     Unavailable,
-    checked_confidence,
+    check_confidence,
     finite,
     welch_degrees_of_freedom,
 )
@@ -41,7 +41,7 @@ class TimeSeries:
     durations_s: Numbers | None = None
 
     def arrays(self) -> tuple[FloatArray, FloatArray | None]:
-        """Give both as arrays.
+        """Return both as arrays.
 
         Raises:
             ValueError: a number is not finite, the lengths differ, or a duration is not above 0.
@@ -65,15 +65,15 @@ def interval_of_series(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Give the interval of the centre within one process, in the unit of the values.
+    """Return the interval of the centre within one process, in the unit of the values.
 
     With durations, `centre` must be "mean", and is the time-weighted mean.
 
     Raises:
         ValueError: the series or the confidence is ill-formed, or durations go with another centre.
     """
-    checked_confidence(confidence)
-    drawn = _resampled(series, centre, num_resamples, np.random.default_rng(seed))
+    check_confidence(confidence)
+    drawn = _resample(series, centre, num_resamples, np.random.default_rng(seed))
     if isinstance(drawn, Unavailable):
         return drawn
     low, high = expanded_interval(drawn.resamples, confidence, drawn.num_blocks - 1)
@@ -99,20 +99,20 @@ def interval_between(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Give the interval of second − first, or of second / first, for two independent series.
+    """Return the interval of second − first, or of second / first, for two independent series.
 
     Otherwise as `interval_of_series`. There is no ratio where the centre of `first` may be 0 or less.
     """
-    checked_confidence(confidence)
+    check_confidence(confidence)
     rng = np.random.default_rng(seed)
-    given = [first.arrays(), second.arrays()]
-    if short := _first_reason(_too_few(values) for values, _ in given):
+    samples = [first.arrays(), second.arrays()]
+    if short := _first_reason(_too_few(values) for values, _ in samples):
         return short
     drawn = [
         resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
-        for values, weights in given
+        for values, weights in samples
     ]
-    return _between(drawn, what, confidence)
+    return _interval(drawn, what, confidence)
 
 
 def smallest_shown(interval: Interval) -> float:
@@ -125,7 +125,7 @@ def smallest_shown(interval: Interval) -> float:
     return half_width * (1 + float(ndtri(POWER) / ndtri((1 + interval.confidence) / 2)))
 
 
-def _resampled(
+def _resample(
     series: TimeSeries, centre: Centre, num_resamples: int, rng: np.random.Generator
 ) -> Resampled | Unavailable:
     values, weights = series.arrays()
@@ -158,7 +158,7 @@ def _first_reason(reasons: Iterable[str | None]) -> Unavailable | None:
     return next((Unavailable(reason=f"{name} series: {why}") for name, why in named if why), None)
 
 
-def _between(
+def _interval(
     pair: Sequence[Resampled], what: Literal["difference", "ratio"], confidence: float
 ) -> Interval | Unavailable:
     if reason := _first_reason(map(_too_alike, pair)):
@@ -166,10 +166,10 @@ def _between(
     first, second = pair
     if what == "ratio" and min(first.statistic, float(first.resamples.min())) <= 0:
         return Unavailable(reason="no ratio: the first series is not clearly above 0")
-    return _combined(first, second, what, confidence)
+    return _combine(first, second, what, confidence)
 
 
-def _combined(
+def _combine(
     first: Resampled, second: Resampled, what: Literal["difference", "ratio"], confidence: float
 ) -> Interval:
     if what == "difference":
@@ -190,7 +190,7 @@ def _combined(
 
 
 def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
-    """Welch and Satterthwaite's, each series having as many pieces as it has blocks."""
+    """Return Welch and Satterthwaite's degrees of freedom, by the blocks that each series has."""
     variances = [float(series.resamples.var()) for series in (first, second)]
     freedoms = [series.num_blocks - 1 for series in (first, second)]
     if sum(variances) == 0:

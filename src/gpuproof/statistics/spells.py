@@ -92,12 +92,12 @@ def _between_launches(over: Sequence[FloatArray], share: float) -> tuple[float, 
 
 
 def chance_of_so_few(over: float, num: float, share: float) -> float:
-    """Give P[Binomial(n, share) ≤ k] for counts that need not be whole: effective ones."""
+    """Return P[Binomial(n, share) ≤ k] for counts that need not be whole: effective ones."""
     return 1.0 if over >= num else float(betainc(num - over, over + 1, 1 - share))
 
 
 def chance_of_so_many(over: float, num: float, share: float) -> float:
-    """Give P[Binomial(n, share) ≥ k] likewise."""
+    """Return P[Binomial(n, share) ≥ k] likewise."""
     return 1.0 if over <= 0 else float(betainc(over, max(num - over, 0.0) + 1, share))
 
 

@@ -43,13 +43,13 @@ def write_bundle(run: RunDirectory, path: Path) -> str:
         "files": {name: _sha256(content) for name, (content, _) in contents.items()},
         "redacted": {name: count for name, (_, count) in contents.items() if count},
     }
-    told = (json.dumps(manifest, indent=2) + "\n").encode()
+    listing = (json.dumps(manifest, indent=2) + "\n").encode()
     with aside(path) as place, tarfile.open(place, "w:gz") as archive:
-        for name, content in ((MANIFEST, told), *((name, found[0]) for name, found in contents.items())):
+        for name, content in ((MANIFEST, listing), *((name, file[0]) for name, file in contents.items())):
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-    return _sha256(told)
+    return _sha256(listing)
 
 
 def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
@@ -63,15 +63,15 @@ def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
             contents = dict(_read(archive, path))
     except (tarfile.TarError, OSError, EOFError) as error:
         raise RecordError(f"no archive of evidence: {error}", place=str(path)) from error
-    told = contents.pop(MANIFEST, None)
-    if told is None:
+    manifest = contents.pop(MANIFEST, None)
+    if manifest is None:
         raise RecordError("no archive of evidence: it holds no manifest.json", place=str(path))
-    _check(contents, _hashes(told, path), path)
+    _check(contents, _hashes(manifest, path), path)
     for name, content in contents.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-    return RunDirectory.open(folder), _sha256(told)
+    return RunDirectory.open(folder), _sha256(manifest)
 
 
 def _evidence(run: RunDirectory) -> Iterator[tuple[str, str]]:
@@ -104,9 +104,9 @@ def _read(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
         yield name.as_posix(), b"" if file is None else file.read()
 
 
-def _hashes(told: bytes, path: Path) -> Mapping[str, str]:
+def _hashes(content: bytes, path: Path) -> Mapping[str, str]:
     try:
-        manifest: Any = parse_json(told)
+        manifest: Any = parse_json(content)
         if manifest["schema_version"] > MANIFEST_VERSION:
             raise RecordError(
                 "the archive is of a newer version", place=str(path), next_step="Update gpuproof"
@@ -122,12 +122,12 @@ def _check(contents: Mapping[str, bytes], hashes: Mapping[str, str], path: Path)
     Raises:
         RecordError: naming those that differ.
     """
-    found = {
+    faults = {
         "changed": [x for x in contents if x in hashes and _sha256(contents[x]) != hashes[x]],
         "missing": [name for name in hashes if name not in contents],
         "not in the manifest": [name for name in contents if name not in hashes],
     }
-    wrong = [f"{what}: {', '.join(names)}" for what, names in found.items() if names]
+    wrong = [f"{what}: {', '.join(names)}" for what, names in faults.items() if names]
     if wrong:
         raise RecordError(
             f"not the evidence that was packed ({'; '.join(wrong)})",

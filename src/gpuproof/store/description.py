@@ -24,7 +24,7 @@ def read_config(run: RunDirectory) -> RunConfig:
         RecordError: run.json does not hold it, or it is damaged.
     """
     if run.config is None:
-        run.config = _parsed(run)
+        run.config = _parse(run)
     return run.config
 
 
@@ -38,10 +38,10 @@ def read_suite(run: RunDirectory) -> Suite:
     return suite_on(read_config(run), read_places(run.description()))
 
 
-def _parsed(run: RunDirectory) -> RunConfig:
-    asked = run.description().get("config")
+def _parse(run: RunDirectory) -> RunConfig:
+    config_json = run.description().get("config")
     try:
-        config = RunConfig.model_validate_json(json.dumps(asked))
+        config = RunConfig.model_validate_json(json.dumps(config_json))
         if all(isinstance(values, list) for values in config.matrix.values()):
             return config
         raise RecordError(

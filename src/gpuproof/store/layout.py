@@ -55,8 +55,8 @@ def rank_journal(folder: Path, rank: int) -> Path:
 
 def rank_journals(folder: Path) -> list[Path]:
     """Return the journals of a launch's ranks that there are, in the order of the ranks."""
-    found = {path: RANK_JOURNAL.fullmatch(path.name) for path in folder.glob("rank-*.jsonl")}
-    ranks = {path: int(named[1]) for path, named in found.items() if named is not None}
+    matches = {path: RANK_JOURNAL.fullmatch(path.name) for path in folder.glob("rank-*.jsonl")}
+    ranks = {path: int(named[1]) for path, named in matches.items() if named is not None}
     return sorted(ranks, key=ranks.__getitem__)
 
 

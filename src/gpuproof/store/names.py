@@ -26,30 +26,30 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
     """
     if not name or Path(name).exists():
         return Path(name)
-    found = [run.root for run in list_runs(save_dir)]
+    roots = [run.root for run in list_runs(save_dir)]
     if name == LAST or name.isdecimal():
-        return _numbered(1 if name == LAST else int(name), found, save_dir)
-    return _beginning_with(name, found, save_dir)
+        return _run_by_number(1 if name == LAST else int(name), roots, save_dir)
+    return _run_by_name(name, roots, save_dir)
 
 
-def _numbered(number: int, found: list[Path], save_dir: Path) -> Path:
-    if not found:
+def _run_by_number(number: int, roots: list[Path], save_dir: Path) -> Path:
+    if not roots:
         raise UsageError(
             "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
         )
-    if not 1 <= number <= len(found):
+    if not 1 <= number <= len(roots):
         raise UsageError(
-            f"there is no run {number}: runs are numbered from 1 to {len(found)}",
+            f"there is no run {number}: runs are numbered from 1 to {len(roots)}",
             place=str(save_dir),
             next_step="`gpuproof runs` lists them",
         )
-    return found[number - 1]
+    return roots[number - 1]
 
 
-def _beginning_with(name: str, found: list[Path], save_dir: Path) -> Path:
-    names = {root: (root.name, root.relative_to(save_dir).as_posix()) for root in found}
-    exact = [root for root in found if name in names[root]]
-    alike = exact or [root for root in found if any(each.startswith(name) for each in names[root])]
+def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
+    names = {root: (root.name, root.relative_to(save_dir).as_posix()) for root in roots}
+    exact = [root for root in roots if name in names[root]]
+    alike = exact or [root for root in roots if any(alias.startswith(name) for alias in names[root])]
     if len(alike) > 1:
         shown = ", ".join(names[root][1] for root in alike[:MOST_NAMED])
         more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""

@@ -30,7 +30,7 @@ from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_j
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
-from gpuproof.store.versions import DescribedRun, read_versioned, upgraded
+from gpuproof.store.versions import DescribedRun, read_versioned, upgrade_case
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -146,15 +146,15 @@ class RunDirectory:
         if self._description is not None:
             return self._description
         path = self.root / layout.DESCRIPTION
-        found = read_versioned(path, "the description of a run", newest=SCHEMA_VERSION)
-        lacking = [key for key in DESCRIBED if key not in found]
+        content = read_versioned(path, "the description of a run", newest=SCHEMA_VERSION)
+        lacking = [key for key in DESCRIBED if key not in content]
         if lacking:
             raise RecordError(
                 f"lacks {', '.join(lacking)}", place=str(path), next_step="It was changed or cut"
             )
-        from_json(DescribedRun, found, place=str(path))
-        self._description = found
-        return found
+        from_json(DescribedRun, content, place=str(path))
+        self._description = content
+        return content
 
     def case_folder(self, case: Case) -> Path:
         """Return where a launch keeps its files."""
@@ -236,8 +236,8 @@ def read_case(folder: Path) -> CaseRecords:
         RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
     """
     spec = folder / layout.SPEC
-    asked = upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
-    case = from_json(Case, asked, place=str(spec))
+    content = upgrade_case(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
+    case = from_json(Case, content, place=str(spec))
     launch, _, _ = folder.name.partition(layout.ASIDE)
     if (folder.parent.name, launch) != (case.case_id, str(case.replicate)):
         raise RecordError(
@@ -246,18 +246,18 @@ def read_case(folder: Path) -> CaseRecords:
             next_step="Copy the run again from where it was written",
         )
     journals = [read_journal(path, parse=fast_json) for path in _journals(folder)]
-    found = CaseRecords(
+    records = CaseRecords(
         case=case,
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
     )
-    if (impossible := found.contradiction or next(found.impossible(), None)) is not None:
+    if (impossible := records.contradiction or next(records.impossible(), None)) is not None:
         raise RecordError(
             impossible,
             place=str(folder),
             next_step="Its journals were changed: copy them from where they were written",
         )
-    return found
+    return records
 
 
 def _journals(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in `host`. Schema 2 had no
 `work` and no `monitor`: their parts lay beside each other, and `training` was what is now three sections.
 
->>> upgraded({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
+>>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
 """
 
@@ -88,16 +88,16 @@ _NULL = ("pruning", "spam", "target_precision")
 """What schema 3 had null where nothing was asked for, and a recipe's block has its defaults."""
 
 
-def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def upgrade_case(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case of an older schema, as JSON, in the present one; others as they are."""
     if data.get("schema_version") == 1:
-        data = _with_placement(data)
+        data = _add_placement(data)
     if data.get("schema_version") == 2:  # a schema
-        data = _with_work(data)
-    return _with_blocks(data) if data.get("schema_version") == 3 else data
+        data = _add_work(data)
+    return _add_blocks(data) if data.get("schema_version") == 3 else data
 
 
-def _with_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
     parallel, host = data.get("parallel"), data.get("host")
     names = {"nodes": "num_hosts", "nproc": "ranks_per_host", "device": "device", "devices": "devices"}
     placement: dict[str, Any] = {"hosts": [] if host is None else [host]}
@@ -106,7 +106,7 @@ def _with_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**data, "schema_version": 2, "placement": placement}
 
 
-def _with_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
     names = ("kind", "model", "data", "training", "window", "parallel", "inference", "serving")
     work = {name: data[name] for name in names if name in data}
     training, window = data.get("training"), data.get("window")
@@ -124,7 +124,7 @@ def _with_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _with_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case whose work holds the recipe's blocks, and no shapes of its own."""
     work = dict(data.get("work") or {})
     match work:
@@ -140,11 +140,11 @@ def _with_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
         case _:
             pass
     if "compute" in work:
-        work |= {**_with_training(work), **_with_data(work.get("data"))}
+        work |= {**_add_training(work), **_add_data(work.get("data"))}
     return {**data, "schema_version": CASE_SCHEMA_VERSION, "work": work}
 
 
-def _with_training(work: Mapping[str, Any]) -> dict[str, Any]:
+def _add_training(work: Mapping[str, Any]) -> dict[str, Any]:
     """Return `training`, `window`, `profiling` and `parallel` of a work that cut them otherwise.
 
     Nothing where it is damaged: a reader says what is lacking.
@@ -177,7 +177,7 @@ def _with_training(work: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_data(data: Any) -> dict[str, Any]:
+def _add_data(data: Any) -> dict[str, Any]:
     """Return the block of data with the keys of its loader and its download, and the file beside it."""
     if not isinstance(data, Mapping):
         return {}

@@ -57,11 +57,11 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
     Raises:
         RecordError: they are damaged.
     """
-    kept = description.get("places")
-    if kept is not None and not isinstance(kept, list):
+    entries = description.get("places")
+    if entries is not None and not isinstance(entries, list):
         raise RecordError("the places are no list", place="run.json", next_step="It was changed or cut")
-    if kept is not None:
-        return tuple(from_json(HostPlace, place, place="run.json") for place in kept)
+    if entries is not None:
+        return tuple(from_json(HostPlace, place, place="run.json") for place in entries)
     hosts = (description.get("fleet") or {}).get("hosts", ())
     places = (HostPlace(name=host["name"], num_devices=host.get("gpus")) for host in hosts)
     return tuple(places) or THIS_MACHINE

@@ -26,7 +26,7 @@ from gpuproof.records.case import (
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
-from gpuproof.records.work.command import CommandSpec, filled, value_text
+from gpuproof.records.work.command import CommandSpec, fill_template, value_text
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 
@@ -49,17 +49,17 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
     return "fork" if is_sweep and once else "exec"
 
 
-def hosts_told(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts that told in this launch what they have."""
-    return frozenset(told.host for told in launch.of(Environment))
+def described_hosts(launch: CaseRecords) -> frozenset[str]:
+    """Return the hosts that this launch has a description of."""
+    return frozenset(environment.host for environment in launch.of(Environment))
 
 
-def describing(case: Case, told: Collection[str]) -> Case:
-    """Let a launch of many tell what its hosts have, unless as many as it takes have told it before.
+def describing(case: Case, hosts: Collection[str]) -> Case:
+    """Return a case whose launch describes its hosts, unless as many as it takes were described before.
 
     It is the same for every launch, and takes time to find out; but a launch that was lost told nothing.
     """
-    return replace(case, capture_env=case.capture_env and len(told) < case.placement.num_hosts)
+    return replace(case, capture_env=case.capture_env and len(hosts) < case.placement.num_hosts)
 
 
 def build_case(
@@ -96,18 +96,18 @@ def build_case(
 
 def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
     """Fill the template; {output_dir} is left to the worker."""
-    asked = config.command
+    command = config.command
 
     def put(word: object) -> str:
-        return filled(value_text(word), fields)
+        return fill_template(value_text(word), fields)
 
     return CommandSpec(
-        argv=tuple(map(put, asked.argv)),
-        cwd=None if asked.cwd is None else put(asked.cwd),
-        env={name: None if value is None else put(value) for name, value in asked.env.items()},
-        collect=tuple(map(put, asked.collect)),
-        metrics=None if asked.metrics is None else put(asked.metrics),
-        time_limit_s=asked.time_limit_s,
+        argv=tuple(map(put, command.argv)),
+        cwd=None if command.cwd is None else put(command.cwd),
+        env={name: None if value is None else put(value) for name, value in command.env.items()},
+        collect=tuple(map(put, command.collect)),
+        metrics=None if command.metrics is None else put(command.metrics),
+        time_limit_s=command.time_limit_s,
         fields=dict(fields),
     )
 
@@ -118,7 +118,7 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
     if config.kind == "probe":
         return ProbeWork(probe=config.probe, parallel=config.distributed)
     chosen, data = require_workload(config), config.data
-    asked: dict[str, Any] = {
+    common: dict[str, Any] = {
         "model": replace(config.model, options=to_json(chosen.options)),
         "data": data,
         "data_file": prepared_file(
@@ -130,12 +130,12 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
         "parallel": config.distributed,
     }
     if config.kind == "training":
-        return TrainingWork(**asked)
+        return TrainingWork(**common)
     if config.kind == "inference":
-        return InferenceWork(inference=config.inference, **asked)
+        return InferenceWork(inference=config.inference, **common)
     assert config.kind == "serving"  # a load test's recipes are of the two kinds above
     assert serving is not None
-    return ServingWork(serving=serving, arrival_seed=arrival_seed, **asked)
+    return ServingWork(serving=serving, arrival_seed=arrival_seed, **common)
 
 
 def _num_replicas(config: RunConfig) -> int:

@@ -46,9 +46,9 @@ def _owner(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures as exports have them; how far devices came is told where it is known."""
-    found = to_json(list(failures))
-    return [{key: value for key, value in one.items() if key != "progress" or value} for one in found]
+    """Return failures as exports have them; the progress of devices only where it is known."""
+    rows = to_json(list(failures))
+    return [{key: value for key, value in one.items() if key != "progress" or value} for one in rows]
 
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
@@ -59,9 +59,9 @@ def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
 def environment_facts(
     launches: Sequence[CaseRecords], *, by_inventory: bool = False
 ) -> dict[str, Any] | None:
-    """Return what hosts told of themselves, by their own names or the inventory's; None where none did."""
+    """Return the environment of each host, by its own or the inventory's name; None where none has one."""
     return {
-        (by_inventory and launch.case.placement.host) or told.host: told.facts
+        (by_inventory and launch.case.placement.host) or environment.host: environment.facts
         for launch in launches
-        for told in launch.of(Environment)
+        for environment in launch.of(Environment)
     } or None

@@ -49,8 +49,8 @@ class MemoryNeed:
         fixed = self.held.total_bytes
         if not self.activations_bytes or fixed >= room_bytes:
             return None
-        each = self.activations_bytes / self.case.model_work.data.batch_size
-        most = int((room_bytes - fixed) / each)
+        sample_bytes = self.activations_bytes / self.case.model_work.data.batch_size
+        most = int((room_bytes - fixed) / sample_bytes)
         return None if most < 1 else 1 << (most.bit_length() - 1)
 
 
@@ -119,7 +119,7 @@ def forecast(
     return (*time, *_memory(cases, host_memory_bytes))
 
 
-def planned(remaining: Remaining) -> tuple[str, ...]:
+def plan_lines(remaining: Remaining) -> tuple[str, ...]:
     """Say what was set aside for all that is left, as a range; nothing where that is not known."""
     if remaining.basis != "plan" or remaining.seconds is None:
         return ()
@@ -168,8 +168,8 @@ def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, 
         parts.append(f"activations {units.memory(most.activations_bytes)}")
     else:
         parts.append("activations not included")
-    said = f"memory: at least {units.memory(most.at_least_bytes)} a rank ({', '.join(parts)})"
-    return (said, *_too_much(most, host_memory_bytes))
+    sentence = f"memory: at least {units.memory(most.at_least_bytes)} a rank ({', '.join(parts)})"
+    return (sentence, *_too_much(most, host_memory_bytes))
 
 
 def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...]:

@@ -36,9 +36,9 @@ class FigureRow:
         return self.figures[(len(self.figures) - 1) // 2]
 
     def common(self, attribute: str) -> str:
-        """Return what is said of every figure, where it is the same."""
-        said = {getattr(figure, attribute) or "" for figure in self.figures}
-        return said.pop() if len(said) == 1 else ""
+        """Return the attribute's value that all figures share; empty where they differ."""
+        words = {getattr(figure, attribute) or "" for figure in self.figures}
+        return words.pop() if len(words) == 1 else ""
 
 
 def figures_table(measures: Sequence[Measure]) -> Table:
@@ -65,31 +65,31 @@ def _case(measure: Measure) -> str:
 
 def _quantities(measures: Sequence[Measure]) -> Iterator[FigureRow]:
     """Put figures of one quantity together, in the order in which quantities appear."""
-    found: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
-    for each in measures:
-        stage = str(each.labels.get("stage"))
-        found[stage, _case(each), each.name, each.unit, _level(each.subject)].append(each)
-    for figures in found.values():
-        yield from _told_apart(figures)
+    rows: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
+    for one in measures:
+        stage = str(one.labels.get("stage"))
+        rows[stage, _case(one), one.name, one.unit, _level(one.subject)].append(one)
+    for figures in rows.values():
+        yield from _distinct_rows(figures)
 
 
-def _told_apart(figures: Sequence[Measure]) -> Iterator[FigureRow]:
-    """Divide figures by the words that tell those of one subject apart, unless all read the same."""
+def _distinct_rows(figures: Sequence[Measure]) -> Iterator[FigureRow]:
+    """Yield rows by the labels that distinguish figures of one subject; one row if all read the same."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for each in figures:
-        for label, value in each.labels.items():
+    for one in figures:
+        for label, value in one.labels.items():
             if isinstance(value, str):
-                words[each.subject, label].add(value)
-    is_one = len({each.text for each in figures}) == 1
-    telling = () if is_one else sorted({label for (_, label), said in words.items() if len(said) > 1})
-    divided = grouped((tuple(str(each.labels.get(label, "")) for label in telling), each) for each in figures)
-    for said, of in divided.items():
-        name = ", ".join(filter(None, (of[0].name, *said)))
+                words[one.subject, label].add(value)
+    is_one = len({one.text for one in figures}) == 1
+    telling = () if is_one else sorted({label for (_, label), values in words.items() if len(values) > 1})
+    divided = grouped((tuple(str(one.labels.get(label, "")) for label in telling), one) for one in figures)
+    for values, of in divided.items():
+        name = ", ".join(filter(None, (of[0].name, *values)))
         row = FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
         if len(of) > 2 or row.is_one:
             yield row
         else:  # two have no median that anybody measured
-            yield from (FigureRow(name=name, figures=[each]) for each in of)
+            yield from (FigureRow(name=name, figures=[one]) for one in of)
 
 
 def _level(subject: str) -> str:

@@ -26,8 +26,8 @@ def with_interval(
     launches: tuple[LaunchValue, ...] = (),
 ) -> Measure:
     """Return a figure with its interval, or with the reason why it has none."""
-    known = interval if isinstance(interval, Interval) else None
-    reach = None if known is None else known.relative_reach
+    spread = interval if isinstance(interval, Interval) else None
+    reach = None if spread is None else spread.relative_reach
     return Measure(
         name=name,
         value=value,
@@ -39,8 +39,8 @@ def with_interval(
         uncertainty=None if reach is None else units.plus_minus(reach),
         better=better,
         launches=launches,
-        interval=None if known is None else as_record(known),
-        num_samples=None if known is None else known.num_samples,
+        interval=None if spread is None else as_record(spread),
+        num_samples=None if spread is None else spread.num_samples,
     )
 
 
@@ -59,10 +59,10 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
-    """Return the place of each launch among those given, by when its first rank began."""
+    """Return the place of each launch in time, by when its first rank began."""
     began = {
-        launch_key(found.case): min((start.unix_s for start in found.of(Start)), default=0.0)
-        for found in launches
+        launch_key(launch.case): min((start.unix_s for start in launch.of(Start)), default=0.0)
+        for launch in launches
     }
     return {key: place for place, key in enumerate(sorted(began, key=lambda key: began[key]))}
 

@@ -32,9 +32,9 @@ def load_suite(name: str) -> Suite:
 
 
 @functools.cache
-def _is_suite(found: Any) -> bool:
+def _is_suite(candidate: Any) -> bool:
     """Say whether an object has all parts of a suite: looked at once, and asked for at every point."""
-    return isinstance(found, Suite)
+    return isinstance(candidate, Suite)
 
 
 def find_suite(config: RunConfig) -> Suite:
@@ -58,5 +58,5 @@ def suite_on(config: RunConfig, places: Sequence[HostPlace]) -> Suite:
         UsageError: no suite answers the recipe.
     """
     suite = find_suite(config)
-    is_each = suite.scope == "each_host" and config.distributed.nodes == 1
-    return ByHost(suite) if is_each and any(place.name for place in places) else suite
+    is_by_host = suite.scope == "each_host" and config.distributed.nodes == 1
+    return ByHost(suite) if is_by_host and any(place.name for place in places) else suite

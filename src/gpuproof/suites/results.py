@@ -59,19 +59,19 @@ def benchmark_result(
 
 
 def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:
-    """Add what the monitor lost; of a sweep its points told it."""
-    is_told = any(doubt.code == LOST for doubt in doubts)
-    return doubts if is_told else invalid_first([*doubts, *lost_readings(evidence)])
+    """Return the doubts with what the monitor lost; those of a sweep have it of its points."""
+    has_lost = any(doubt.code == LOST for doubt in doubts)
+    return doubts if has_lost else invalid_first([*doubts, *lost_readings(evidence)])
 
 
 def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:
     """Return the conditions of several results; None where those that measured something differ."""
-    found = [result.conditions for result in results if result.num_launches] or [
+    measured = [result.conditions for result in results if result.num_launches] or [
         result.conditions for result in results
     ]
     return {
-        key: value if all(other.get(key) == value for other in found) else None
-        for conditions in found[:1]
+        key: value if all(other.get(key) == value for other in measured) else None
+        for conditions in measured[:1]
         for key, value in conditions.items()
     }
 

@@ -100,13 +100,13 @@ class Common:
 
 
 def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
-    """Return the fields of `Common` that tell of the readings beside launches."""
+    """Return the fields of `Common` on the readings beside launches."""
     return {
-        "devices": tuple(row for found in explanations for row in _devices(found)),
+        "devices": tuple(row for explanation in explanations for row in _devices(explanation)),
         "remarks": tuple(
-            Remark(case_id=found.case_id, replicate=found.replicate, text=sentence)
-            for found in explanations
-            for sentence in found.sentences
+            Remark(case_id=explanation.case_id, replicate=explanation.replicate, text=sentence)
+            for explanation in explanations
+            for sentence in explanation.sentences
         ),
         "was_read": bool(explanations),
         "least_coverage": min(_coverages(explanations), default=None),
@@ -114,8 +114,8 @@ def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
 
 
 def _coverages(explanations: Iterable[LaunchExplanation]) -> Iterator[float]:
-    for found in explanations:
-        for host in found.readings:
+    for explanation in explanations:
+        for host in explanation.readings:
             if host.readings.coverage is not None:
                 yield host.readings.coverage.share
 
@@ -142,13 +142,13 @@ def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
 
 def _displays(launches: Sequence[Launch]) -> Iterator[str]:
     """Name the desktops that draw on a device that was measured: they take little, and are no doubt."""
-    found = {
+    desktops = {
         (window.host, setup.device.name, setup.device.uuid or ""): window.neighbours.display_servers
         for launch in launches
         for window, setup in zip(launch.windows, launch.setups, strict=False)
         if window.neighbours.display_servers
     }
-    for (host, name, uuid), servers in found.items():
+    for (host, name, uuid), servers in desktops.items():
         yield f"{name} {uuid} of {host} also drives a display: {', '.join(servers)}"
 
 
@@ -245,12 +245,12 @@ def failures_section(failures: Iterable[Failure]) -> Notices:
 def _failure(failure: Failure) -> Notice:
     who = "the launch" if failure.rank is None else f"rank {failure.rank}"
     steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
-    said = (failure.message.strip().splitlines() or ["no message"])[0]
+    message = (failure.message.strip().splitlines() or ["no message"])[0]
     phase = f", phase {failure.phase}" if failure.rank is not None else ""
     return Notice(
         word=failure.cause.replace("_", " "),
         tone="bad",
-        text=f"{who} on {failure.host}{phase}{steps}: {said}",
+        text=f"{who} on {failure.host}{phase}{steps}: {message}",
         advice=failure.next_step,
     )
 
@@ -262,18 +262,18 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     title = "Host and devices during the run"
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     least = common.least_coverage
-    of_each = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"
-    cover = f"readings cover {of_each} of each window" if of_each else ""
+    share = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"
+    cover = f"readings cover {share} of each window" if share else ""
     if common.devices:
         lines = (*lines, cover) if cover else lines
     elif not lines:
         named = any(doubt.code in NEIGHBOURS for doubt in doubts)
-        found = (
+        rest = (
             ("apart from the other processes named above nothing unusual was found")
             if named
             else "nothing unusual was found"
         )
-        lines = (f"the host was read beside every launch{cover and f' ({cover})'}, and {found}",)
+        lines = (f"the host was read beside every launch{cover and f' ({cover})'}, and {rest}",)
     if common.devices:
         yield table(
             title,
@@ -298,14 +298,14 @@ def _launch_name(of: Remark | DeviceDuring, common: Common) -> str:
     return f"{of.case_id}, {launch}" if common.names_cases else launch
 
 
-def _devices(found: LaunchExplanation) -> Iterator[DeviceDuring]:
-    for host in found.readings:
+def _devices(explanation: LaunchExplanation) -> Iterator[DeviceDuring]:
+    for host in explanation.readings:
         window_s = host.readings.end_monotonic_s - host.readings.begin_monotonic_s
         for device in host.readings.devices:
             index = str(device.physical_index)
             yield DeviceDuring(
-                case_id=found.case_id,
-                replicate=found.replicate,
+                case_id=explanation.case_id,
+                replicate=explanation.replicate,
                 device=f"GPU {index} {host.device_names[index]}",
                 util_gpu_percent=device.util_gpu_percent,
                 clock_sm_mhz=device.clock_sm_mhz,

@@ -310,7 +310,7 @@ def _standing(item: Judged) -> Standing:
 
 
 def _why(item: Judged) -> str:
-    return f"{item.name} {item.outcome.status}: {item.outcome.said}"
+    return f"{item.name} {item.outcome.status}: {item.outcome.summary}"
 
 
 def _records(items: Iterable[Judged]) -> tuple[str, ...]:

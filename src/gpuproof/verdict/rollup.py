@@ -186,7 +186,7 @@ def _branch(
 
 
 def _reason(item: Judged) -> str:
-    return f"{item.name} {item.outcome.status}: {item.outcome.said}"
+    return f"{item.name} {item.outcome.status}: {item.outcome.summary}"
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
     found: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for item in required:
         if OF_STATUS[item.outcome.status] == kind:
-            key = (item.outcome.status, item.outcome.said, item.name if kind == "failed" else "")
+            key = (item.outcome.status, item.outcome.summary, item.name if kind == "failed" else "")
             found.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
     for (status, said, _), checks in found.items():
         alike = grouped((tuple(subjects), name) for name, subjects in checks.items())

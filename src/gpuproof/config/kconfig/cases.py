@@ -43,13 +43,13 @@ def words_of(text: str, *, source: str) -> list[str]:
         if values.get(name)
     }
     sparsities = [
-        int(found[1]) / 10 ** len(found[1])
+        int(match[1]) / 10 ** len(match[1])
         for name, value in values.items()
-        if (found := _SPARSITY.fullmatch(name)) and value == "y"
+        if (match := _SPARSITY.fullmatch(name)) and value == "y"
     ]
     if not axes:
-        known = ", ".join(f"CONFIG_{name}" for name in LISTS)
-        raise ConfigError([Mistake(place=source, cause="it names no case", next_step=f"Set one of {known}")])
+        keys = ", ".join(f"CONFIG_{name}" for name in LISTS)
+        raise ConfigError([Mistake(place=source, cause="it names no case", next_step=f"Set one of {keys}")])
     fixed = [f"--cases.fields.{field}={values[name]}" for name, field in FIXED.items() if values.get(name)]
     return [f"--matrix.include={json.dumps(list(_cases(axes, sparsities)))}", *fixed]
 
@@ -59,8 +59,8 @@ def _cases(axes: dict[str, list[object]], sparsities: list[float]) -> Iterator[d
     for values in itertools.product(*axes.values()):
         case = dict(zip(axes, values, strict=True))
         method, optimizer = case.get("pruning"), case.get("optimizer")
-        is_own = (method == STATE) == (optimizer == ITS_OPTIMIZER)
-        if "optimizer" in case and method not in (None, NONE) and not is_own:
+        is_pair = (method == STATE) == (optimizer == ITS_OPTIMIZER)
+        if "optimizer" in case and method not in (None, NONE) and not is_pair:
             continue
         if method is None or not sparsities:
             yield case

@@ -86,10 +86,10 @@ def read_options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
         ConfigError: a line is none that Kconfig writes.
     """
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
-        if found := _SET.fullmatch(line):
-            yield found["name"], found["value"].strip().strip('"')
-        elif found := _NOT_SET.fullmatch(line):
-            yield found["name"], "n"
+        if match := _SET.fullmatch(line):
+            yield match["name"], match["value"].strip().strip('"')
+        elif match := _NOT_SET.fullmatch(line):
+            yield match["name"], "n"
         elif line and not line.startswith("#"):
             raise ConfigError(
                 [
@@ -118,6 +118,6 @@ def _key_of(name: str, value: str, *, optimizer: str) -> tuple[str | None, str]:
         return "training.precision", "amp" if value == "y" else "fp32"
     if name.endswith("_WEIGHT_DECAY"):
         of = name.removesuffix("_WEIGHT_DECAY")
-        own = "ADV" if optimizer.upper() in ("ADAMWADV", "ADAMWSPAM") else optimizer.upper()
-        return ("training.weight_decay" if of == own else None), value
+        group = "ADV" if optimizer.upper() in ("ADAMWADV", "ADAMWSPAM") else optimizer.upper()
+        return ("training.weight_decay" if of == group else None), value
     return KEYS.get(name), value

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def sizes_go_up(config: RunConfig) -> Refusals:
     """Refuse a smallest size above the largest."""
-    asked = config.collective
-    if asked.min_bytes > asked.max_bytes:
+    spec = config.collective
+    if spec.min_bytes > spec.max_bytes:
         yield Refusal(
             keys=("collective.min_bytes", "collective.max_bytes"),
-            cause=f"the smallest size, {asked.min_bytes}, is above the largest, {asked.max_bytes}",
+            cause=f"the smallest size, {spec.min_bytes}, is above the largest, {spec.max_bytes}",
             next_step="Lower collective.min_bytes (-b), or raise collective.max_bytes (-e)",
         )
 
@@ -36,14 +36,14 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if config.kind != "collective" or facts.hosts is None:
         return
     ranks = config.distributed.nproc * config.distributed.nodes
-    given = any(host.gpus is not None for host in facts.hosts)
-    if ranks < 2 and not facts.is_attached and not given:
+    has_gpus = any(host.gpus is not None for host in facts.hosts)
+    if ranks < 2 and not facts.is_attached and not has_gpus:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
             cause="a collective over one rank moves nothing",
             next_step="Start more ranks: --nproc N, or --one-job over several hosts",
         )
-    if config.collective.root >= max(ranks, 1) and not facts.is_attached and not given:
+    if config.collective.root >= max(ranks, 1) and not facts.is_attached and not has_gpus:
         yield Refusal(
             keys=("collective.root", "distributed.nproc"),
             cause=f"there is no rank {config.collective.root} among {ranks}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
-from gpuproof.records.work.command import OUTPUT_DIR, fields_of, filled, value_text
+from gpuproof.records.work.command import OUTPUT_DIR, fields_of, fill_template, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -60,23 +60,23 @@ def command_has_no_ranks(config: RunConfig) -> Refusals:
         )
 
 
-def fields_are_known(config: RunConfig) -> Refusals:
+def fields_exist(config: RunConfig) -> Refusals:
     """Refuse a template with a field that nothing fills."""
     if config.kind != "command":
         return
-    known = [*matrix_keys(config.matrix), *config.cases.fields, *OF_EACH_LAUNCH]
+    fields = [*matrix_keys(config.matrix), *config.cases.fields, *OF_EACH_LAUNCH]
     for key, text in _templates(config):
         for name in fields_of(text):
-            if name not in known:
+            if name not in fields:
                 yield Refusal(
                     keys=(key, "command"),
                     cause=f"nothing fills the field {{{name}}}",
-                    next_step=f"Fields are {', '.join(known)}; {{{{{name}}}}} is for the braces alone",
+                    next_step=f"Fields are {', '.join(fields)}; {{{{{name}}}}} is for the braces alone",
                 )
     for name in fields_of(config.cases.name or ""):
-        if name not in known or name in OF_EACH_LAUNCH:
+        if name not in fields or name in OF_EACH_LAUNCH:
             cause = f"no field of a case is called {name}"
-            yield Refusal(keys=("cases.name",), cause=cause, next_step=f"Fields are {', '.join(known[:-3])}")
+            yield Refusal(keys=("cases.name",), cause=cause, next_step=f"Fields are {', '.join(fields[:-3])}")
 
 
 def fields_are_used(config: RunConfig) -> Refusals:
@@ -128,7 +128,9 @@ def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
     texts = (value_text(config.command.argv[0]), config.command.cwd or "")
     fields = [{**config.cases.fields, **case} for case in chosen_cases(config)]
     folders = str(config.command.env.get("PATH") or facts.environment.get("PATH", os.defpath))
-    for program, folder in dict.fromkeys(tuple(filled(text, each) for text in texts) for each in fields):
+    for program, folder in dict.fromkeys(
+        tuple(fill_template(text, values) for text in texts) for values in fields
+    ):
         place = os.path.join(folder, program) if "/" in program else program  # ./x stays ./x
         if not fields_of(program + folder) and shutil.which(place, path=folders) is None:
             cause = f"there is no program {place}, or it may not be executed"

@@ -63,7 +63,7 @@ def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
         )
 
 
-def download_is_of_known_files(config: RunConfig) -> Refusals:
+def download_has_archive(config: RunConfig) -> Refusals:
     """Refuse to fetch what has no archive."""
     if config.data.download and config.data.name not in FETCHED:
         yield Refusal(
@@ -76,12 +76,12 @@ def download_is_of_known_files(config: RunConfig) -> Refusals:
 def download_keys_need_a_download(config: RunConfig) -> Refusals:
     """Refuse an address or a checksum that nothing would use."""
     data = config.data
-    given = [key for key in ("download_url", "download_checksum") if getattr(data, key) is not None]
-    if given and not data.download:
+    keys = [key for key in ("download_url", "download_checksum") if getattr(data, key) is not None]
+    if keys and not data.download:
         yield Refusal(
-            keys=(f"data.{given[0]}", "data.download"),
-            cause=f"data.{given[0]} is set, but data.download is false: nothing is fetched",
-            next_step=f"Set data.download to true, or data.{given[0]} to null",
+            keys=(f"data.{keys[0]}", "data.download"),
+            cause=f"data.{keys[0]} is set, but data.download is false: nothing is fetched",
+            next_step=f"Set data.download to true, or data.{keys[0]} to null",
         )
 
 

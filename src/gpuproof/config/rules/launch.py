@@ -26,7 +26,7 @@ _VARIABLES = {
 
 def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse each declared fact that the launch contradicts; one of which it says nothing is believed."""
-    for name, (value, witness) in _launched(config.distributed, facts.environment).items():
+    for name, (value, witness) in _declared_facts(config.distributed, facts.environment).items():
         declared = getattr(config.distributed, name)
         if declared is not None and str(declared) != value:
             yield Refusal(
@@ -39,7 +39,7 @@ def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
 def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a size of groups that does not fit the ranks of this launch."""
     ranks = config.distributed
-    world_size = _launched(ranks, facts.environment)["world_size"][0]
+    world_size = _declared_facts(ranks, facts.environment)["world_size"][0]
     if not world_size.isdecimal():
         return  # the launcher's own check says so
     try:
@@ -54,8 +54,8 @@ def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
         yield Refusal(keys=keys, cause=error.cause, next_step=error.next_step)
 
 
-def _launched(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return what is known of each fact: its value, and who says so."""
+def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the value of each fact that is declared, and its source."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {
             name: (environment[variable].strip(), f"the environment says {variable}={environment[variable]}")
@@ -64,10 +64,10 @@ def _launched(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[st
             if variable in environment
         }
     nproc, nodes = declared.nproc, declared.nodes
-    on_each = f" on each of {nodes} hosts" if nodes > 1 else ""
+    per_host = f" on each of {nodes} hosts" if nodes > 1 else ""
     local = ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here have one each")
     return {
-        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{on_each}"),
+        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{per_host}"),
         "local_rank": local,
         "node_rank": ("0", "this host is the only one") if nodes == 1 else ("", f"there are {nodes} hosts"),
     }
@@ -104,7 +104,7 @@ CHOOSING = ("matrix", "scale")
 """Suites that take of the devices that are named what each case of theirs needs."""
 
 
-def each_device_has_a_rank(config: RunConfig, facts: Facts) -> Refusals:
+def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse devices that are named and that no rank of this launch would use."""
     local, swept = config.distributed, config.matrix
     ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(local.nproc)
@@ -157,8 +157,8 @@ def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
             cause="the hosts that are named say over how many a job is",
             next_step="Start a run for each number of hosts, with --one-job",
         )
-    given = any(host.gpus is not None for host in facts.hosts)
-    if given and config.distributed.nodes == 1 and "distributed.nproc" in config.matrix:
+    has_gpus = any(host.gpus is not None for host in facts.hosts)
+    if has_gpus and config.distributed.nodes == 1 and "distributed.nproc" in config.matrix:
         yield Refusal(
             keys=("matrix.distributed.nproc",),
             cause="the inventory says how many ranks each host starts (gpus)",

@@ -116,11 +116,11 @@ def _obstacles_to_a_graph(config: RunConfig) -> Iterator[tuple[str, bool, str, s
 
 def host_is_read_no_more_often(config: RunConfig) -> Refusals:
     """Refuse an interval of the host that is shorter than the devices', which the sampler never keeps."""
-    asked = config.monitoring
-    if asked.host_interval_s is not None and asked.host_interval_s < asked.interval_s:
+    monitoring = config.monitoring
+    if monitoring.host_interval_s is not None and monitoring.host_interval_s < monitoring.interval_s:
         yield Refusal(
             keys=("monitoring.host_interval_s", "monitoring.interval_s"),
-            cause=f"the host cannot be read every {asked.host_interval_s:g} s where all is read every "
-            f"{asked.interval_s:g} s",
-            next_step=f"Set it to {asked.interval_s:g} or more, or lower monitoring.interval_s",
+            cause=f"the host cannot be read every {monitoring.host_interval_s:g} s where all is read every "
+            f"{monitoring.interval_s:g} s",
+            next_step=f"Set it to {monitoring.interval_s:g} or more, or lower monitoring.interval_s",
         )

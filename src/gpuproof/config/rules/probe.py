@@ -36,11 +36,11 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
     if config.kind != "probe":
         return
     for name in ("link", "nccl_tests"):
-        asked = getattr(config.probe, name)
-        if asked.min_bytes > asked.max_bytes:
+        sizes = getattr(config.probe, name)
+        if sizes.min_bytes > sizes.max_bytes:
             yield Refusal(
                 keys=(f"probe.{name}.min_bytes", f"probe.{name}.max_bytes"),
-                cause=f"the smallest size, {asked.min_bytes}, is above the largest, {asked.max_bytes}",
+                cause=f"the smallest size, {sizes.min_bytes}, is above the largest, {sizes.max_bytes}",
                 next_step=f"Lower probe.{name}.min_bytes, or raise probe.{name}.max_bytes",
             )
     storage = config.probe.storage
@@ -64,14 +64,14 @@ def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if config.kind != "probe" or facts.hosts is None or facts.is_attached:
         return
     name, ranks = config.probe.name, config.distributed.nproc * config.distributed.nodes
-    given = any(host.gpus is not None for host in facts.hosts)
+    has_gpus = any(host.gpus is not None for host in facts.hosts)
     if name in ONE_RANK and (ranks > 1 or config.distributed.nodes > 1):
         yield Refusal(
             keys=("distributed.nproc", "probe.name"),
             cause=f"the probe {name} goes through all devices of a host from one rank",
             next_step="Leave distributed.nproc and distributed.nodes at 1",
         )
-    if name == "overlap" and ranks < 2 and not given:
+    if name == "overlap" and ranks < 2 and not has_gpus:
         yield Refusal(
             keys=("distributed.nproc", "probe.name"),
             cause="one rank has no other to communicate with while it computes",

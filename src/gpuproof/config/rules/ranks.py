@@ -16,14 +16,14 @@ USES = {"shard_size": ("hsdp",), "tensor_parallel_size": ("tensor", "fsdp_tensor
 NEEDS = {"hsdp": "shard_size", "fsdp_tensor": "tensor_parallel_size"}
 
 
-def device_is_known(config: RunConfig) -> Refusals:
+def device_type_exists(config: RunConfig) -> Refusals:
     """Refuse a type of device that neither we nor an installed package know."""
-    known = ("auto", *OWN_DEVICE_TYPES, *names(ACCELERATORS))
-    if config.distributed.device not in known:
+    types = ("auto", *OWN_DEVICE_TYPES, *names(ACCELERATORS))
+    if config.distributed.device not in types:
         yield Refusal(
             keys=("distributed.device",),
             cause=f"no installed package provides the device type {config.distributed.device!r}",
-            next_step=f"Use one of {', '.join(known)}, or install the package that registers it "
+            next_step=f"Use one of {', '.join(types)}, or install the package that registers it "
             f"({ACCELERATORS})",
         )
 
@@ -48,7 +48,7 @@ def nccl_needs_gpus(config: RunConfig) -> Refusals:
         )
 
 
-def each_device_is_named_once(config: RunConfig) -> Refusals:
+def devices_are_distinct(config: RunConfig) -> Refusals:
     """Refuse a device for two ranks."""
     devices = config.distributed.devices or ()
     if len(set(devices)) < len(devices):
@@ -59,7 +59,7 @@ def each_device_is_named_once(config: RunConfig) -> Refusals:
         )
 
 
-def each_rank_has_a_device(config: RunConfig) -> Refusals:
+def ranks_have_devices(config: RunConfig) -> Refusals:
     """Refuse more ranks than devices."""
     nproc, devices = config.distributed.nproc, config.distributed.devices
     if devices is not None and nproc > len(devices):

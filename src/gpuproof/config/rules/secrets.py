@@ -67,14 +67,14 @@ def variables_are_set(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a run on this machine whose secrets are not in its environment; elsewhere a launch tells."""
     if facts.hosts != () or facts.is_attached:
         return
-    asked = {
+    variables = {
         f"command.env.{name}": name
         for name, value in config.command.env.items()
         if config.kind == "command" and value is None
     }
     if (variable := config.serving.endpoint.api_key_variable) is not None:
-        asked["serving.endpoint.api_key_variable"] = variable
-    for key, name in asked.items():
+        variables["serving.endpoint.api_key_variable"] = variable
+    for key, name in variables.items():
         if not facts.environment.get(name):
             yield Refusal(
                 keys=(key, key.rpartition(".")[0]),

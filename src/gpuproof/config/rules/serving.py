@@ -57,12 +57,12 @@ def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
     if config.kind != "serving":
         return
     for key, least in (("ttft_s", 1), ("tpot_s", 2)):
-        num_made = 0 if serving.target == "noop" else serving.new_tokens
-        if getattr(serving.bounds, key) is not None and num_made is not None and num_made < least:
-            made = "noop makes none" if serving.target == "noop" else f"{num_made} are made"
+        num_tokens = 0 if serving.target == "noop" else serving.new_tokens
+        if getattr(serving.bounds, key) is not None and num_tokens is not None and num_tokens < least:
+            tokens = "noop makes none" if serving.target == "noop" else f"{num_tokens} are made"
             yield Refusal(
                 keys=(f"serving.bounds.{key}", "serving.new_tokens", "serving.target", "kind"),
-                cause=f"the bound is on tokens, of which a request needs {least} or more, and {made}",
+                cause=f"the bound is on tokens, of which a request needs {least} or more, and {tokens}",
                 next_step=f"Remove serving.bounds.{key}, or have tokens made",
             )
 
@@ -105,14 +105,14 @@ def one_rank_serves(config: RunConfig) -> Refusals:
 def prompts_are_answered(config: RunConfig) -> Refusals:
     """Refuse tokens where none can be made, and none where they must be."""
     serving = config.serving
-    asked = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
+    option = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
     if config.kind != "serving":
         return
-    if serving.target == "noop" and asked is not None:
+    if serving.target == "noop" and option is not None:
         yield Refusal(
-            keys=(f"serving.{asked}", "serving.target", "kind"),
+            keys=(f"serving.{option}", "serving.target", "kind"),
             cause="noop answers at once and makes no tokens",
-            next_step=f"Remove serving.{asked}, or set serving.target to model",
+            next_step=f"Remove serving.{option}, or set serving.target to model",
         )
     if serving.target == "endpoint" and serving.new_tokens == 0:
         yield Refusal(

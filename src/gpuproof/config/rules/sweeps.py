@@ -68,7 +68,7 @@ def order_is_of_a_matrix(config: RunConfig) -> Refusals:
         )
 
 
-def load_suite_brings_its_own(config: RunConfig) -> Refusals:
+def load_suite_sets_its_keys(config: RunConfig) -> Refusals:
     """Refuse keys that each test of the load suite sets by itself, so that they could only be ignored."""
     if config.kind != "load":
         return
@@ -98,9 +98,9 @@ def block_is_of_the_suite(config: RunConfig) -> Refusals:
 
 def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
     """Refuse a suite that no package registers."""
-    if config.suite is not None and config.suite not in (known := registry.names(registry.SUITES)):
+    if config.suite is not None and config.suite not in (suites := registry.names(registry.SUITES)):
         yield Refusal(
             keys=("suite",),
             cause=f"no suite is called {config.suite!r}",
-            next_step=f"The suites are {', '.join(known)}" if known else "No package here brings one",
+            next_step=f"The suites are {', '.join(suites)}" if suites else "No package here brings one",
         )

@@ -47,7 +47,7 @@ def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
                 cause=f"under TensorFlow {key} is {' or '.join(values)}, not {value}",
                 next_step=f"Set {key} to one of them, or training.framework to torch",
             )
-    for key in _of_torch(config):
+    for key in _torch_keys(config):
         yield Refusal(
             keys=(key, "training.framework"),
             cause="this key is for torch, and training.framework is tensorflow",
@@ -76,7 +76,7 @@ def tensorflow_runs_here(config: RunConfig, facts: Facts) -> Refusals:
     )
 
 
-def _of_torch(config: RunConfig) -> Iterator[str]:
+def _torch_keys(config: RunConfig) -> Iterator[str]:
     for section, keys in OF_TORCH.items():
         yield from (f"{section}.{key}" for key in getattr(config, section).changed() if key in keys)
     if config.distributed.nodes > 1:
@@ -84,7 +84,7 @@ def _of_torch(config: RunConfig) -> Iterator[str]:
 
 
 def _value(config: RunConfig, key: str) -> object:
-    found: object = config
+    value: object = config
     for part in key.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

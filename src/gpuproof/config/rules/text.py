@@ -68,24 +68,24 @@ def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals
     if config.kind != "serving" or serving.target != "model" or serving.new_tokens == 0:
         return
     if chosen.info.generation is not None:
-        yield from _of_a_cache(config)
+        yield from _cache_refusals(config)
         return
-    asked_for = {
+    features = {
         "new_tokens": serving.new_tokens,
         "prompt_tokens": serving.prompt_tokens,
         "bounds.ttft_s": serving.bounds.ttft_s,
         "bounds.tpot_s": serving.bounds.tpot_s,
     }
-    asked = next((key for key, value in asked_for.items() if value is not None), None)
-    if asked is not None:
+    feature = next((key for key, value in features.items() if value is not None), None)
+    if feature is not None:
         yield Refusal(
-            keys=(f"serving.{asked}", "model.name"),
+            keys=(f"serving.{feature}", "model.name"),
             cause=f"{chosen.info.name} has no key-value cache to make tokens from",
-            next_step=f"Remove serving.{asked}, or set model.name to decoder or moe_decoder",
+            next_step=f"Remove serving.{feature}, or set model.name to decoder or moe_decoder",
         )
 
 
-def _of_a_cache(config: RunConfig) -> Refusals:
+def _cache_refusals(config: RunConfig) -> Refusals:
     whole = "or serving.new_tokens to 0, which runs whole sequences forward"
     if config.training.compile.enabled:
         yield Refusal(

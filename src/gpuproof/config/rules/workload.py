@@ -35,15 +35,15 @@ def choose_workload(config: RunConfig) -> ChosenWorkload:
     Raises:
         UsageError: there is none of that name, or an option is wrong; `place` is the key.
     """
-    info, given = find_workload(config.model.name), config.model.options
+    info, block = find_workload(config.model.name), config.model.options
     try:
-        options = _adapter(cast("Hashable", info.options_type)).validate_python(given)
+        options = _adapter(cast("Hashable", info.options_type)).validate_python(block)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(["model", "options", *map(str, first["loc"])])
         cause = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         raise UsageError(cause, place=place, next_step=_valid_options(info)) from error
-    unknown = sorted(set(given) - set(to_json(options)))
+    unknown = sorted(set(block) - set(to_json(options)))
     if unknown:
         raise UsageError(
             "unknown option", place=f"model.options.{unknown[0]}", next_step=_valid_options(info)

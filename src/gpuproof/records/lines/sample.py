@@ -71,7 +71,7 @@ def split(joined: str) -> list[str]:
 
 
 def reasons_by_device(reasons: Any, *, num: int) -> list[Any]:
-    """Give the throttle reasons of each device: one answer of all, or a list with one a device."""
+    """Return the throttle reasons of each device: one answer of all, or a list with one a device."""
     differ = isinstance(reasons, list) and any(not isinstance(item, str) for item in reasons)
     return list(reasons) if differ else [reasons] * num
 
@@ -82,7 +82,7 @@ def packed_reasons(reasons: Sequence[Sequence[str] | None]) -> Any:
     return _once(listed) if listed else None
 
 
-def packed(sample: Any) -> dict[str, Any]:
+def pack_sample(sample: Any) -> dict[str, Any]:
     """Write a `Sample` as the JSON of its line."""
     devices = list(sample.devices)
     readings = list(sample.devices.values())
@@ -101,8 +101,8 @@ def packed(sample: Any) -> dict[str, Any]:
     }
 
 
-def unpacked(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields of a `Sample` from the JSON of its line, of either version.
+def unpack_sample(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Sample` from the JSON of its line, of either version.
 
     Raises:
         KeyError: a key is missing.

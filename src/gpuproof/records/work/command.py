@@ -3,7 +3,7 @@
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
 and all other braces for themselves.
 
->>> filled('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
+>>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
 """
 
@@ -29,19 +29,19 @@ _FIELD = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
 
 def fields_of(template: str) -> list[str]:
     """Name the fields of a template in order."""
-    return [found[2] for found in _FIELD.finditer(template) if found[2]]
+    return [match[2] for match in _FIELD.finditer(template) if match[2]]
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """Put values in the place of fields; a field without a value stays as it is written.
 
     A value that is a flag reads `true` or `false`, and one that is null is empty.
     """
 
-    def put(found: re.Match[str]) -> str:
-        if found[1]:
-            return found[1]
-        return value_text(values[found[2]]) if found[2] in values else found[0]
+    def put(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        return value_text(values[match[2]]) if match[2] in values else match[0]
 
     return _FIELD.sub(put, template)
 

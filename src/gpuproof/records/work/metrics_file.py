@@ -25,27 +25,27 @@ MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundMetrics:
+class FileMetrics:
     """What a file of figures holds."""
 
     values: dict[str, float] = field(default_factory=dict)
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
-def read_metrics(text: str, *, name: str = "metrics.json") -> FoundMetrics:
-    """Read a file of figures; its form is told by its content, and of rows with commas by its name.
+def read_metrics(text: str, *, name: str = "metrics.json") -> FileMetrics:
+    """Return the figures of a file; its content shows its form, and of rows with commas its name.
 
     Raises:
         ValueError: it is none of the known forms, or holds no number.
     """
     is_csv = name.endswith(".csv")
-    found = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
-    if not found.values:
+    metrics = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
+    if not metrics.values:
         raise ValueError("it holds no number")
-    return found
+    return metrics
 
 
-def _from_json(text: str) -> FoundMetrics:
+def _from_json(text: str) -> FileMetrics:
     try:
         content = parse_json(text)
     except ValueError:
@@ -60,7 +60,7 @@ def _from_json(text: str) -> FoundMetrics:
     return _from_object(content)
 
 
-def _from_object(content: Mapping[str, Any]) -> FoundMetrics:
+def _from_object(content: Mapping[str, Any]) -> FileMetrics:
     values: dict[str, float] = {}
     series: dict[str, tuple[float, ...]] = {}
     epochs = content.get("epochs")
@@ -73,7 +73,7 @@ def _from_object(content: Mapping[str, Any]) -> FoundMetrics:
     for key, value in content.items():
         if key != "epochs" or not isinstance(value, list):
             _put(key, value, values, series)
-    return FoundMetrics(values=values, series=series)
+    return FileMetrics(values=values, series=series)
 
 
 def _put(key: str, value: Any, values: dict[str, float], series: dict[str, tuple[float, ...]]) -> None:
@@ -88,7 +88,7 @@ def _put(key: str, value: Any, values: dict[str, float], series: dict[str, tuple
                 series[key] = numbers
 
 
-def _from_rows(rows: Iterable[Any]) -> FoundMetrics:
+def _from_rows(rows: Iterable[Any]) -> FileMetrics:
     columns: dict[str, list[float]] = {}
     for row in rows:
         if not isinstance(row, Mapping):
@@ -96,7 +96,7 @@ def _from_rows(rows: Iterable[Any]) -> FoundMetrics:
         for key, value in row.items():
             if (number := _number(value)) is not None:
                 columns.setdefault(str(key), []).append(number)
-    return FoundMetrics(
+    return FileMetrics(
         values={key: numbers[-1] for key, numbers in columns.items()},
         series={key: tuple(numbers) for key, numbers in columns.items() if 1 < len(numbers) <= MAX_POINTS},
     )

@@ -32,7 +32,7 @@ from gpuproof.suites.ab.course import (
     course,
     figures_of,
     measures_in,
-    paired,
+    pair_values,
     read_options,
 )
 from gpuproof.suites.ab.plan import points_of
@@ -61,21 +61,21 @@ def conclude(evidence: Evidence) -> Conclusion:
     concluded = list(conclude_points(evidence, points_of(config, options).values()))
     figures = {launch_key(launch.case): figures_of(launch) for launch in evidence.launches}
     taken = course(options, figures)
-    found = _side_by_side(evidence, options, taken, figures, concluded)
+    comparison = _side_by_side(evidence, options, taken, figures, concluded)
     conclusion = conclusion_of_points(
         NAME,
         evidence,
         concluded,
         title=[
             f"{config.model.name} {config.kind} on {config.data.name}",
-            f"{found.b.name} against {found.a.name}",
+            f"{comparison.b.name} against {comparison.a.name}",
         ],
         num_planned=2 * taken.total,
-        notes=[*_without_effect(concluded, found), *_notes(options, taken)],
-        measures=list(compared_measures(found.measures)),
+        notes=[*_without_effect(concluded, comparison), *_notes(options, taken)],
+        measures=list(compared_measures(comparison.measures)),
         is_ranked=False,
     )
-    result = _judged(conclusion.result, found, taken)
+    result = _with_verdict(conclusion.result, comparison, taken)
     return Conclusion(result=result, exports=conclusion.exports)
 
 
@@ -95,7 +95,7 @@ def _side_by_side(
         {(MAIN, replicate): clock for (_, replicate), clock in clocks_of(point.result).items()}
         for point in concluded
     ]
-    pilot = len(paired(figures, RATE, range(options.pilot_pairs))[0]) or options.pilot_pairs
+    pilot = len(pair_values(figures, RATE, range(options.pilot_pairs))[0]) or options.pilot_pairs
     compared = compare_measures(
         measures[0],
         measures[1],
@@ -108,7 +108,7 @@ def _side_by_side(
         a=sides[0],
         b=sides[1],
         is_interleaved=True,
-        measures=tuple(_confirmed(measure, figures, taken) for measure in compared),
+        measures=tuple(_confirm(measure, figures, taken) for measure in compared),
         across=tuple(_differences(evidence.config, options)),
         max_regression=options.max_regression,
     )
@@ -117,9 +117,9 @@ def _side_by_side(
 def _measures(
     evidence: Evidence, point: PointResult, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> dict[MeasureKey, Measure]:
-    """Return what the launches of a side's first run say, as measures that can be compared."""
+    """Return the measures of a side's first run that can be compared."""
     positions, side = positions_in_time(evidence.launches), point.point.case_id
-    found = []
+    measures = []
     for name in measures_in(figures):
         launches = tuple(
             LaunchValue(
@@ -129,7 +129,7 @@ def _measures(
             if name in figures.get((side, pair), {})
         )
         unit = f"{point.figures.item}/s" if name == RATE else "s"
-        found.append(
+        measures.append(
             Measure(
                 name=name,
                 value=None,  # compared launch by launch: the comparison has their geometric mean
@@ -141,18 +141,18 @@ def _measures(
                 launches=launches,
             )
         )
-    return comparable(found)
+    return comparable(measures)
 
 
-def _confirmed(
+def _confirm(
     measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> ComparedMeasure:
     """Add the confirmation of a measure whose regression the first run shows."""
     if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
-    again = paired(figures, measure.name, range(taken.num_pairs, taken.total))
-    found = compare_pairs(*again, better=measure.better, confidence=CONFIRMED)
-    return replace(measure, confirmation=found)
+    again = pair_values(figures, measure.name, range(taken.num_pairs, taken.total))
+    confirmation = compare_pairs(*again, better=measure.better, confidence=CONFIRMED)
+    return replace(measure, confirmation=confirmation)
 
 
 def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
@@ -165,41 +165,41 @@ def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
             yield UnlikeKey(key=key, a=str(a), b=str(b))
 
 
-def _judged(result: Result, found: SideBySide, taken: Course) -> Result:
-    """Put the comparison's verdict over what the launches came to; failures of launches count first."""
-    judgement = _judge(found, taken)
-    detail = {NAME: to_json(found), JUDGEMENT: to_json(judgement)}
+def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Result:
+    """Return the result with the comparison's verdict; failures of launches count first."""
+    judgement = _judge(comparison, taken)
+    detail = {NAME: to_json(comparison), JUDGEMENT: to_json(judgement)}
     result = replace(result, detail={**result.detail, **detail})
     if result.verdict == NOTHING_MEASURED:
         return result
     code = judgement.exit_code if result.exit_code == ExitCode.DONE else result.exit_code
     return replace(
-        result, verdict=judgement.word, exit_code=code, headline=headline(found) or result.headline
+        result, verdict=judgement.word, exit_code=code, headline=headline(comparison) or result.headline
     )
 
 
-def _judge(found: SideBySide, taken: Course) -> Judgement:
+def _judge(comparison: SideBySide, taken: Course) -> Judgement:
     """Judge a comparison; a gate that had the launches it takes passes what is not shown to be beyond it."""
-    judgement = judge(found)
-    if found.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
+    judgement = judge(comparison)
+    if comparison.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
         return judgement
-    is_whole = all(measure.comparison.ratio is not None for measure in found.measures)
-    if not found.measures or not is_whole:
+    is_whole = all(measure.comparison.ratio is not None for measure in comparison.measures)
+    if not comparison.measures or not is_whole:
         return judgement
     return Judgement(
         word="NO REGRESSION",
-        meaning=f"shown beyond {units.share(found.max_regression)}",
+        meaning=f"shown beyond {units.share(comparison.max_regression)}",
         exit_code=ExitCode.DONE,
     )
 
 
-def _without_effect(points: Sequence[PointResult], found: SideBySide) -> Iterator[str]:
+def _without_effect(points: Sequence[PointResult], comparison: SideBySide) -> Iterator[str]:
     """Say which key the sides differ in changed nothing on one of them: then they are the same program."""
-    differing = {unlike.key for unlike in found.across}
-    for point, side in zip(points, (found.a, found.b), strict=True):
-        told = {x.key: x.reason for launch in point.launches for x in launch.setup.not_applied}
+    differing = {unlike.key for unlike in comparison.across}
+    for point, side in zip(points, (comparison.a, comparison.b), strict=True):
+        reasons = {x.key: x.reason for launch in point.launches for x in launch.setup.not_applied}
         yield from (
-            f"{key} had no effect on {side.name}: {told[key]}" for key in sorted(differing & set(told))
+            f"{key} had no effect on {side.name}: {reasons[key]}" for key in sorted(differing & set(reasons))
         )
 
 

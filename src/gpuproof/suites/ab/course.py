@@ -120,16 +120,16 @@ class Course:
 
 
 def course(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]) -> Course:
-    """Say what is to be launched, by the launches that have ended, in whichever order they did."""
+    """Return the pairs to launch, by the launches that have ended, in whichever order they did."""
     pilot = range(options.pilot_pairs)
     if not _have_ended(figures, pilot):
         return Course(num_pairs=options.pilot_pairs)
-    needed = _needed(options, figures, pilot)
-    found = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
-    if options.max_regression is None or not _have_ended(figures, range(found.num_pairs)):
-        return found
+    needed = _needed_pairs(options, figures, pilot)
+    first = Course(num_pairs=min(options.max_pairs, needed or options.pilot_pairs), needed=needed)
+    if options.max_regression is None or not _have_ended(figures, range(first.num_pairs)):
+        return first
     return Course(
-        num_pairs=found.num_pairs, needed=needed, suspected=_suspected(options, figures, found.num_pairs)
+        num_pairs=first.num_pairs, needed=needed, suspected=_suspects(options, figures, first.num_pairs)
     )
 
 
@@ -139,16 +139,16 @@ def _have_ended(figures: Mapping[LaunchKey, LaunchFigures], pairs: range) -> boo
 
 def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
     """Return the measures that are compared: those of every launch that measured something."""
-    told = [set(found) for found in figures.values() if found]
-    return [name for name in BETTER if told and all(name in found for found in told)]
+    measured = [set(launch) for launch in figures.values() if launch]
+    return [name for name in BETTER if measured and all(name in names for names in measured)]
 
 
-def confidence_each(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
+def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
     """Return the confidence of one measure's interval, so that all together have `CONFIDENCE`."""
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
 
 
-def paired(
+def pair_values(
     figures: Mapping[LaunchKey, LaunchFigures], name: str, pairs: Collection[int]
 ) -> tuple[list[float], list[float]]:
     """Return a measure's values on both sides, of the pairs of which both launches have it."""
@@ -157,40 +157,40 @@ def paired(
     return [a for a, _ in whole], [b for _, b in whole]
 
 
-def _needed(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
+def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
     """Return the pairs that every measure needs; None where too few pairs of the pilot ended well."""
     effect = log1p(options.find) - log1p(options.limit)  # the lesser of a longer time's and a lower rate's
     most = None
     for name in measures_in(figures):
-        a, b = paired(figures, name, pilot)
+        a, b = pair_values(figures, name, pilot)
         if len(a) < MIN_LAUNCHES:
             return None
         ratios = [log(second / first) for first, second in zip(a, b, strict=True)]
-        needed = pairs_to_find(ratios, effect=effect, confidence=confidence_each(figures), power=POWER)
+        needed = pairs_to_find(ratios, effect=effect, confidence=confidence_per_measure(figures), power=POWER)
         most = max(needed, most or options.pilot_pairs)
     return most
 
 
-def _suspected(
+def _suspects(
     options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], num_pairs: int
 ) -> tuple[str, ...]:
-    confidence, names = confidence_each(figures), []
+    confidence, names = confidence_per_measure(figures), []
     for name in measures_in(figures):
-        found = compare_pairs(
-            *paired(figures, name, range(num_pairs)),
+        comparison = compare_pairs(
+            *pair_values(figures, name, range(num_pairs)),
             better=BETTER[name],
             confidence=confidence,
-            num_pilot=len(paired(figures, name, range(options.pilot_pairs))[0]),
+            num_pilot=len(pair_values(figures, name, range(options.pilot_pairs))[0]),
         )
-        if is_beyond(found, options.limit, better=BETTER[name]):
+        if is_beyond(comparison, options.limit, better=BETTER[name]):
             names.append(name)
     return tuple(names)
 
 
-def in_turns(draws: Collection[bool]) -> list[tuple[str, str]]:
+def launch_order(draws: Collection[bool]) -> list[tuple[str, str]]:
     """Return the order within each pair: two pairs a draw, A B B A or B A A B.
 
-    >>> in_turns([False, True])
+    >>> launch_order([False, True])
     [('a', 'b'), ('b', 'a'), ('b', 'a'), ('a', 'b')]
     """
     firsts = [first for is_turned in draws for first in ((B, A) if is_turned else (A, B))]

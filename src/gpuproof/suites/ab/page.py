@@ -21,10 +21,10 @@ from gpuproof.verdict.comparison.page import TONES, comparison_sections
 def page(result: Result) -> Page:
     """Lay out the comparison, then both sides."""
     points = from_json(PointsDetail, result.detail, place="result.json: detail")
-    found = from_json(SideBySide, result.detail[NAME], place="result.json: detail.ab")
+    comparison = from_json(SideBySide, result.detail[NAME], place="result.json: detail.ab")
     sides = table(
         "Sides",
-        list(zip((found.a.name, found.b.name), points.points, strict=True)),
+        list(zip((comparison.a.name, comparison.b.name), points.points, strict=True)),
         Column.of("", lambda row: row[0], align="left", folds=True),
         Column.of("launches", lambda row: str(len(row[1].launches))),
         Column.of("throughput", lambda row: _rate(row[1])),
@@ -33,7 +33,7 @@ def page(result: Result) -> Page:
         Column.of("memory", lambda row: units.memory(row[1].peak_allocated_bytes), is_optional=True),
         Column.of("validity", lambda row: validity_cell(row[1]), align="left"),
     )
-    laid_out = benchmark_page(result, points.common, *comparison_sections(found), sides, num_measures=0)
+    laid_out = benchmark_page(result, points.common, *comparison_sections(comparison), sides, num_measures=0)
     assert laid_out.verdict is not None
     judgement = from_json(Judgement, result.detail[JUDGEMENT], place="result.json: detail.judgement")
     meaning = "; ".join(filter(None, (judgement.meaning, laid_out.verdict.meaning)))

@@ -17,7 +17,7 @@ from gpuproof.suites.ab.course import (
     LaunchFigures,
     course,
     figures_of,
-    in_turns,
+    launch_order,
     read_options,
 )
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -43,8 +43,8 @@ class AbPlan:
     @property
     def num_left(self) -> int:
         """Launches that are known to be still to do."""
-        asked = self.order[: 2 * self.course.total]
-        return sum(key not in self.figures for key in asked)
+        planned = self.order[: 2 * self.course.total]
+        return sum(key not in self.figures for key in planned)
 
     def settle(self, launch: CaseRecords) -> AbPlan:
         """Return the plan after a launch ended; one that is not in it changes nothing."""
@@ -72,7 +72,7 @@ def begin(config: RunConfig) -> AbPlan:
     for side, point in points.items():
         build_case(point.config, 0, case_id=side)
     draw = random.Random(f"{config.run.order_seed}")  # noqa: S311  # no secret
-    turns = in_turns([draw.random() < 0.5 for _ in range(options.max_pairs)])  # two pairs each: both runs
+    turns = launch_order([draw.random() < 0.5 for _ in range(options.max_pairs)])  # two pairs each: both runs
     order = tuple((side, pair) for pair, sides in enumerate(turns) for side in sides)
     return AbPlan(points=points, options=options, order=order)
 
@@ -85,6 +85,6 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
     """
     points = {}
     for side, keys in zip(SIDES, (options.a, options.b), strict=True):
-        own: dict[str, Any] = {"suite": None, "suite_options": {}, **keys}
-        points[side] = Point(case_id=side, assignment={}, config=config_at(config, own))
+        side_keys: dict[str, Any] = {"suite": None, "suite_options": {}, **keys}
+        points[side] = Point(case_id=side, assignment={}, config=config_at(config, side_keys))
     return points

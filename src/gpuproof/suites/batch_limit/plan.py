@@ -16,7 +16,7 @@ from gpuproof.config.sections.search import SearchConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import LaunchKey, launch_key
-from gpuproof.suites.cases import build_case, describing, hosts_told
+from gpuproof.suites.cases import build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at
 
 KEY = "data.batch_size"
@@ -32,7 +32,7 @@ class BatchSearch:
     tried: Mapping[int, BatchOutcome] = field(default_factory=dict)
     """How each batch size ended: the worst of its launches counts."""
     launched: frozenset[LaunchKey] = frozenset()
-    told: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
     """Hosts that told what they have."""
 
     def settle(self, launch: CaseRecords) -> BatchSearch:
@@ -46,7 +46,7 @@ class BatchSearch:
             self,
             tried={**self.tried, batch: max(before, outcome, key=FROM_BEST.index)},
             launched=self.launched | {launch_key(launch.case)},
-            told=self.told | hosts_told(launch),
+            hosts=self.hosts | described_hosts(launch),
         )
 
     @property
@@ -73,7 +73,7 @@ class BatchSearch:
             if batch == left[0][0] and (case_id_at(batch), replicate) not in running:
                 point = point_at(self.config, batch)
                 case = build_case(point.config, replicate, case_id=point.case_id, is_sweep=True)
-                yield describing(case, self.told)
+                yield describing(case, self.hosts)
 
 
 def case_id_at(batch: int) -> str:
@@ -107,10 +107,10 @@ def next_batch(search: SearchConfig, tried: Mapping[int, BatchOutcome]) -> int |
         return search.start
     if too_large is None:
         return None if largest >= search.up_to else min(search.up_to, ceil(largest * search.factor))
-    return _between(largest, too_large, step=search.step or search.start)
+    return _next_batch(largest, too_large, step=search.step or search.start)
 
 
-def _between(fits: int, too_large: int, *, step: int) -> int | None:
+def _next_batch(fits: int, too_large: int, *, step: int) -> int | None:
     """Halve the distance, in whole steps; below the first batch of all, down to one sample."""
     if fits == 0:
         return too_large // 2 or None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, repeated
+from gpuproof.suites.points.plan import Plan, PlannedSuite, plan_repeats
 
 
 class CollectiveSuite(PlannedSuite):
@@ -22,7 +22,7 @@ class CollectiveSuite(PlannedSuite):
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the launches."""
-        return repeated(config)
+        return plan_repeats(config)
 
 
 SUITE = CollectiveSuite()

@@ -43,9 +43,9 @@ class CollectiveDetail:
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a run of collectives and its files."""
     config = evidence.config
-    launches = [found for one in evidence.launches if (found := summarize_collectives(one)) is not None]
+    launches = [launch for one in evidence.launches if (launch := summarize_collectives(one)) is not None]
     explanations = [
-        explain_launch(found.launch, evidence) for found in launches if found.launch.case.monitor is not None
+        explain_launch(one.launch, evidence) for one in launches if one.launch.case.monitor is not None
     ]
     doubts = _doubts(launches, doubts_about_readings(explanations))
     points = _points(launches)
@@ -71,13 +71,13 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
     """Return what launches come to: the best of each operation, then every size."""
-    launches = [found for one in records if (found := summarize_collectives(one)) is not None]
+    launches = [launch for one in records if (launch := summarize_collectives(one)) is not None]
     curves = [_measures_at(point, positions_in_time(records)) for point in _points(launches)]
     return [*_headlines(curves), *chain.from_iterable(curves)]
 
 
 def _doubts(launches: Sequence[CollectiveLaunch], observed: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    judged = [doubts_about(Measured(launch=found.launch, collectives=found)) for found in launches]
+    judged = [doubts_about(Measured(launch=launch.launch, collectives=launch)) for launch in launches]
     return invalid_first([*said_once(judged), *observed])
 
 
@@ -88,8 +88,8 @@ Point = list[tuple[CollectiveLaunch, CollectiveFigures]]
 def _points(launches: Sequence[CollectiveLaunch]) -> list[Point]:
     points: dict[tuple[str, int], Point] = {}
     for launch in launches:
-        for found in launch.figures:
-            points.setdefault((found.operation, found.asked_bytes), []).append((launch, found))
+        for figures in launch.figures:
+            points.setdefault((figures.operation, figures.asked_bytes), []).append((launch, figures))
     return list(points.values())
 
 
@@ -160,16 +160,16 @@ def _interval(quantity: CollectiveQuantity, values: Sequence[float]) -> Interval
 
 
 def _csv_row(point: Point, measures: Sequence[Measure], config: RunConfig) -> dict[str, Any]:
-    first, asked = point[0][1], config.collective
+    first, spec = point[0][1], config.collective
     values = {quantity.column: measure.value for quantity, measure in zip(QUANTITIES, measures, strict=True)}
     num_wrong = values["num_wrong"]
     return {
         "operation": first.operation,
         "size_bytes": first.size_bytes,
         "num_elements": first.num_elements,
-        "dtype": asked.dtype,
-        "reduction": asked.reduction if first.operation in REDUCING else None,
-        "root": asked.root if first.operation in ROOTED else None,
+        "dtype": spec.dtype,
+        "reduction": spec.reduction if first.operation in REDUCING else None,
+        "root": spec.root if first.operation in ROOTED else None,
         **values,
         "num_wrong": None if num_wrong is None else int(num_wrong),
     }
@@ -192,7 +192,7 @@ def _common(
         title=title,
         work=work,
         not_applied=without_effect(
-            [found.launch.setup for found in launches], evidence.description["origins"]
+            [launch.launch.setup for launch in launches], evidence.description["origins"]
         ),
         notes=(*_notes(launches), *torn_notes(evidence.launches)),
         **read_during(explanations),
@@ -200,7 +200,7 @@ def _common(
 
 
 def _notes(launches: Sequence[CollectiveLaunch]) -> Iterator[str]:
-    yield from notes_of_setup([found.launch for found in launches])
+    yield from notes_of_setup([launch.launch for launch in launches])
     if not launches:
         return
     yield (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.load.plan import plan
-from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
+from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
 
 
 class LoadSuite(PlannedSuite):
@@ -24,7 +24,7 @@ class LoadSuite(PlannedSuite):
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the twelve tests."""
-        return checked(plan(config))
+        return check_points(plan(config))
 
 
 SUITE = LoadSuite()

@@ -44,22 +44,22 @@ class LoadResult:
 
     @property
     def step_times_s(self) -> list[float]:
-        """Of all launches together."""
+        """Step times of all launches together."""
         return [time_s for launch in self.point.launches for time_s in launch.step_times_s]
 
     @property
     def peak_with_warmup_bytes(self) -> int | None:
-        """Of the fullest device, by the framework's own allocator, from the warm-up's begin on."""
+        """Peak of the fullest device, by the framework's allocator, from the warm-up's begin on."""
         peaks = [w.peak_with_warmup_bytes for launch in self.point.launches for w in launch.windows]
         return max((peak for peak in peaks if peak is not None), default=None)
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """Doubts about its figures, with a remedy that fits the suite."""
-        return tuple(map(with_own_remedy, self.point.result.doubts))
+        return tuple(map(with_suite_remedy, self.point.result.doubts))
 
     def step_percentile(self, q: float) -> Percentile:
-        """Give a percentile of the step times, or why there is none."""
+        """Return a percentile of the step times, or why there is none."""
         return percentile(self.step_times_s, q)
 
 
@@ -94,12 +94,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         is_ranked=False,
     )
     result = conclusion.result
-    detail = {**result.detail, "tests": to_json({test.test.name: _beside(test) for test in tests})}
+    detail = {**result.detail, "tests": to_json({test.test.name: _readings(test) for test in tests})}
     ended = [test.success for test in tests]
     result = replace(
         result,
         detail=detail,
-        doubts=tuple(map(with_own_remedy, result.doubts)),
+        doubts=tuple(map(with_suite_remedy, result.doubts)),
         headline=f"{ended.count(True)} of {len(tests)} tests",
     )
     return Conclusion(result=result, exports=(*conclusion.exports, _results_file(evidence, tests)))
@@ -124,7 +124,7 @@ def _label(test: LoadTest) -> PointLabel:
     )
 
 
-def _beside(test: LoadResult) -> TestReadings:
+def _readings(test: LoadResult) -> TestReadings:
     p95 = test.step_percentile(95) if test.point.launches else None
     return TestReadings(
         p95_step_s=None if p95 is None else p95.value,
@@ -138,7 +138,7 @@ def _mean(quantity: Quantity) -> float | None:
     return None if quantity.stats is None else quantity.stats.avg_value
 
 
-def with_own_remedy(doubt: Doubt) -> Doubt:
+def with_suite_remedy(doubt: Doubt) -> Doubt:
     """Name the key that makes the suite's windows longer in the place of those that it brings itself."""
     return replace(doubt, remedy=LONGER) if doubt.code in TOO_SHORT else doubt
 

@@ -67,7 +67,7 @@ def _system_info(
     host, facts = hosts[0] if hosts else (_first_host(cases), {})
     names = [device["name"] for device in facts["devices"]] if "devices" in facts else None
     memory_bytes = facts.get("memory_total_bytes")
-    found = {
+    fields = {
         "hostname": host,
         "gpu_names": names,
         "gpu_count": None if names is None else len(names),
@@ -78,10 +78,10 @@ def _system_info(
         "timestamp": timestamp,
     }
     reason = "this host does not tell" if facts else "no test got as far as to describe its host"
-    missing = {key: reason for key, value in found.items() if value is None}
+    missing = {key: reason for key, value in fields.items() if value is None}
     if "cuda_version" in missing and facts:
         missing["cuda_version"] = "this PyTorch is built without CUDA"
-    return {**found, "missing": missing}
+    return {**fields, "missing": missing}
 
 
 def _first_host(cases: Sequence[CaseRecords]) -> str | None:
@@ -111,15 +111,15 @@ def _test_summary(
 
 def _seconds_taken(cases: Sequence[CaseRecords]) -> float | None:
     """Sum over launches the time from the first record to the last word; None where nothing was launched."""
-    total_s, is_known = 0.0, False
+    total_s, has_ended = 0.0, False
     for records in cases:
         taken_s = [] if records.taken_s is None else [records.taken_s]
         begin_unix_s = min((start.unix_s for start in records.of(Start)), default=None)
         if begin_unix_s is not None:
             taken_s += [failure.unix_s - begin_unix_s for failure in records.of(Failure)]
         if taken_s:
-            total_s, is_known = total_s + max(0.0, *taken_s), True
-    return total_s if is_known else None
+            total_s, has_ended = total_s + max(0.0, *taken_s), True
+    return total_s if has_ended else None
 
 
 def _parameters(config: RunConfig) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
     missing: Missing = {}
     figures = {**_speed(result, missing), **_memory(result, missing), **_readings(result, missing)}
     if not result.success:
-        figures = _nulled(figures)
+        figures = _without_figures(figures)
         missing = {key: NOT_MEASURED for key, value in figures.items() if value is None}
     return {
         "test_name": test.name,
@@ -160,13 +160,13 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
         "error_cause": None if failure is None else failure.cause,
         **figures,
         "validity": result.point.result.validity if result.success else None,
-        "findings": [to_json(found) for found in result.doubts] if result.success else [],
+        "findings": [to_json(doubt) for doubt in result.doubts] if result.success else [],
         "missing": missing,
     }
 
 
-def _nulled(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a test that failed no figures, whatever it had measured before."""
+def _without_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return no figures of a test that failed, whatever it had measured before."""
     return {key: [] if isinstance(value, list) else None for key, value in figures.items()}
 
 
@@ -185,10 +185,10 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
         reason = "step times were not kept (benchmark.log_step_times is false)"
         missing.update(dict.fromkeys(("min_iteration_time_ms", "max_iteration_time_ms"), reason))
     for q in PERCENTILES:
-        found = result.step_percentile(q)
-        figures[f"p{q}_iteration_time_ms"] = _ms(found.value)
-        if found.reason is not None:
-            missing[f"p{q}_iteration_time_ms"] = found.reason
+        percentile = result.step_percentile(q)
+        figures[f"p{q}_iteration_time_ms"] = _ms(percentile.value)
+        if percentile.reason is not None:
+            missing[f"p{q}_iteration_time_ms"] = percentile.reason
     return figures
 
 
@@ -224,7 +224,7 @@ def _readings(result: LoadResult, missing: Missing) -> dict[str, Any]:
                 "index": gpu.physical_index,
                 "name": gpu.name,
                 "uuid": gpu.uuid,
-                **_of_gpu(utilization_stats=gpu.utilization_percent, memory_stats=gpu.memory_mib),
+                **_gpu_json(utilization_stats=gpu.utilization_percent, memory_stats=gpu.memory_mib),
             }
             for gpu in read.gpus
         ],
@@ -233,7 +233,7 @@ def _readings(result: LoadResult, missing: Missing) -> dict[str, Any]:
     }
 
 
-def _of_gpu(**blocks: Quantity) -> dict[str, Any]:
+def _gpu_json(**blocks: Quantity) -> dict[str, Any]:
     reasons = {key: block.missing for key, block in blocks.items() if block.missing is not None}
     return {**{key: to_json(block.stats) for key, block in blocks.items()}, "missing": reasons}
 

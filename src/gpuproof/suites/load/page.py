@@ -17,8 +17,8 @@ def page(result: Result) -> Page:
     """Lay out the tests."""
     detail = from_json(PointsDetail, result.detail, place="result.json: detail")
     beside = {
-        name: from_json(TestReadings, found, place=f"result.json: detail: tests: {name}")
-        for name, found in result.detail["tests"].items()
+        name: from_json(TestReadings, readings, place=f"result.json: detail: tests: {name}")
+        for name, readings in result.detail["tests"].items()
     }
     rows = [(point, beside[point.case_id]) for point in detail.points]
     tests = table(
@@ -37,13 +37,13 @@ def page(result: Result) -> Page:
         Column.of("GPU", lambda row: _good(row[0], _percent(row[1].gpu_percent)), is_optional=True),
         Column.of("", lambda row: _outcome(row[0]), align="left", folds=True),
     )
-    missing = dict.fromkeys(found.p95_missing for found in beside.values() if found.p95_missing)
+    missing = dict.fromkeys(figures.p95_missing for figures in beside.values() if figures.p95_missing)
     why = Text(title="", lines=tuple(missing))
     return benchmark_page(result, detail.common, tests, why, num_measures=detail.num_headlines)
 
 
 def _good(point: PointFigures, text: str) -> str:
-    """Give a test that did not come to its end no figures, whatever it had measured before."""
+    """Return no figures of a test that did not come to its end, whatever it had measured before."""
     return text if point.success else units.MISSING
 
 

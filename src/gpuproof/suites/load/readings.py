@@ -116,7 +116,7 @@ def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
                 lost.append(f"no readings of {host}: {recording.reason}")
             else:
                 cuts.append(_cut(launch, recording, windows))
-    return _joined(cuts, missing=next(iter(lost), NOT_MEASURED), on_cpu=_is_on_cpu(launches))
+    return _join(cuts, missing=next(iter(lost), NOT_MEASURED), on_cpu=_is_on_cpu(launches))
 
 
 def _is_on_cpu(launches: Sequence[Launch]) -> bool:
@@ -153,34 +153,34 @@ def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = N
             yield _Read(metric=metric, uuid=uuid, series=series, reason=reasons.get(metric))
 
 
-def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
+def _join(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     window_s = sum(cut.duration_s for cut in cuts)
-    read = [each for cut in cuts for each in cut.read]
+    readings = [reading for cut in cuts for reading in cut.read]
     gpus: dict[str | None, DeviceIdentity] = {}
     for identity in (identity for cut in cuts for identity in cut.gpus):
         gpus.setdefault(identity.uuid, identity)
     no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
 
     def host(metric: str) -> Quantity:
-        found = [each for each in read if each.metric == metric and each.uuid is None]
-        return _quantity(found, window_s=window_s, missing=missing)
+        reads = [one for one in readings if one.metric == metric and one.uuid is None]
+        return _quantity(reads, window_s=window_s, missing=missing)
 
     def gpu(metric: str, *uuids: str | None) -> Quantity:
-        found = [each for each in read if each.metric == metric and each.uuid in uuids]
-        return _quantity(found, window_s=window_s, missing=no_gpu)
+        reads = [one for one in readings if one.metric == metric and one.uuid in uuids]
+        return _quantity(reads, window_s=window_s, missing=no_gpu)
 
     return LoadReadings(
         cpu_percent=host("cpu_percent"),
-        memory_mib=_in_mib(host("mem_used_bytes")),
+        memory_mib=_to_mib(host("mem_used_bytes")),
         gpu_utilization_percent=gpu("util_gpu_percent", *gpus),
-        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", *gpus)),
+        gpu_memory_mib=_to_mib(gpu("mem_used_bytes", *gpus)),
         gpus=tuple(
             GpuReadings(
                 physical_index=identity.physical_index,
                 name=identity.name,
                 uuid=uuid,
                 utilization_percent=gpu("util_gpu_percent", uuid),
-                memory_mib=_in_mib(gpu("mem_used_bytes", uuid)),
+                memory_mib=_to_mib(gpu("mem_used_bytes", uuid)),
             )
             for uuid, identity in gpus.items()
         ),
@@ -189,12 +189,12 @@ def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings
     )
 
 
-def _quantity(found: Sequence[_Read], *, window_s: float, missing: str) -> Quantity:
-    known = [read.series for read in found if read.series is not None]
-    count = sum(series.samples for series in known)
+def _quantity(reads: Sequence[_Read], *, window_s: float, missing: str) -> Quantity:
+    series_read = [read.series for read in reads if read.series is not None]
+    count = sum(series.samples for series in series_read)
     if count < MIN_READINGS:
-        told = [read.reason for read in found if read.series is None and read.reason is not None]
-        reason = missing if not found else next(iter(told), None)
+        reasons = [read.reason for read in reads if read.series is None and read.reason is not None]
+        reason = missing if not reads else next(iter(reasons), None)
         few = (
             f"{count} readings in {seconds(window_s)}, and a peak needs {MIN_READINGS}: run more batches, or "
             "read more often (load.metrics_sample_rate_s)"
@@ -202,16 +202,16 @@ def _quantity(found: Sequence[_Read], *, window_s: float, missing: str) -> Quant
         return Quantity(stats=None, missing=reason or few)
     return Quantity(
         stats=Stats(
-            min_value=min(series.minimum for series in known),
-            max_value=max(series.maximum for series in known),
-            avg_value=sum(series.mean * series.samples for series in known) / count,
+            min_value=min(series.minimum for series in series_read),
+            max_value=max(series.maximum for series in series_read),
+            avg_value=sum(series.mean * series.samples for series in series_read) / count,
             sample_count=count,
         ),
         missing=None,
     )
 
 
-def _in_mib(quantity: Quantity) -> Quantity:
+def _to_mib(quantity: Quantity) -> Quantity:
     stats = quantity.stats
     if stats is None:
         return quantity

@@ -25,9 +25,9 @@ class MatrixSuite(PlannedSuite):
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> MatrixPlan:
         """Plan every case, and build the first."""
-        found = plan(config, num_hosts=len(places))
-        found.case(found.order[0])
-        return found
+        first_plan = plan(config, num_hosts=len(places))
+        first_plan.case(first_plan.order[0])
+        return first_plan
 
     def remaining(self, state: Any) -> Remaining:
         """Say how many launches are left, and how long they will take by what others of their kind took."""

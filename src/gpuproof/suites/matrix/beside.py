@@ -28,7 +28,7 @@ class _Ran:
     host: str
     begin_s: float
     end_s: float
-    own_cpus: float
+    command_cpus: float
     """Processors that it kept busy, on average."""
 
 
@@ -46,9 +46,9 @@ def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
     by_host = grouped((ran.host, ran) for ran in _commands(evidence.launches))
     doubts: dict[LaunchKey, list[Doubt]] = {}
     for host, commands in by_host.items():
-        crowded = {launch_key(ran.case): found for ran in commands if (found := _crowded(ran, evidence))}
+        crowded = {launch_key(ran.case): figures for ran in commands if (figures := _crowding(ran, evidence))}
         for key in crowded:
-            doubts.setdefault(key, []).append(_of_host(host, commands, list(crowded.values())))
+            doubts.setdefault(key, []).append(_host_doubt(host, commands, list(crowded.values())))
     return doubts
 
 
@@ -75,12 +75,12 @@ def _commands(launches: Sequence[CaseRecords]) -> Iterator[_Ran]:
                     host=started.host,
                     begin_s=ended.begin_monotonic_s,
                     end_s=ended.end_monotonic_s,
-                    own_cpus=ended.cpu_s / ended.wall_s,
+                    command_cpus=ended.cpu_s / ended.wall_s,
                 )
 
 
-def _of_host(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -> Doubt:
-    worst = max(crowded, key=lambda found: found.others_cpus)
+def _host_doubt(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -> Doubt:
+    worst = max(crowded, key=lambda one: one.others_cpus)
     at_once = most_at_once([(ran.begin_s, ran.end_s) for ran in commands])
     beside = f"; up to {at_once} cases ran at a time" if at_once > 1 else ""
     alone = ", one case at a time (cases.parallel=1)" if at_once > 1 else ""
@@ -93,7 +93,7 @@ def _of_host(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]) -
     )
 
 
-def _crowded(ran: _Ran, evidence: Evidence) -> _Crowded | None:
+def _crowding(ran: _Ran, evidence: Evidence) -> _Crowded | None:
     recording = evidence.recording(ran.case, ran.host)
     if isinstance(recording, MissingReadings):
         return None
@@ -104,8 +104,8 @@ def _crowded(ran: _Ran, evidence: Evidence) -> _Crowded | None:
     if isinstance(read, MissingReadings) or read.host.cpu_percent is None or not isinstance(num_cpus, int):
         return None
     busy_cpus = read.host.cpu_percent / 100 * num_cpus
-    if not fill_the_processors(busy_cpus, ran.own_cpus, num_cpus):
+    if not fill_the_processors(busy_cpus, ran.command_cpus, num_cpus):
         return None
     return _Crowded(
-        case_id=ran.case.case_id, others_cpus=max(0.0, busy_cpus - ran.own_cpus), num_cpus=num_cpus
+        case_id=ran.case.case_id, others_cpus=max(0.0, busy_cpus - ran.command_cpus), num_cpus=num_cpus
     )

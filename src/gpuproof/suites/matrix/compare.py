@@ -94,15 +94,15 @@ def memory_cost(
 
 
 def choose_metric(
-    cases: Sequence[CaseFigures], asked: str | None, better: Better | None
+    cases: Sequence[CaseFigures], metric: str | None, better: Better | None
 ) -> tuple[str, Better]:
-    """Choose what is compared: as asked, else an accuracy that all have, else throughput, else time."""
+    """Return what is compared: the metric, else an accuracy that all have, else throughput, else time."""
     done = [case for case in cases if case.status == "done"]
 
     def all_have(name: str) -> bool:
         return bool(done) and all(name in case.metrics for case in done)
 
-    name = asked or next(filter(all_have, (*ACCURACIES, "throughput")), "wall_s")
+    name = metric or next(filter(all_have, (*ACCURACIES, "throughput")), "wall_s")
     is_lower = any(name.endswith(end) or name == end for end in LOWER_IS_BETTER)
     return name, better or ("lower" if is_lower else "higher")
 
@@ -125,8 +125,8 @@ def _configuration(
 ) -> ConfigurationFigures:
     done = [case for case in group if case.status == "done"]
     values = tuple(value for case in done if (value := value_of(case, metric)) is not None)
-    found = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
-    known = found if isinstance(found, Interval) else None
+    spread = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
+    interval = spread if isinstance(spread, Interval) else None
     bases = {case.memory.basis for case in done}
     memory = _mean_of_all(done, lambda case: case.memory.peak_bytes) if len(bases) == 1 else None
     return ConfigurationFigures(
@@ -136,8 +136,8 @@ def _configuration(
         num_done=len(done),
         values=values,
         mean=fmean(values) if values else None,
-        interval=None if known is None else (known.low, known.high),
-        interval_missing=found.reason if isinstance(found, Unavailable) else None,
+        interval=None if interval is None else (interval.low, interval.high),
+        interval_missing=spread.reason if isinstance(spread, Unavailable) else None,
         wall_s=_mean_of_all(done, lambda case: case.wall_s),
         memory_bytes=memory,
         memory_basis=next(iter(bases)) if len(bases) == 1 else "",
@@ -154,8 +154,8 @@ def _configuration(
 def _mean_of_all(done: Sequence[CaseFigures], read: Callable[[CaseFigures], float | None]) -> float | None:
     """Return the mean over launches; None where one of them lacks it."""
     values = [read(case) for case in done]
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    measured = [value for value in values if value is not None]
+    return fmean(measured) if measured and len(measured) == len(values) else None
 
 
 def _first(done: Sequence[CaseFigures], read: Callable[[CaseFigures], str | None]) -> str | None:
@@ -163,7 +163,7 @@ def _first(done: Sequence[CaseFigures], read: Callable[[CaseFigures], str | None
 
 
 def rank_configurations(
-    found: Sequence[ConfigurationFigures], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
+    figures: Sequence[ConfigurationFigures], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
 ) -> MatrixRanking:
     """Name the best configuration where each comparison with another shows it.
 
@@ -172,7 +172,7 @@ def rank_configurations(
     have to show it, and need no more correction (an intersection-union test; Berger 1982, Technometrics 24).
     Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
     """
-    measured = [one for one in found if one.mean is not None]
+    measured = [one for one in figures if one.mean is not None]
     sides = contest([one.side for one in measured], better=better, figure=metric)
     usable = [one for one in measured if one.name not in sides.left_out]
     unnamed = MatrixRanking(
@@ -277,7 +277,7 @@ def _furthest(a: Sequence[float], b: Sequence[float], *, scale: float) -> tuple[
 
 
 def pareto_front(
-    found: Sequence[ConfigurationFigures],
+    group: Sequence[ConfigurationFigures],
     cost: Callable[[ConfigurationFigures], float | None],
     better: Better,
     *,
@@ -290,7 +290,7 @@ def pareto_front(
     """
     sign = 1 if better == "higher" else -1
     measured = [
-        (one, one.mean, spent) for one in found if one.mean is not None and (spent := cost(one)) is not None
+        (one, one.mean, spent) for one in group if one.mean is not None and (spent := cost(one)) is not None
     ]
     sides = [one.side for one, _, _ in measured]
     left_out = {name for figure in figures for name in contest(sides, better=better, figure=figure).left_out}

@@ -99,24 +99,24 @@ def matrix_result(
     positions: Mapping[LaunchKey, int] | None = None,
 ) -> Result:
     """Return the result of cases, wherever they were read from."""
-    asked = evidence.config.cases
-    metric, better = choose_metric(cases, asked.metric, asked.better)
-    found = configurations(cases, metric, seed=asked.seed, doubts=doubts_of_cases)
+    spec = evidence.config.cases
+    metric, better = choose_metric(cases, spec.metric, spec.better)
+    figures = configurations(cases, metric, seed=spec.seed, doubts=doubts_of_cases)
     unlike = list(unlike_work(cases))
-    ranking = rank_configurations(found, metric, better, unlike=unlike)
+    ranking = rank_configurations(figures, metric, better, unlike=unlike)
     compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
-        configurations=tuple(found),
+        configurations=tuple(figures),
         cases=tuple(map(_without_courses, cases)),
         ranking=ranking,
-        **({} if unlike else _fronts(found, metric, better)),
+        **({} if unlike else _fronts(figures, metric, better)),
     )
     num_done = sum(case.status == "done" for case in cases)
     return benchmark_result(
         "matrix",
         evidence,
-        measures=list(_measures(cases, found, compared, positions or {})),
+        measures=list(_measures(cases, figures, compared, positions or {})),
         doubts=invalid_first([*unlike, *doubts]),
         failures=failures,
         num_launches=num_done,
@@ -128,10 +128,10 @@ def matrix_result(
     )
 
 
-def _fronts(found: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
+def _fronts(group: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
     """Return both fronts, by time and by the one kind of memory that there is."""
-    by_time = pareto_front(found, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
-    by_memory = pareto_front(found, memory_cost(found), better, figures=(metric,))
+    by_time = pareto_front(group, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
+    by_memory = pareto_front(group, memory_cost(group), better, figures=(metric,))
     return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
 
 
@@ -178,9 +178,9 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Ite
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         yield f"no figures of its own from {', '.join(names[:MOST_NAMED])}{more}: {reason}"
     for records in launches:
-        for kept in records.of(CollectedFiles):
-            if kept.missing:
-                yield f"{records.case.case_id}: no file for {', '.join(kept.missing)}"
+        for files in records.of(CollectedFiles):
+            if files.missing:
+                yield f"{records.case.case_id}: no file for {', '.join(files.missing)}"
     bases = dict.fromkeys(amount.basis for case in cases for amount in (case.memory, case.resident))
     yield from (_basis_note(basis) for basis in bases if basis)
     reasons = dict.fromkeys(case.energy_missing for case in cases if case.energy_missing)
@@ -222,14 +222,14 @@ COSTS = (
 
 def _measures(
     cases: Sequence[CaseFigures],
-    found: Sequence[ConfigurationFigures],
+    figures: Sequence[ConfigurationFigures],
     compared: MatrixMeasure,
     positions: Mapping[LaunchKey, int],
 ) -> Iterator[Measure]:
     """Yield each configuration's figures: what is compared, then time, memory and energy."""
     done = grouped((case.configuration, case) for case in cases if case.status == "done")
     wanted = [*([compared] if compared.name != "wall_s" else []), *COSTS]
-    for one in found:
+    for one in figures:
         for what in wanted:
             measure = _measure(what, one, done.get(one.name, ()), positions)
             if measure.value is not None or what is compared:
@@ -239,15 +239,15 @@ def _measures(
 def _measure(
     what: MatrixMeasure,
     one: ConfigurationFigures,
-    own: Sequence[CaseFigures],
+    cases: Sequence[CaseFigures],
     positions: Mapping[LaunchKey, int],
 ) -> Measure:
-    known = [(case, value) for case in own if (value := what.read(case)) is not None]
-    values = [value for _, value in known]
-    mean = fmean(values) if values and len(values) == len(own) else None
+    measured = [(case, value) for case in cases if (value := what.read(case)) is not None]
+    values = [value for _, value in measured]
+    mean = fmean(values) if values and len(values) == len(cases) else None
     launches = tuple(
         LaunchValue(replicate=at, order=positions.get((case.case_id, case.replicate), at), value=value)
-        for at, (case, value) in enumerate(known)
+        for at, (case, value) in enumerate(measured)
     )
     measure = with_interval(
         what.name,

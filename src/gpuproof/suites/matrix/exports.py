@@ -49,7 +49,7 @@ def exports_of(cases: Sequence[CaseFigures], result: Result, evidence: Evidence)
     for records in evidence.launches:
         figures = by_key.get((records.case.case_id, records.case.replicate))
         if figures is not None:
-            yield from _of_case(figures, records.case, evidence, tree)
+            yield from _case_exports(figures, records.case, evidence, tree)
     if cases:
         yield from graphs_of(cases, result, f"{tree}/graphs", seed=evidence.config.cases.seed)
 
@@ -63,7 +63,7 @@ def graphs_of(cases: Sequence[CaseFigures], result: Result, folder: str, *, seed
     yield Export(name=f"{folder}/comparison.png", content=compared)
 
 
-def _of_case(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:
+def _case_exports(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:
     name = figures.case_id if figures.replicate == 0 else f"{figures.case_id}-{figures.replicate + 1}"
     folder, source = f"{tree}/{name}", evidence.folder_of(case)
     if figures.host is not None and not isinstance(evidence.recording(case, figures.host), MissingReadings):
@@ -71,22 +71,22 @@ def _of_case(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) ->
         metadata = {"config": figures.case_id, **figures.assignment}
         load = partial(_recording, evidence, case, figures.host)
         yield Export(name=f"{folder}/gpu_stats_{name}_{stamp}", content=RecordingFiles(load, metadata))
-    own_files = (source / FILES).resolve()
-    kept = [
+    collected_in = (source / FILES).resolve()
+    collected = [
         path
         for path in sorted((source / FILES).rglob("*"))
-        if path.is_file() and path.resolve().is_relative_to(own_files)  # no link out of a foreign folder
+        if path.is_file() and path.resolve().is_relative_to(collected_in)  # no link out of a foreign folder
     ]
     logs = [path for log in (OUTPUT_LOG, ERROR_LOG) if (path := source / log).is_file()]
-    for path in (*logs, *kept):
-        own = path.relative_to(source / FILES) if path in kept else Path(path.name)
-        yield Export(name=f"{folder}/{own}", content=partial(link_plain, path.resolve()))
+    for path in (*logs, *collected):
+        relative = path.relative_to(source / FILES) if path in collected else Path(path.name)
+        yield Export(name=f"{folder}/{relative}", content=partial(link_plain, path.resolve()))
 
 
 def _recording(evidence: Evidence, case: Case, host: str) -> RecordingData:
-    found = evidence.recording(case, host)
-    assert not isinstance(found, MissingReadings)  # it was looked at when the export was made
-    return found
+    recording = evidence.recording(case, host)
+    assert not isinstance(recording, MissingReadings)  # it was looked at when the export was made
+    return recording
 
 
 def _config_text(evidence: Evidence) -> str:

@@ -138,8 +138,8 @@ def _span(records: CaseRecords) -> _Span | None:
 
 
 def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, float], str | None]:
-    for found in records.of(CommandMetrics):
-        return dict(found.values), found.missing
+    for metrics in records.of(CommandMetrics):
+        return dict(metrics.values), metrics.missing
     if launch is None:
         return {}, None
     values = {"throughput": launch.items_per_s_total, "steps": float(launch.slowest.num_steps)}
@@ -152,15 +152,15 @@ def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, flo
 
 def _schedules(records: CaseRecords) -> dict[str, tuple[float, ...]]:
     return {
-        name: found.series[name]
-        for found in records.of(CommandMetrics)
+        name: metrics.series[name]
+        for metrics in records.of(CommandMetrics)
         for name in SCHEDULES
-        if name in found.series
+        if name in metrics.series
     }
 
 
 def _devices(records: CaseRecords, launch: Launch | None) -> tuple[str, ...]:
-    taken = [f"GPU {found.physical_index} {found.name}" for found in records.of(DeviceTaken)]
+    taken = [f"GPU {device.physical_index} {device.name}" for device in records.of(DeviceTaken)]
     return tuple(taken or ([] if launch is None else [setup.device.name for setup in launch.setups]))
 
 
@@ -178,7 +178,7 @@ def _memory(
         return Amount(missing=recording.reason)
     if recording is None or span is None or not recording.devices:
         return Amount(missing=NO_DEVICE)
-    if course := _by_process(recording, span):
+    if course := _process_memory(recording, span):
         return _over(course, span.end_s - span.begin_s, basis="process tree")
     if _shares_its_device(records):
         return Amount(missing="the driver listed none of its processes, and others were on the device")
@@ -190,25 +190,25 @@ def _shares_its_device(records: CaseRecords) -> bool:
     return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
 
 
-def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
-    """Return what the processes of the case held on all devices, whenever that changed."""
+def _process_memory(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
+    """Return the memory that the case's processes held on all devices, whenever it changed."""
     course = []
     was_seen = False
     for listed in recording.processes:
         if not span.begin_s <= listed.monotonic_s <= span.end_s:
             continue
         users = [user for device in listed.devices.values() for user in device.get("processes", ())]
-        own = [user["mem_used_bytes"] for user in users if user["pid"] in span.pids]
-        if any(held is None for held in own):
+        held_bytes = [user["mem_used_bytes"] for user in users if user["pid"] in span.pids]
+        if any(held is None for held in held_bytes):
             return []
-        was_seen = was_seen or bool(own)
-        course.append((listed.monotonic_s - span.begin_s, float(sum(own))))
+        was_seen = was_seen or bool(held_bytes)
+        course.append((listed.monotonic_s - span.begin_s, float(sum(held_bytes))))
     return [(0.0, 0.0), *course] if was_seen else []
 
 
 def _whole_device(recording: RecordingData, records: CaseRecords, span: _Span) -> Amount:
-    """Return what all processes held on the device that the case had to itself, or on all of them."""
-    taken = {found.physical_index for found in records.of(DeviceTaken)}
+    """Return the memory that all processes held on the device that the case had to itself, or on all."""
+    taken = {device.physical_index for device in records.of(DeviceTaken)}
     begin_s = span.begin_s - recording.recording.monotonic_s
     end_s = span.end_s - recording.recording.monotonic_s
     return device_memory(recording, physical_indices=taken or None, begin_s=begin_s, end_s=end_s)
@@ -251,14 +251,14 @@ def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str)
 
 
 def _resident(records: CaseRecords, span: _Span | None) -> Amount:
-    """Return what the process tree of a command held on the host."""
+    """Return the memory that the process tree of a command held on the host."""
     trees = records.of(ProcessTree)
     if not trees or span is None:
         return Amount(missing="no process tree was followed")
     course = [(tree.monotonic_s - span.begin_s, float(tree.resident_bytes)) for tree in trees]
     peak = max(tree.peak_resident_bytes for tree in trees)
-    found = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
-    return Amount(basis=found.basis, peak_bytes=float(peak), mean_bytes=found.mean_bytes, course=found.course)
+    held = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
+    return Amount(basis=held.basis, peak_bytes=float(peak), mean_bytes=held.mean_bytes, course=held.course)
 
 
 def _energy(
@@ -273,8 +273,8 @@ def _energy(
     reason = _why_no_energy(records, recording)
     if reason is not None:
         return None, reason
-    known = [s.device.uuid for s in records.setups] or [found.uuid for found in records.of(DeviceTaken)]
-    uuids = [uuid for uuid in known if uuid is not None]
+    in_use = [s.device.uuid for s in records.setups] or [taken.uuid for taken in records.of(DeviceTaken)]
+    uuids = [uuid for uuid in in_use if uuid is not None]
     read = evidence.readings(
         records.case,
         span.host,
@@ -305,19 +305,19 @@ def _why_no_energy(records: CaseRecords, recording: RecordingData | MissingReadi
     return SHARED if _shares_its_device(records) else None
 
 
-def as_row(found: CaseFigures) -> dict[str, Any]:
+def as_row(figures: CaseFigures) -> dict[str, Any]:
     """Return a launch as a row of all_results.json: memory in MiB, as its readers expect."""
-    memory = found.memory
+    memory = figures.memory
     mean, peak = (None if b is None else b / 2**20 for b in (memory.mean_bytes, memory.peak_bytes))
     return {
-        **found.metrics,
-        "test_id": found.case_id,
-        **found.assignment,
-        "elapsed_time": found.wall_s,
-        "success": found.status == "done",
-        "error": found.failure,
+        **figures.metrics,
+        "test_id": figures.case_id,
+        **figures.assignment,
+        "elapsed_time": figures.wall_s,
+        "success": figures.status == "done",
+        "error": figures.failure,
         "gpu_memory_mean": mean,
         "gpu_memory_max": peak,
         "memory_basis": memory.basis or None,
-        "energy_j": found.energy_j,
+        "energy_j": figures.energy_j,
     }

@@ -22,7 +22,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import recordings_in
 from gpuproof.readings.window import whole
 from gpuproof.records.result import Result
-from gpuproof.records.work.metrics_file import FoundMetrics, read_metrics
+from gpuproof.records.work.metrics_file import FileMetrics, read_metrics
 from gpuproof.suites.base import Export
 from gpuproof.suites.matrix.conclude import matrix_result
 from gpuproof.suites.matrix.exports import graphs_of
@@ -73,8 +73,8 @@ def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
-    found, missing = _metrics(folder / METRICS)
-    values = {**_numbers(row), **found.values}
+    metrics, missing = _metrics(folder / METRICS)
+    values = {**_numbers(row), **metrics.values}
     assignment = {name: row[name] for name in FIELDS if row.get(name) is not None} or {"test": folder.name}
     succeeded = row.get("success", missing is None)
     recording, unread = _recording(folder)
@@ -91,7 +91,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
         wall_s=next((values[name] for name in TIMES if name in values), None),
         metrics={name: value for name, value in values.items() if name not in (*FIELDS, *TIMES)},
         metrics_missing=missing,
-        schedules={name: found.series[name] for name in SCHEDULES if name in found.series},
+        schedules={name: metrics.series[name] for name in SCHEDULES if name in metrics.series},
         memory=memory,
         resident=Amount(missing="it was not read"),
         energy_j=energy_j,
@@ -101,11 +101,11 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
     )
 
 
-def _metrics(path: Path) -> tuple[FoundMetrics, str | None]:
+def _metrics(path: Path) -> tuple[FileMetrics, str | None]:
     try:
         return read_metrics(path.read_text(encoding="utf-8", errors="replace")), None
     except (OSError, ValueError) as error:
-        return FoundMetrics(), f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+        return FileMetrics(), f"{path}: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
@@ -127,9 +127,9 @@ def _recording(folder: Path) -> tuple[RecordingData | None, str | None]:
 def _energy(recording: RecordingData | None) -> tuple[float | None, str | None]:
     if recording is None or not recording.devices:
         return None, None if recording is None else NO_DEVICE
-    found = [energy_used(recording, track=track, window=whole(recording)) for track in recording.devices]
-    lacking = [energy.note or "" for energy in found if energy.energy_j is None]
-    return (None, lacking[0]) if lacking else (sum(energy.energy_j or 0.0 for energy in found), None)
+    energies = [energy_used(recording, track=track, window=whole(recording)) for track in recording.devices]
+    lacking = [energy.note or "" for energy in energies if energy.energy_j is None]
+    return (None, lacking[0]) if lacking else (sum(energy.energy_j or 0.0 for energy in energies), None)
 
 
 def tree_evidence(folder: Path) -> Evidence:

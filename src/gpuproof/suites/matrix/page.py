@@ -35,7 +35,7 @@ def _configurations(detail: MatrixDetail) -> Section:
     return table(
         "Configurations",
         detail.configurations,
-        Column.of("configuration", lambda one: _named(one, ranking.best), align="left", folds=True),
+        Column.of("configuration", lambda one: _name_cell(one, ranking.best), align="left", folds=True),
         Column.of("launches", lambda one: f"{one.num_done}/{one.num_launches}"),
         Column.of(ranking.metric, lambda one: _figure(one.mean))
         if ranking.metric != "wall_s"
@@ -53,7 +53,7 @@ def _no_column() -> Column:
     return Column.of("", lambda _: "", is_optional=True)
 
 
-def _named(one: ConfigurationFigures, best: str | None) -> Cell:
+def _name_cell(one: ConfigurationFigures, best: str | None) -> Cell:
     return Cell(one.name, "strong" if one.name == best else "plain")
 
 
@@ -145,11 +145,11 @@ def _cases(cases: Sequence[CaseFigures]) -> Section:
         Column.of("resident", lambda case: units.memory(case.resident.peak_bytes), is_optional=True),
         Column.of("energy", lambda case: _energy(case.energy_j), is_optional=True),
         Column.of("on", lambda case: ", ".join(case.devices), align="left", is_optional=True),
-        Column.of("", _ended, align="left", folds=True),
+        Column.of("", _status_cell, align="left", folds=True),
     )
 
 
-def _ended(case: CaseFigures) -> Cell:
+def _status_cell(case: CaseFigures) -> Cell:
     if case.status == "done":
         return Cell("done", "good")
     status = "" if case.exit_status is None else f" (status {case.exit_status})"

@@ -94,7 +94,7 @@ def draw_memory_bars(cases: Sequence[CaseFigures], path: Path) -> None:
         EnvironmentUnfitError: as `draw_memory_timeline`.
     """
     memory = shown_memory(cases)
-    shown = [case for case in _by_configuration(cases) if memory(case).peak_bytes is not None]
+    shown = [case for case in _first_launches(cases) if memory(case).peak_bytes is not None]
     _refuse_without(shown)
     shown = shown[:MOST]
     figure, axes = _rows("Memory of the cases", _bases(shown), len(shown))
@@ -121,27 +121,27 @@ def draw_comparison(
     Raises:
         EnvironmentUnfitError: as `draw_memory_timeline`.
     """
-    found = [one for one in configurations(cases, metric, seed=seed) if one.mean is not None][:MOST]
-    _refuse_without(found)
+    shown = [one for one in configurations(cases, metric, seed=seed) if one.mean is not None][:MOST]
+    _refuse_without(shown)
     way = "higher is better" if better == "higher" else "lower is better"
     subtitle = f"each launch (points), mean (line), 95 % interval of it (bar); {way}"
-    figure, axes = _rows(metric, subtitle, len(found))
+    figure, axes = _rows(metric, subtitle, len(shown))
     style.tidy(axes, title="", unit="")
-    for row, one in enumerate(found):
+    for row, one in enumerate(shown):
         if one.interval is not None:
             low, high = one.interval
             axes.barh([row], [high - low], left=low, height=0.5, color=style.colour(row), alpha=0.35)
         axes.plot(one.values, [row] * len(one.values), ".", color=style.colour(row), markersize=6)
         mean = one.mean or 0.0
         axes.plot([mean, mean], [row - 0.3, row + 0.3], color=style.INK, linewidth=1.6)
-    _name_rows(axes, [one.name for one in found])
-    ends = [value for one in found for value in (*one.values, *(one.interval or ()))]
+    _name_rows(axes, [one.name for one in shown])
+    ends = [value for one in shown for value in (*one.values, *(one.interval or ()))]
     margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
     style.save(figure, path)
 
 
-def _by_configuration(cases: Sequence[CaseFigures]) -> list[CaseFigures]:
+def _first_launches(cases: Sequence[CaseFigures]) -> list[CaseFigures]:
     first: dict[str, CaseFigures] = {}
     for case in cases:
         first.setdefault(case.configuration, case)

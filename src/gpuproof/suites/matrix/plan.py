@@ -22,7 +22,7 @@ from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, value_text
 from gpuproof.records.work.sharing import DeviceShare
 from gpuproof.suites.base import LaunchKey, launch_key
-from gpuproof.suites.cases import CASE_ID, build_case, describing, hosts_told
+from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at, point_names
 
 
@@ -48,7 +48,7 @@ class MatrixPlan:
     """Launches before this one in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
     """… and so are these after it."""
-    told: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
     """Hosts that told what they have."""
     taken: Mapping[str, Taken]
     """By kind."""
@@ -65,14 +65,14 @@ class MatrixPlan:
     @property
     def seconds_left(self) -> float | None:
         """Time for what is left, by kind; None before any launch has ended, and where a queue decides."""
-        num = sum(found.num for found in self.taken.values())
+        num = sum(times.num for times in self.taken.values())
         if not num or self.on_queue:
             return None
-        mean_s = sum(found.seconds for found in self.taken.values()) / num
+        mean_s = sum(times.seconds for times in self.taken.values()) / num
         total_s = 0.0
         for kind, number in self.left.items():
-            known = self.taken.get(kind)
-            total_s += number * (known.seconds / known.num if known else mean_s)
+            of_kind = self.taken.get(kind)
+            total_s += number * (of_kind.seconds / of_kind.num if of_kind else mean_s)
         return total_s / self.at_once
 
     def settle(self, launch: CaseRecords) -> MatrixPlan:
@@ -89,8 +89,8 @@ class MatrixPlan:
             self,
             position=position,
             ahead=frozenset(ahead),
-            told=self.told | hosts_told(launch),
-            taken=_with(self.taken, kind, seconds_taken(launch)),
+            hosts=self.hosts | described_hosts(launch),
+            taken=_count_launch(self.taken, kind, seconds_taken(launch)),
             left={**self.left, kind: self.left[kind] - 1},
             is_stopped=self.is_stopped or (self.config.cases.stop_on_failure and launch.status != "done"),
         )
@@ -116,7 +116,7 @@ class MatrixPlan:
         point = point_of(self.config, case_id, self.cases[case_id])
         fields = {**self.config.cases.fields, **point.assignment, "replicate": replicate, "case": case_id}
         case = build_case(point.config, replicate, case_id=case_id, is_sweep=True, fields=fields)
-        case = describing(replace(case, start="exec"), self.told)
+        case = describing(replace(case, start="exec"), self.hosts)
         if not self._shares:
             return case
         return replace(case, placement=replace(case.placement, exclusive="nothing", share=self._share()))
@@ -145,33 +145,33 @@ class MatrixPlan:
 
 def point_of(config: RunConfig, case_id: str, assignment: Assignment) -> Point:
     """Return a case's recipe; that of a command is the same for all."""
-    own = config if config.kind == "command" else config_at(config, assignment)
-    return Point(case_id=case_id, assignment=assignment, config=own)
+    recipe = config if config.kind == "command" else config_at(config, assignment)
+    return Point(case_id=case_id, assignment=assignment, config=recipe)
 
 
 def kind_of(assignment: Assignment, config: RunConfig) -> str:
     """Name the configuration that a case is a repetition of: all its fields but the seed."""
     seed = config.cases.seed
-    kept = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
-    names = short_names(list(kept))
-    return " ".join(f"{names[key]}={value_text(value)}" for key, value in kept.items()) or CASE_ID
+    fields = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
+    names = short_names(list(fields))
+    return " ".join(f"{names[key]}={value_text(value)}" for key, value in fields.items()) or CASE_ID
 
 
 def seconds_taken(launch: CaseRecords) -> float | None:
-    """Return what a launch took, from its first record to its last; None where it did not end well."""
+    """Return the seconds of a launch, from its first record to its last; None where it did not end well."""
     if launch.status != "done":
         return None
-    ended = [found.wall_s for found in launch.of(CommandEnded)]
+    ended = [end.wall_s for end in launch.of(CommandEnded)]
     if ended:
         return ended[0]
-    starts = [found.monotonic_s for found in launch.of(Start)]
+    starts = [start.monotonic_s for start in launch.of(Start)]
     ends = [
         record.monotonic_s for record in launch.records if getattr(record, "monotonic_s", None) is not None
     ]
     return max(ends) - min(starts) if starts and ends else None
 
 
-def _with(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mapping[str, Taken]:
+def _count_launch(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mapping[str, Taken]:
     if seconds is None:
         return taken
     before = taken.get(kind, Taken())
@@ -185,7 +185,7 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
         UsageError: there are too many.
     """
     chosen = chosen_cases(config)
-    names = names_from_template(chosen, config) or _listed(chosen, config)
+    names = names_from_template(chosen, config) or _case_names(chosen, config)
     cases = dict(zip(names, chosen, strict=True))
     order: list[LaunchKey] = []
     for replicate in range(config.run.repeats):
@@ -216,6 +216,6 @@ def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
     return num_launches
 
 
-def _listed(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
+def _case_names(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
     """Name cases after all their fields."""
     return [name or CASE_ID for name in point_names(chosen, short_names(list(matrix_keys(config.matrix))))]

@@ -20,7 +20,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.suites.base import AfterFailure, Conclusion, LaunchKey, Remaining, launch_key
-from gpuproof.suites.cases import CASE_ID, build_case, describing, hosts_told
+from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 
 MAX_NAME = 100
 """Characters of a point's name, which is a folder's."""
@@ -46,7 +46,7 @@ class Plan:
     """Launches before this one in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
     """… and so are these after it."""
-    told: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
     """Hosts that told what they have."""
 
     @property
@@ -63,8 +63,8 @@ class Plan:
         while position < len(self.order) and self.order[position] in ahead:
             ahead.remove(self.order[position])
             position += 1
-        told = self.told | hosts_told(launch)
-        return replace(self, position=position, ahead=frozenset(ahead), told=told)
+        hosts = self.hosts | described_hosts(launch)
+        return replace(self, position=position, ahead=frozenset(ahead), hosts=hosts)
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what is neither settled nor running, each case built when it is asked for."""
@@ -88,16 +88,16 @@ class Plan:
             raise UsageError(
                 f"{error.cause} (at the point {point.case_id})", place=error.place, next_step=error.next_step
             ) from error
-        return describing(case, self.told) if self.is_sweep else case
+        return describing(case, self.hosts) if self.is_sweep else case
 
 
-def repeated(config: RunConfig) -> Plan:
+def plan_repeats(config: RunConfig) -> Plan:
     """Plan `run.repeats` launches of one recipe, all alike.
 
     Raises:
         UsageError: it cannot be run.
     """
-    return checked(
+    return check_points(
         Plan(
             points={CASE_ID: Point(case_id=CASE_ID, assignment={}, config=config)},
             order=tuple((CASE_ID, replicate) for replicate in range(config.run.repeats)),
@@ -106,7 +106,7 @@ def repeated(config: RunConfig) -> Plan:
     )
 
 
-def checked(plan: Plan) -> Plan:
+def check_points(plan: Plan) -> Plan:
     """Return a plan of which each point can be run.
 
     Raises:

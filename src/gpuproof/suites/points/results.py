@@ -77,36 +77,36 @@ def conclude_points(
 def _conclude_point(
     evidence: Evidence, point: Point, positions: Mapping[LaunchKey, int], *, is_refused: bool
 ) -> PointResult:
-    own = replace(evidence.only(case_id=point.case_id), config=point.config)
-    conclusion = find_suite(point.config).conclude(own)
+    launched = replace(evidence.only(case_id=point.case_id), config=point.config)
+    conclusion = find_suite(point.config).conclude(launched)
     figures = _figures(conclusion.result, point, positions)
     summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
-        num_launched = len(own.launches)
+        num_launched = len(launched.launches)
         figures = replace(figures, refused=True, num_planned=num_launched, failures=())
         summary |= {"num_planned": num_launched, "failures": []}
     return PointResult(
         point=point,
         figures=figures,
-        result=replace(conclusion.result, measures=_of_point(conclusion.result, point, positions)),
+        result=replace(conclusion.result, measures=_point_measures(conclusion.result, point, positions)),
         summary=summary,
         epochs=_content(conclusion, "metrics_epoch.jsonl").make,
         launches=tuple(
-            launch for records in own.launches if (launch := summarize_launch(records)) is not None
+            launch for records in launched.launches if (launch := summarize_launch(records)) is not None
         ),
     )
 
 
 def read_figures(result: Result) -> tuple[PointFigures, ...]:
     """Return the figures of every recipe that a result is of."""
-    return tuple(from_json(PointFigures, found, place="points") for found in result.detail["points"])
+    return tuple(from_json(PointFigures, figures, place="points") for figures in result.detail["points"])
 
 
 def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
-    (found,) = read_figures(result)
-    launches = _in_run(found.launches, point.case_id, positions)
+    (figures,) = read_figures(result)
+    launches = _order_in_run(figures.launches, point.case_id, positions)
     return replace(
-        found,
+        figures,
         case_id=point.case_id,
         assignment=point.assignment,
         launches=launches,
@@ -114,7 +114,7 @@ def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -
     )
 
 
-def _of_point(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
+def _point_measures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
     names = short_names(list(point.assignment))
     labels = {names[key]: value for key, value in point.assignment.items()}
     return tuple(
@@ -122,16 +122,16 @@ def _of_point(result: Result, point: Point, positions: Mapping[LaunchKey, int]) 
             measure,
             case=point.case_id,
             labels={**measure.labels, **labels},
-            launches=_in_run(measure.launches, point.case_id, positions),
+            launches=_order_in_run(measure.launches, point.case_id, positions),
         )
         for measure in result.measures
     )
 
 
-def _in_run(
+def _order_in_run(
     launches: Iterable[LaunchValue], case_id: str, positions: Mapping[LaunchKey, int]
 ) -> tuple[LaunchValue, ...]:
-    return tuple(replace(found, order=positions[case_id, found.replicate]) for found in launches)
+    return tuple(replace(launch, order=positions[case_id, launch.replicate]) for launch in launches)
 
 
 def _content(conclusion: Conclusion, name: str) -> Any:
@@ -182,7 +182,7 @@ def conclusion_of_points(
 
 
 def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> str:
-    num_measured = sum(bool(found.launches) for found in points)
+    num_measured = sum(bool(point.launches) for point in points)
     return headline(measures) if measures else f"{num_measured} of {len(points)} points"
 
 
@@ -220,7 +220,7 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
     elif ranking.left_out:
         first, *more = ranking.left_out.values()
         yield f"not ranked: {first}{f', and {len(more)} more' if more else ''}"
-    reasons = dict.fromkeys(found.missing for found in ranking.against_best.values() if found.missing)
+    reasons = dict.fromkeys(x.missing for x in ranking.against_best.values() if x.missing)
     yield from (f"points were not compared: {reason}" for reason in reasons)
 
 
@@ -237,25 +237,25 @@ def _best(points: Sequence[PointResult], ranking: Ranking) -> list[Measure]:
 
 
 def read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
-    """Return what was read beside the launches of all points."""
-    found = [from_json(Common, point.result.detail["common"]) for point in points]
+    """Return the readings beside the launches of all points."""
+    shared = [from_json(Common, point.result.detail["common"]) for point in points]
     return {
-        "devices": tuple(row for own in found for row in own.devices),
-        "remarks": tuple(remark for own in found for remark in own.remarks),
-        "was_read": any(own.was_read for own in found),
-        "least_coverage": min((s for own in found if (s := own.least_coverage) is not None), default=None),
+        "devices": tuple(row for common in shared for row in common.devices),
+        "remarks": tuple(remark for common in shared for remark in common.remarks),
+        "was_read": any(common.was_read for common in shared),
+        "least_coverage": min((s for one in shared if (s := one.least_coverage) is not None), default=None),
     }
 
 
 def _doubts(points: Iterable[PointResult]) -> tuple[Doubt, ...]:
-    """Say the same doubt of several points once, with the point that it was first found at."""
-    found: dict[str, list[tuple[Doubt, str]]] = {}
+    """Return each doubt of several points once, with the first point that has it."""
+    by_code: dict[str, list[tuple[Doubt, str]]] = {}
     for point in points:
         if point.figures.launches:
             for doubt in point.result.doubts:
-                found.setdefault(doubt.code, []).append((doubt, point.point.case_id))
+                by_code.setdefault(doubt.code, []).append((doubt, point.point.case_id))
     doubts = []
-    for same in found.values():
+    for same in by_code.values():
         first, case_id = min(same, key=lambda item: item[0].validity != "INVALID")
         more = f", and at {len(same) - 1} more" if len(same) > 1 else ""
         doubts.append(replace(first, reason=f"{first.reason} (at {case_id}{more})"))

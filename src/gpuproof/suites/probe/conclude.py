@@ -49,15 +49,15 @@ class ProbeDetail:
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a probe and its file of figures."""
     config = evidence.config
-    found = [probe for one in evidence.launches if (probe := summarize_probe(one)) is not None]
-    measured = [probe for probe in found if probe.launch is not None]
+    probes = [probe for one in evidence.launches if (probe := summarize_probe(one)) is not None]
+    measured = [probe for probe in probes if probe.launch is not None]
     explanations = [
         explain_launch(probe.launch, evidence)
         for probe in measured
         if probe.launch is not None and probe.records.case.monitor is not None
     ]
-    prints = conclude_fingerprints(found)
-    measures = [*_measures(found, evidence), *prints.measures]
+    prints = conclude_fingerprints(probes)
+    measures = [*_measures(probes, evidence), *prints.measures]
     detail = ProbeDetail(common=_common(config, measured, explanations, evidence))
     result = benchmark_result(
         "probe",
@@ -66,12 +66,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         doubts=invalid_first([*_doubts(measured), *prints.doubts, *doubts_about_readings(explanations)]),
         failures=tuple(f for one in evidence.launches if one.status != "done" and (f := one.primary_failure)),
         num_launches=len(measured),
-        num_planned=_num_places(evidence) * config.run.repeats - (len(found) - len(measured)),
+        num_planned=_num_places(evidence) * config.run.repeats - (len(probes) - len(measured)),
         conditions=_conditions(config, measured),
         detail=to_json(detail),
         headline_text=_headline(measures, prints),
     )
-    outcomes = (*_inapplicable(found, config), *_wrong(measures), *prints.outcomes)
+    outcomes = (*_inapplicable(probes, config), *_wrong(measures), *prints.outcomes)
     rows = [_csv_row(measure) for measure in measures if measure.name != FINGERPRINT]
     exports = (Export(name=CSV_FILE, content=csv_text(rows)),) if rows else ()
     return Conclusion(result=replace(result, outcomes=outcomes), exports=exports)
@@ -101,14 +101,14 @@ def _measures(launches: Sequence[ProbeLaunch], evidence: Evidence) -> Iterator[M
             if value.quantity != FINGERPRINT:
                 same.setdefault(value.key, []).append((launch, value))
     for figures in same.values():
-        known = [(launch.records.case, value) for launch, value in figures if value.value is not None]
+        measured = [(launch.records.case, value) for launch, value in figures if value.value is not None]
         yield _measure(
             [value for _, value in figures],
             tuple(
                 LaunchValue(
                     replicate=case.replicate, order=places[launch_key(case)], value=value.value or 0.0
                 )
-                for case, value in known
+                for case, value in measured
             ),
         )
 
@@ -117,7 +117,7 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
     first, values = figures[0], [launch.value for launch in launches]
     value = (sum(values) if first.quantity == WRONG_VALUES else fmean(values)) if values else None
     better = BETTER.get(first.unit, "lower")
-    made = with_interval(
+    measure = with_interval(
         first.quantity,
         value,
         first.unit,
@@ -127,29 +127,29 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
         launches=launches,
     )
     if first.quantity == WRONG_VALUES or value is None:
-        made = replace(made, interval=None, uncertainty=None, detail="; ".join(first.evidence))
-    told = "; ".join(dict.fromkeys(line for figure in figures for line in figure.evidence))
+        measure = replace(measure, interval=None, uncertainty=None, detail="; ".join(first.evidence))
+    evidence = "; ".join(dict.fromkeys(line for figure in figures for line in figure.evidence))
     return replace(
-        made,
+        measure,
         subject=first.subject,
         labels=first.labels,
         statistic="sum" if first.quantity == WRONG_VALUES else "mean",
         num_samples=sum(len(figure.durations_s) for figure in figures) or len(values) or None,
-        detail=told or made.detail,
+        detail=evidence or measure.detail,
         missing=None if value is not None else first.missing,
     )
 
 
 def _interval(figures: Sequence[ProbeValue], values: Sequence[float]) -> Interval | Unavailable:
-    """Give the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
+    """Return the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
     if len(values) != 1:
         return interval_of_rates(values)
     (value,), figure = values, next(figure for figure in figures if figure.value is not None)
-    found = interval_of_mean(figure.durations_s)
-    if isinstance(found, Unavailable) or figure.unit != "B/s":
-        return found
-    low, high = value * found.centre / found.high, value * found.centre / found.low
-    return replace(found, low=low, high=high, centre=value)
+    mean = interval_of_mean(figure.durations_s)
+    if isinstance(mean, Unavailable) or figure.unit != "B/s":
+        return mean
+    low, high = value * mean.centre / mean.high, value * mean.centre / mean.low
+    return replace(mean, low=low, high=high, centre=value)
 
 
 def _text(value: float | None, of: ProbeValue) -> str:
@@ -163,19 +163,19 @@ def _text(value: float | None, of: ProbeValue) -> str:
 
 
 def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
-    """Judge each subject's comparisons together: all values right, or how many are wrong."""
+    """Yield the outcome of each subject's comparisons: all values right, or how many are wrong."""
     by_subject: dict[str, list[Measure]] = {}
     for measure in measures:
         if measure.name == WRONG_VALUES and measure.value is not None and "digests" not in measure.labels:
             by_subject.setdefault(measure.subject, []).append(measure)
-    for subject, found in by_subject.items():
-        num_wrong = sum(measure.value or 0.0 for measure in found)
-        worst = max(found, key=lambda measure: measure.value or 0.0)
+    for subject, comparisons in by_subject.items():
+        num_wrong = sum(measure.value or 0.0 for measure in comparisons)
+        worst = max(comparisons, key=lambda measure: measure.value or 0.0)
         detail = f": {worst.detail}" if num_wrong else ""
         outcome = told(
             subject,
             not num_wrong,
-            f"{units.count(int(num_wrong))} wrong in {len(found)} comparisons{detail}",
+            f"{units.count(int(num_wrong))} wrong in {len(comparisons)} comparisons{detail}",
             expected="none",
             source="what was written",
             next_step="Take it out of service and send these records to its vendor",
@@ -188,7 +188,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
 
 
 def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterator[Judged]:
-    """Say what there was nothing to measure of, once a subject and reason."""
+    """Yield what cannot be measured here, once a subject and reason."""
     seen = {
         (value.subject, value.missing or "", str(value.labels.get("dtype", "")))
         for launch in launches
@@ -196,8 +196,8 @@ def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterato
         if value.is_inapplicable
     }
     for subject, reason, dtype in sorted(seen):
-        told = f"{dtype}: {reason}" if dtype else reason
-        yield Judged(name=config.probe.name, outcome=not_applicable(told, subject))
+        explanation = f"{dtype}: {reason}" if dtype else reason
+        yield Judged(name=config.probe.name, outcome=not_applicable(explanation, subject))
 
 
 def _headline(measures: Sequence[Measure], prints: FingerprintFindings) -> str:

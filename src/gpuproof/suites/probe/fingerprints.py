@@ -48,7 +48,7 @@ def conclude_fingerprints(launches: Sequence[ProbeLaunch]) -> FingerprintFinding
     wrong = [device for device in compared.devices if device.verdict in WRONG]
     values = [value for _, value in taken]
     return FingerprintFindings(
-        measures=(*_of_devices(compared), *_of_rounds(values, prints, compared)),
+        measures=(*_device_measures(compared), *_round_measures(values, prints, compared)),
         outcomes=(*_undecided(compared), *(_outcome(device) for device in compared.devices)),
         doubts=tuple(_doubts(compared, wrong)),
         headline=_headline(compared, wrong),
@@ -75,7 +75,7 @@ ROUNDS_OF_A_LAUNCH = 10**5
 """More rounds than a launch may have, so that rounds of several launches are told apart."""
 
 
-def _of_devices(compared: FingerprintsCompared) -> Iterator[Measure]:
+def _device_measures(compared: FingerprintsCompared) -> Iterator[Measure]:
     """Yield of each device how many of its digests differ from the majority's."""
     for device in compared.devices:
         yield Measure(
@@ -93,19 +93,19 @@ def _of_devices(compared: FingerprintsCompared) -> Iterator[Measure]:
         )
 
 
-def _of_rounds(
+def _round_measures(
     values: Sequence[ProbeValue], prints: Sequence[Fingerprint], compared: FingerprintsCompared
 ) -> Iterator[Measure]:
     """Yield each digest, with the number of devices that disagree with the majority in its round."""
-    for value, found in zip(values, prints, strict=True):
-        disagree = compared.disagreeing[found.kind, found.work, found.round_number]
+    for value, fingerprint in zip(values, prints, strict=True):
+        disagree = compared.disagreeing[fingerprint.kind, fingerprint.work, fingerprint.round_number]
         labels = {key: label for key, label in value.labels.items() if key != "stack"}
         yield Measure(
             name=FINGERPRINT,
             value=None if disagree is None else float(disagree),
             unit="1",
-            text=found.digest,
-            subject=found.subject,
+            text=fingerprint.digest,
+            subject=fingerprint.subject,
             labels=labels,
             better="lower",
             missing="no digest has a majority" if disagree is None else None,

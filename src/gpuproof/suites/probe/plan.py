@@ -10,7 +10,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace, LaunchKey
 from gpuproof.suites.cases import CASE_ID, place_case, placed_name
-from gpuproof.suites.points.plan import Plan, Point, checked
+from gpuproof.suites.points.plan import Plan, Point, check_points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,4 +50,4 @@ def plan_probes(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
         order=tuple((name, replicate) for replicate in range(config.run.repeats) for name in by_name),
         is_sweep=False,
     )
-    return ProbePlan(plan=checked(plan), places=by_name)
+    return ProbePlan(plan=check_points(plan), places=by_name)

@@ -29,7 +29,7 @@ from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import recipe_exports
 from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
-from gpuproof.suites.recipe.profile import Profiled, profiled
+from gpuproof.suites.recipe.profile import Profiled, profile_of
 from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
@@ -77,7 +77,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         observed=doubts_about_readings(explanations),
         clock_max_mhz=highest_clock_mhz(explanations),
     )
-    profile = profiled(evidence)
+    profile = profile_of(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
     energy = energy_of_run(

@@ -55,8 +55,8 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
                 by_subject.setdefault(subject, []).append(rate)
         for check in launch.checks:
             wrong.setdefault(subjects[check.rank], []).append(check)
-    for subject, found in by_subject.items():
-        yield _measure(subject, found, summary)
+    for subject, rates_of_device in by_subject.items():
+        yield _measure(subject, rates_of_device, summary)
     for subject, checks in wrong.items():
         yield _wrong_values(subject, checks, summary.launches[0])
 
@@ -66,25 +66,25 @@ def _amounts(launch: Launch) -> list[float | None]:
     name = launch.case.model_work.model.name
     pairs = list(zip(launch.setups, launch.windows, strict=True))
     if name == "gemm":
-        return [_of_steps(setup.flops_per_step, window.num_steps) for setup, window in pairs]
+        return [_total(setup.flops_per_step, window.num_steps) for setup, window in pairs]
     if name == "memory":
-        return [_of_steps(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
+        return [_total(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
     # of one process on several devices nobody knows which did how much
     alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
-    return [float(window.items) * own or None for own, (_, window) in zip(alone, pairs, strict=True)]
+    return [float(window.items) * factor or None for factor, (_, window) in zip(alone, pairs, strict=True)]
 
 
-def _of_steps(per_step: float | None, num_steps: int) -> float | None:
+def _total(per_step: float | None, num_steps: int) -> float | None:
     return None if per_step is None else per_step * num_steps
 
 
-def _measure(subject: str, found: Sequence[_DeviceRate], summary: RunSummary) -> Measure:
-    first = found[0].launch
+def _measure(subject: str, rates: Sequence[_DeviceRate], summary: RunSummary) -> Measure:
+    first = rates[0].launch
     name = first.case.model_work.model.name
     unit = PLAIN_WORK.get(name, f"{first.setup.item}/s")
-    launches = tuple(rate.value for rate in found)
-    value = throughput(fsum(rate.amount for rate in found), fsum(rate.window_s for rate in found))
-    made = with_interval(
+    launches = tuple(rate.value for rate in rates)
+    value = throughput(fsum(rate.amount for rate in rates), fsum(rate.window_s for rate in rates))
+    measure = with_interval(
         "throughput",
         value,
         unit,
@@ -93,7 +93,7 @@ def _measure(subject: str, found: Sequence[_DeviceRate], summary: RunSummary) ->
         better="higher",
         launches=launches,
     )
-    return replace(made, subject=subject, statistic="total", labels=found[0].labels)
+    return replace(measure, subject=subject, statistic="total", labels=rates[0].labels)
 
 
 def _text(value: float, unit: str, item: str) -> str:
@@ -103,7 +103,7 @@ def _text(value: float, unit: str, item: str) -> str:
 
 
 def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
-    """Give the interval between launches; of one device in one launch, the launch's own in this unit."""
+    """Return the interval between launches; of one device in one launch, the launch's own in this unit."""
     values = [launch.value for launch in launches]
     whole = summary.items_per_s_total_interval
     if len(summary.launches) > 1 or summary.launches[0].world_size > 1 or isinstance(whole, Unavailable):

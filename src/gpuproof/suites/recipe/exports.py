@@ -147,7 +147,7 @@ def summary_json(
         "env": environment,
         "notes": config.run.notes,
         "parallelism": to_json(first.setup.parallelism) if first else None,
-        "memory": [to_json(found) for found in first.memory] if first else [],
+        "memory": [to_json(memory) for memory in first.memory] if first else [],
         "inference": _inference_json(summary),
     }
 
@@ -172,11 +172,11 @@ def _amounts(summary: RunSummary) -> dict[str, Any]:
 
 
 def _step_times(summary: RunSummary) -> dict[str, Any]:
-    found = summary.step_percentiles
+    percentiles = summary.step_percentiles
     return {
         "mean_step_ms": None if summary.mean_step_s is None else summary.mean_step_s * MS_PER_S,
-        **{f"p{p.q:g}_step_ms": None if p.value is None else p.value * MS_PER_S for p in found},
-        "percentiles_missing": [p.reason for p in found if p.reason],
+        **{f"p{p.q:g}_step_ms": None if p.value is None else p.value * MS_PER_S for p in percentiles},
+        "percentiles_missing": [p.reason for p in percentiles if p.reason],
         "median_step_s_interval": _interval(summary.step_s_interval),
     }
 
@@ -242,16 +242,16 @@ def _inference_json(summary: RunSummary) -> dict[str, Any] | None:
 
 def _latency_json(summary: RunSummary) -> dict[str, Any]:
     times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
-    found = summary.step_percentiles
+    percentiles = summary.step_percentiles
     interval = summary.step_s_interval
     return {
         "of": latency_title(summary.launches[0]),
         "num_steps": len(times_s),
-        **{f"p{each.q:g}_s": each.value for each in found},
+        **{f"p{p.q:g}_s": p.value for p in percentiles},
         "mean_s": fsum(times_s) / len(times_s),
         "min_s": min(times_s),
         "max_s": max(times_s),
-        "percentiles_missing": [each.reason for each in found if each.reason],
+        "percentiles_missing": [p.reason for p in percentiles if p.reason],
         "p50_low_s": interval.low if isinstance(interval, Interval) else None,
         "p50_high_s": interval.high if isinstance(interval, Interval) else None,
     }
@@ -291,7 +291,7 @@ def work_json(summary: RunSummary) -> dict[str, Any]:
         else traffic / memory_peak.bytes_per_s,
         "memory_peak": None if memory_peak is None else to_json(memory_peak),
         "measured_ceilings": None if summary.roofline is None else to_json(summary.roofline),
-        "evaluations": [to_json(each) for launch in summary.launches for each in launch.evaluations],
+        "evaluations": [to_json(x) for launch in summary.launches for x in launch.evaluations],
     }
 
 

@@ -51,9 +51,9 @@ def recipe_measures(
     if not summary.launches:
         return ()
     if summary.launches[0].case.measures_latency:
-        found = [*_latencies(summary, rates), *memory_measures(summary)]
+        measures = [*_latencies(summary, rates), *memory_measures(summary)]
     else:
-        found = [
+        measures = [
             *_throughput(summary, rates),
             _mean_step(summary),
             *_waits(summary),
@@ -62,10 +62,10 @@ def recipe_measures(
             *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
-    found += _energy(summary, energy)
+    measures += _energy(summary, energy)
     if not summary.launches[0].case.measures_latency:
-        found += device_measures(summary, rates)
-    return tuple(replace(measure, validity=summary.validity) for measure in found)
+        measures += device_measures(summary, rates)
+    return tuple(replace(measure, validity=summary.validity) for measure in measures)
 
 
 def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
@@ -94,26 +94,26 @@ def _parts(summary: RunSummary) -> str:
 def _mean_step(summary: RunSummary) -> Measure:
     num_steps = sum(launch.slowest.num_steps for launch in summary.launches)
     detail = f"{units.count(num_steps)} steps in {units.seconds(summary.window_s)}{_why_stopped(summary)}"
-    found = seconds_measure("mean step", summary.mean_step_s, detail)
-    return replace(found, statistic="mean", num_samples=num_steps)
+    measure = seconds_measure("mean step", summary.mean_step_s, detail)
+    return replace(measure, statistic="mean", num_samples=num_steps)
 
 
 def _why_stopped(summary: RunSummary) -> str:
-    """Say why windows ended that were measured by precision; the others ended as they were told to."""
+    """Return why windows ended that were measured by precision; the others ended as planned."""
     if summary.launches[0].case.model_work.window.target is None:
         return ""
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
-    said = ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
-    return f"; {next(iter(reasons)) if len(reasons) == 1 else said}{_unseen(summary)}"
+    counts = ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
+    return f"; {next(iter(reasons)) if len(reasons) == 1 else counts}{_unseen(summary)}"
 
 
 def _unseen(summary: RunSummary) -> str:
-    """Say which stalls windows were too short to see; nothing where an earlier version did not say it."""
+    """Return which stalls windows were too short to see; nothing where an earlier version did not say."""
     seen = [launch.slowest.rarest_seen_stall for launch in summary.launches]
-    known = [one_in for one_in in seen if one_in is not None]
+    least_seen = [one_in for one_in in seen if one_in is not None]
     return (
-        f"; a stall rarer than one in {units.count(min(known))} steps would not have been seen"
-        if known
+        f"; a stall rarer than one in {units.count(min(least_seen))} steps would not have been seen"
+        if least_seen
         else ""
     )
 
@@ -167,46 +167,46 @@ def _casts(summary: RunSummary) -> Iterator[Measure]:
 def _medians(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> tuple[LaunchValue, ...]:
     """Return the median step time of each launch that has one."""
     medians = (percentile(launch.step_times_s, 50).value for launch in summary.launches)
-    told = zip(rates, medians, strict=True)
-    return tuple(replace(launch, value=median) for launch, median in told if median is not None)
+    pairs = zip(rates, medians, strict=True)
+    return tuple(replace(launch, value=median) for launch, median in pairs if median is not None)
 
 
 def _step_percentiles(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     interval = summary.step_s_interval
-    for found in summary.step_percentiles:
-        detail = f"of {units.count(found.num_samples)} steps"
-        if found.reason:
-            detail = f"{_needs(found)}{_bound(found)}"
-        if not found.num_samples:
+    for p in summary.step_percentiles:
+        detail = f"of {units.count(p.num_samples)} steps"
+        if p.reason:
+            detail = f"{_needs(p)}{_bound(p)}"
+        if not p.num_samples:
             detail = "step times were not kept (benchmark.log_step_times is false)"
-        measure = _percentile_measure(f"p{found.q:g} step", found, detail)
-        if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
+        measure = _percentile_measure(f"p{p.q:g} step", p, detail)
+        if p.q == 50 and isinstance(interval, Interval) and p.value is not None:
             detail = interval_text(interval, "s")
             launches = _medians(summary, rates)
             measure = replace(measure, detail=detail, interval=as_record(interval), launches=launches)
         yield measure
 
 
-def _percentile_measure(name: str, found: Percentile, detail: str) -> Measure:
-    measure = seconds_measure(name, found.value, detail, missing=detail if found.value is None else None)
-    return replace(measure, statistic=f"p{found.q:g}", num_samples=found.num_samples)
+def _percentile_measure(name: str, figure: Percentile, detail: str) -> Measure:
+    measure = seconds_measure(name, figure.value, detail, missing=detail if figure.value is None else None)
+    return replace(measure, statistic=f"p{figure.q:g}", num_samples=figure.num_samples)
 
 
 LOWEST_BOUND = 90.0
 """A percentile under this is not told in the place of a higher one."""
 
 
-def _bound(found: Percentile) -> str:
-    if found.value is not None or found.bound is None or found.bound_q is None:
+def _bound(figure: Percentile) -> str:
+    if figure.value is not None or figure.bound is None or figure.bound_q is None:
         return ""
-    if found.bound_q < LOWEST_BOUND:
+    if figure.bound_q < LOWEST_BOUND:
         return ""  # half of the steps are under it, which is no answer to a question about the slowest
-    return f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
+    return f"; p{floor(figure.bound_q)} is at most {units.seconds(figure.bound)}"
 
 
-def _needs(found: Percentile) -> str:
-    needed, measured = units.count(found.num_needed), units.count(found.num_samples)
-    return f"p{found.q:g} needs at least {needed} steps ({measured} measured)"
+def _needs(figure: Percentile) -> str:
+    needed, measured = units.count(figure.num_needed), units.count(figure.num_samples)
+    return f"p{figure.q:g} needs at least {needed} steps ({measured} measured)"
 
 
 def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
@@ -229,10 +229,10 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
         num_samples=median.num_samples,
     )
     counted = f"of {units.count(len(times_s))} steps, each waited for"
-    for found in tail:
-        detail = f"{counted}; at most {units.seconds(found.bound)} at {found.confidence:.0%}"
-        detail = _needs(found) if found.value is None else detail
-        yield _percentile_measure(f"p{found.q:g} {what}", found, detail)
+    for p in tail:
+        detail = f"{counted}; at most {units.seconds(p.bound)} at {p.confidence:.0%}"
+        detail = _needs(p) if p.value is None else detail
+        yield _percentile_measure(f"p{p.q:g} {what}", p, detail)
     mean_s = fsum(times_s) / len(times_s)
     for name, value_s in (("mean", mean_s), ("shortest", min(times_s)), ("longest", max(times_s))):
         yield replace(seconds_measure(f"{name} {what}", value_s, counted), statistic=name)

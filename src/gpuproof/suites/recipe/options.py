@@ -38,14 +38,14 @@ def options_in_effect(launch: Launch) -> OptionsInEffect | None:
     compilation = launch.compilations[0] if launch.compilations else None
     return OptionsInEffect(
         summary=", ".join(_options(launch.setup, options, compilation)),
-        observed=_observed(effective),
+        observed=_effect_text(effective),
         notes=tuple(_notes(effective, compilation)),
     )
 
 
 def _options(setup: Setup, options: StepOptions, compilation: Compilation | None) -> Iterator[str]:
     yield _precision(setup, options)
-    yield "eager" if compilation is None else _compiled(compilation)
+    yield "eager" if compilation is None else _compilation_text(compilation)
     yield "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"
     if options.optimizer is not None:
         yield f"{options.optimizer} ({(options.optimizer_implementation or 'unknown').replace('_', '-')})"
@@ -61,8 +61,8 @@ def _precision(setup: Setup, options: StepOptions) -> str:
     return setup.precision
 
 
-def _compiled(compilation: Compilation) -> str:
-    graphs, breaks = compilation.num_graphs, sum(found.times for found in compilation.graph_breaks)
+def _compilation_text(compilation: Compilation) -> str:
+    graphs, breaks = compilation.num_graphs, sum(x.times for x in compilation.graph_breaks)
     eager = f", {compilation.eager_frames} functions uncompiled" if compilation.eager_frames else ""
     return f"torch.compile {compilation.mode} ({_many(graphs, 'graph')}, {_many(breaks, 'break')}{eager})"
 
@@ -78,7 +78,7 @@ def _checkpointing(options: StepOptions) -> str:
     return f"checkpointing {options.activation_checkpointing} ({modules})"
 
 
-def _observed(effective: Effective | None) -> str:
+def _effect_text(effective: Effective | None) -> str:
     if effective is None:
         return "not known: not recorded"
     if not effective.work:
@@ -114,7 +114,7 @@ def _notes(effective: Effective | None, compilation: Compilation | None) -> Iter
         yield f"left out of these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
     if compilation is None:
         return
-    for found in compilation.graph_breaks[:BREAKS_SHOWN]:
-        yield f"torch.compile broke the graph {_many(found.times, 'time')}: {found.reason}"
+    for graph_break in compilation.graph_breaks[:BREAKS_SHOWN]:
+        yield f"torch.compile broke the graph {_many(graph_break.times, 'time')}: {graph_break.reason}"
     if compilation.cuda_graph_skips:
         yield f"torch.compile went without a CUDA graph {_many(compilation.cuda_graph_skips, 'time')}"

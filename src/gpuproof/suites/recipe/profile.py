@@ -41,17 +41,17 @@ class Profiled:
     """Why there is no summary."""
 
 
-def profiled(evidence: Evidence) -> Profiled | None:
+def profile_of(evidence: Evidence) -> Profiled | None:
     """Sum up the trace of the first launch that left one which can be; None where nothing was traced."""
     missing = []
     for records in evidence.launches:
         for trace in records.of(ProfileTrace):
             path = place_inside(evidence.folder_of(records.case), trace.file)
-            found = summarize_trace_file(path, steps=trace.steps)
-            if not isinstance(found, str):
-                times = communication_times(found, world_size=records.world_size)
-                return Profiled(summary=found, communication=times, missing=None)
-            missing.append(found)
+            profile = summarize_trace_file(path, steps=trace.steps)
+            if not isinstance(profile, str):
+                times = communication_times(profile, world_size=records.world_size)
+                return Profiled(summary=profile, communication=times, missing=None)
+            missing.append(profile)
     return Profiled(summary=None, communication=None, missing=missing[0]) if missing else None
 
 
@@ -66,16 +66,16 @@ def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
         return str(error)
 
 
-def sections_of_profile(found: Profiled) -> Iterator[Section]:
+def sections_of_profile(profile: Profiled) -> Iterator[Section]:
     """Lay out where the time went, then the operators and kernels that took most of it."""
-    summary = found.summary
+    summary = profile.summary
     if summary is None:
-        yield Text(title=TITLE, lines=(f"no summary: {found.missing}",))
+        yield Text(title=TITLE, lines=(f"no summary: {profile.missing}",))
         return
-    said = (
+    sentence = (
         f"{summary.steps} steps, traced after the window: slower than untraced steps, and in no other figure"
     )
-    yield Text(title=TITLE, lines=(said,))
+    yield Text(title=TITLE, lines=(sentence,))
     yield _lanes(summary)
     yield _top("operator", summary.operators)
     if summary.kernels:
@@ -104,12 +104,12 @@ def _top(title: str, rows: Sequence[ProfileRow]) -> Table:
     return table(
         "",
         rows[:SHOWN],
-        Column.of(title, lambda row: _shortened(row.name), align="left"),
+        Column.of(title, lambda row: _shorten(row.name), align="left"),
         Column.of("calls", lambda row: units.count(row.calls)),
         Column.of("self time", lambda row: units.seconds(row.self_s)),
         Column.of("share", lambda row: units.share(row.share)),
     )
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

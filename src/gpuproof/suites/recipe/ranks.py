@@ -38,20 +38,20 @@ class RanksShown:
 
 def ranks_shown(launches: Sequence[Launch]) -> RanksShown | None:
     """Choose the launch whose ranks are shown; None where launches have one rank."""
-    compared = [(launch, found) for launch in launches if (found := compare_ranks(launch)) is not None]
+    compared = [(launch, ranks) for launch in launches if (ranks := compare_ranks(launch)) is not None]
     if not compared:
         return None
-    launch, found = max(compared, key=lambda pair: (len(pair[1].apart) > 0, _spread(pair[1])))
+    launch, comparison = max(compared, key=lambda pair: (len(pair[1].apart) > 0, _spread(pair[1])))
     return RanksShown(
         replicate=launch.case.replicate,
-        basis=found.basis,
-        rows=tuple(_row(rank, stands_apart=rank in found.apart) for rank in found.ranks),
-        own_missing=found.own_missing,
+        basis=comparison.basis,
+        rows=tuple(_row(rank, stands_apart=rank in comparison.apart) for rank in comparison.ranks),
+        own_missing=comparison.own_missing,
     )
 
 
-def _spread(found: RanksCompared) -> float:
-    lags = [rank.slower_by for rank in found.ranks]
+def _spread(comparison: RanksCompared) -> float:
+    lags = [rank.slower_by for rank in comparison.ranks]
     return max(lags) - min(lags)
 
 
@@ -85,7 +85,7 @@ def sections_of_ranks(shown: RanksShown, *, num_launches: int) -> Iterator[Secti
         ),
         Column.of("vs others", _lag),
     )
-    yield Text(title="", lines=(_explained(shown),))
+    yield Text(title="", lines=(_explanation(shown),))
 
 
 def _lag(row: RankRow) -> Cell:
@@ -93,7 +93,7 @@ def _lag(row: RankRow) -> Cell:
     return Cell(text, "warn" if row.stands_apart else "plain")
 
 
-def _explained(shown: RanksShown) -> str:
+def _explanation(shown: RanksShown) -> str:
     if shown.basis == "own steps":
         return (
             "ranks average gradients in every step, so that all windows are as long as the slowest rank's; "

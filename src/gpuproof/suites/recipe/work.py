@@ -164,13 +164,13 @@ def _share(name: str, value: float, detail: str) -> Measure:
 
 def _peak_memory(summary: RunSummary) -> Iterator[Measure]:
     allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
-    known = [value for value in allocated if value is not None]
-    if known:
+    peaks = [value for value in allocated if value is not None]
+    if peaks:
         yield Measure(
             name="peak memory",
-            value=max(known),
+            value=max(peaks),
             unit="bytes",
-            text=units.memory(max(known)),
+            text=units.memory(max(peaks)),
             detail="allocated by tensors in the window, the largest of all ranks",
         )
 
@@ -183,41 +183,41 @@ def _memory_estimate(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _evaluation(summary: RunSummary) -> Iterator[Measure]:
-    """Say what the models had learnt: the mean over all samples that the ranks of all launches looked at."""
-    found = [each for launch in summary.launches for each in launch.evaluations]
-    taken = [each for each in found if not each.is_held_out]
-    held_out = [each for each in found if each.is_held_out]
+    """Yield loss and accuracy of the models: the mean over all samples that ranks evaluated."""
+    evaluations = [one for launch in summary.launches for one in launch.evaluations]
+    taken = [one for one in evaluations if not one.is_held_out]
+    held_out = [one for one in evaluations if one.is_held_out]
     none = "" if held_out else ": none is held out"
     yield from _learnt(taken, "", f"samples that steps took too{none}")
     yield from _learnt(held_out, "held-out ", "samples that no step took")
 
 
-def _learnt(found: Sequence[Evaluation], prefix: str, which: str) -> Iterator[Measure]:
-    samples = sum(each.samples for each in found)
+def _learnt(evaluations: Sequence[Evaluation], prefix: str, which: str) -> Iterator[Measure]:
+    samples = sum(one.samples for one in evaluations)
     if not samples:
         return
     over = f"after the window, over {units.count(samples)} {which}"
-    losses = [(each.mean_loss, each.samples) for each in found if each.mean_loss is not None]
-    if len(losses) == len(found):
+    losses = [(one.mean_loss, one.samples) for one in evaluations if one.mean_loss is not None]
+    if len(losses) == len(evaluations):
         loss = sum(value * weight for value, weight in losses) / samples
         text = units.significant(loss, 4)
         yield Measure(name=f"{prefix}evaluation loss", value=loss, unit="", text=text, detail=over)
-    scores = [(each.accuracy, each.samples) for each in found if each.accuracy is not None]
-    if len(scores) == len(found):
+    scores = [(one.accuracy, one.samples) for one in evaluations if one.accuracy is not None]
+    if len(scores) == len(evaluations):
         yield _share(f"{prefix}accuracy", sum(value * weight for value, weight in scores) / samples, over)
-    errors = [(x.mean_absolute_error, x.samples) for x in found if x.mean_absolute_error is not None]
-    if len(errors) == len(found):
+    errors = [(x.mean_absolute_error, x.samples) for x in evaluations if x.mean_absolute_error is not None]
+    if len(errors) == len(evaluations):
         error = sum(value * weight for value, weight in errors) / samples
         text = units.significant(error, 4)
         yield Measure(name=f"{prefix}mean absolute error", value=error, unit="", text=text, detail=over)
 
 
 def _pruning(summary: RunSummary) -> Iterator[Measure]:
-    """Say how sparse the model became, and what its masks and scores take."""
-    found = [each for launch in summary.launches for each in launch.pruned]
-    if not found:
+    """Yield how sparse the model became, and the memory of its masks and scores."""
+    models = [model for launch in summary.launches for model in launch.pruned]
+    if not models:
         return
-    least = min(found, key=lambda each: each.sparsity)
+    least = min(models, key=lambda model: model.sparsity)
     yield _share(
         "sparsity",
         least.sparsity,
@@ -240,7 +240,7 @@ def _estimated_memory(launches: Sequence[Launch]) -> tuple[int, str] | None:
         return None
     launch = launches[0]
     largest = max(launch.memory, key=_estimated_bytes)
-    measured = _measured(launch, largest)
+    measured = _measured_text(launch, largest)
     return _estimated_bytes(largest), f"estimated for a rank: {_parts(largest)}; {measured}"
 
 
@@ -257,13 +257,13 @@ def _parts(memory: Memory) -> str:
         "communication": estimate.communication_bytes,
         "activations": memory.activations_bytes,
     }
-    said = [f"{name} {units.memory(value)}" for name, value in parts.items() if value]
+    sizes = [f"{name} {units.memory(value)}" for name, value in parts.items() if value]
     if memory.activations_bytes is None:
-        said.append(f"activations not known: {memory.activations_missing}")
-    return ", ".join(said)
+        sizes.append(f"activations not known: {memory.activations_missing}")
+    return ", ".join(sizes)
 
 
-def _measured(launch: Launch, memory: Memory) -> str:
+def _measured_text(launch: Launch, memory: Memory) -> str:
     window = next(window for window in launch.windows if window.rank == memory.rank)
     if window.peak_allocated_bytes is not None:
         return (

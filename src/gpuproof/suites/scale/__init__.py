@@ -8,7 +8,7 @@ from typing import Literal
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
+from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
 from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
 
 
@@ -33,7 +33,7 @@ class ScaleSuite(PlannedSuite):
                 place="suite",
                 next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
             )
-        return checked(plan(config, places))
+        return check_points(plan(config, places))
 
 
 SUITE = ScaleSuite()

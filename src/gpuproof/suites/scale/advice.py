@@ -74,18 +74,18 @@ def advice_from(
     """Return the advice of a study; `averages` are its speed-ups over all batch sizes, each with its law."""
     margin = options.memory_safety_margin
     alone = {
-        found.point.config.data.batch_size: [launch.mean_step_s for launch in found.launches]
-        for found in concluded
-        if found.point.config.distributed.nproc == 1
-        and why_unusable(found.figures.side, beside=found.figures.doubts) is None
+        result.point.config.data.batch_size: [launch.mean_step_s for launch in result.launches]
+        for result in concluded
+        if result.point.config.distributed.nproc == 1
+        and why_unusable(result.figures.side, beside=result.figures.doubts) is None
     }
     return AdviceDetail(
         measured=measured_advice(averages),
         fixed_time=fixed_time(alone),
         host_bound=tuple(
-            found.point.case_id
-            for found in concluded
-            if any(doubt.code == HOST_BOUND for doubt in found.result.doubts)
+            result.point.case_id
+            for result in concluded
+            if any(doubt.code == HOST_BOUND for doubt in result.result.doubts)
         ),
         worths=() if options.prices is None else tuple(_worths(averages, options.prices)),
         memory_safety_margin=margin,
@@ -98,7 +98,7 @@ def advice_from(
 
 
 def _worths(averages: Sequence[tuple[str, SpeedUp]], prices: Prices) -> Iterator[LawWorth]:
-    for law, found in averages:
-        if found.comparison.ratio is not None and not found.is_implausible:
-            worth = worth_of(found.comparison.ratio, num_devices=found.num_devices, prices=prices)
+    for law, average in averages:
+        if average.comparison.ratio is not None and not average.is_implausible:
+            worth = worth_of(average.comparison.ratio, num_devices=average.num_devices, prices=prices)
             yield LawWorth(law=law, worth=worth)

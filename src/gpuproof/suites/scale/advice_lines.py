@@ -11,64 +11,64 @@ from gpuproof.analysis.scale.worth import Payback
 from gpuproof.suites.scale.advice import AdviceDetail, LawWorth
 
 
-def advice_lines(found: AdviceDetail) -> Iterator[str]:
-    """Yield what was found, a sentence a line."""
-    if found.measured is not None:
-        yield _answer(found.measured)
-    if found.fixed_time is not None:
-        yield _fixed(found.fixed_time)
-    if found.host_bound:
+def advice_lines(advice: AdviceDetail) -> Iterator[str]:
+    """Yield the advice, a sentence a line."""
+    if advice.measured is not None:
+        yield _answer(advice.measured)
+    if advice.fixed_time is not None:
+        yield _fixed_time(advice.fixed_time)
+    if advice.host_bound:
         yield (
-            f"host-bound: {', '.join(found.host_bound)}: the device waited for its host, so neither the "
+            f"host-bound: {', '.join(advice.host_bound)}: the device waited for its host, so neither the "
             "speed of the device nor its links set the pace"
         )
-    if found.over_margin and found.memory_safety_margin is not None:
+    if advice.over_margin and advice.memory_safety_margin is not None:
         yield (
-            f"memory: {', '.join(found.over_margin)}: over {units.share(found.memory_safety_margin)} of a "
+            f"memory: {', '.join(advice.over_margin)}: over {units.share(advice.memory_safety_margin)} of a "
             "device's memory (scale.memory_safety_margin): slightly more may not fit"
         )
-    for priced in found.worths:
+    for priced in advice.worths:
         yield _cost(priced)
 
 
-def _answer(found: MeasuredAdvice) -> str:
+def _answer(advice: MeasuredAdvice) -> str:
     between = ""
-    if found.ratio is not None and found.low is not None and found.high is not None:
-        between = f": {found.ratio:.2f} × ({found.low:.2f} – {found.high:.2f})"
+    if advice.ratio is not None and advice.low is not None and advice.high is not None:
+        between = f": {advice.ratio:.2f} × ({advice.low:.2f} – {advice.high:.2f})"
     return (
-        f"several devices: {found.answer}: {found.reason}; {found.num_devices} devices, {found.law} "
-        f"scaling{between}, launches of each point: {found.num_launches}"
+        f"several devices: {advice.answer}: {advice.reason}; {advice.num_devices} devices, {advice.law} "
+        f"scaling{between}, launches of each point: {advice.num_launches}"
     )
 
 
-def _fixed(found: FixedTime) -> str:
-    batches = f"batch {found.small_batch} to {found.large_batch} on one device"
-    if found.share is None or found.step_ratio is None:
-        return f"whether steps are launch-bound is not known: {found.missing}"
-    known = f"{units.share(max(0.0, found.share.low))} – {units.share(min(1.0, found.share.high))}"
-    grew = f"{batches}: {found.step_ratio:.2f} times the step for "
-    grew += f"{found.large_batch / found.small_batch:g} times the samples; "
-    grew += f"{known} of the larger step does not depend on the batch"
-    if found.is_launch_bound:
+def _fixed_time(fixed: FixedTime) -> str:
+    batches = f"batch {fixed.small_batch} to {fixed.large_batch} on one device"
+    if fixed.share is None or fixed.step_ratio is None:
+        return f"whether steps are launch-bound is not known: {fixed.missing}"
+    share_text = f"{units.share(max(0.0, fixed.share.low))} – {units.share(min(1.0, fixed.share.high))}"
+    grew = f"{batches}: {fixed.step_ratio:.2f} times the step for "
+    grew += f"{fixed.large_batch / fixed.small_batch:g} times the samples; "
+    grew += f"{share_text} of the larger step does not depend on the batch"
+    if fixed.is_launch_bound:
         return f"launch-bound: {grew}: a larger batch costs little, and helps more than a second device"
     return f"{grew} (launch-bound from {units.share(MOSTLY)} on)"
 
 
 def _cost(priced: LawWorth) -> str:
-    found = priced.worth
-    cost = found.cost_ratio
+    worth = priced.worth
+    cost = worth.cost_ratio
     line = (
-        f"costs, {found.num_devices} devices, {priced.law} scaling: {found.verdict}: the same work costs "
+        f"costs, {worth.num_devices} devices, {priced.law} scaling: {worth.verdict}: the same work costs "
         f"{cost.centre:.2f} × ({cost.low:.2f} – {cost.high:.2f}) what it does on one; break-even is a "
-        f"speed-up of {found.price_ratio:.2f}"
+        f"speed-up of {worth.price_ratio:.2f}"
     )
-    if found.payback is None:
+    if worth.payback is None:
         return line
-    return f"{line}; hours saved pay back {found.extra_price:,.2f} {_payback(found.payback)}"
+    return f"{line}; hours saved pay back {worth.extra_price:,.2f} {_payback(worth.payback)}"
 
 
-def _payback(found: Payback) -> str:
-    if found.least_months is None:
+def _payback(payback: Payback) -> str:
+    if payback.least_months is None:
         return "never: none are saved"
-    most = "never" if found.most_months is None else f"{found.most_months:.1f}"
-    return f"after {found.least_months:.1f} to {most} months"
+    most = "never" if payback.most_months is None else f"{payback.most_months:.1f}"
+    return f"after {payback.least_months:.1f} to {most} months"

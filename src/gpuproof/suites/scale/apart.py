@@ -104,7 +104,7 @@ def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
         for launch in launches
         for memory in launch.memory
     ]
-    return max(held, key=lambda found: (found.peak_bytes or 0, found.expected_bytes), default=None)
+    return max(held, key=lambda one: (one.peak_bytes or 0, one.expected_bytes), default=None)
 
 
 def _peak(launch: Launch, memory: Memory) -> int | None:
@@ -144,8 +144,8 @@ def communication_measures(apart: PointApart, *, case: str) -> Iterator[Measure]
 
 
 def _interval(figure: LaunchFigure) -> MeasureInterval:
-    found = figure.interval
-    assert found is not None
+    span = figure.interval
+    assert span is not None
     return MeasureInterval(
-        low=found.low, high=found.high, level=found.confidence, kind="between_launches", method=found.method
+        low=span.low, high=span.high, level=span.confidence, kind="between_launches", method=span.method
     )

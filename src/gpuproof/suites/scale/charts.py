@@ -51,7 +51,7 @@ def _lines(
     lines = []
     for batch, law in dict.fromkeys((row.batch_size, row.law) for row in rows if row.law is not None):
         chosen = [row for row in rows if row.batch_size == batch and row.law in (law, None)]
-        points = [(float(row.num_devices), found) for row in chosen if (found := value(row)) is not None]
+        points = [(float(row.num_devices), figure) for row in chosen if (figure := value(row)) is not None]
         afters = [x.after for c in curves if (c.batch_size, c.scaling) == (batch, law) for x in c.breaks]
         for begin, end in pairwise((0, *afters, inf)):
             piece = tuple(point for point in points if begin <= point[0] < end)
@@ -77,12 +77,12 @@ def _efficiency(row: ScaleRow) -> float | None:
 
 def _with_ranges(series: Series, rows: Sequence[ScaleRow]) -> Series:
     """Add the intervals of speed-ups; the one of one device is 1 by definition."""
-    known = {
+    intervals = {
         (_name(row.batch_size, row.law, 0), float(row.num_devices)): (ratio.low, ratio.high)
         for row in rows
         if row.speed_up is not None and (ratio := row.speed_up.comparison.ratio) is not None
     }
-    ranges = tuple(known.get((series.name.partition(", from ")[0], x), (y, y)) for x, y in series.points)
+    ranges = tuple(intervals.get((series.name.partition(", from ")[0], x), (y, y)) for x, y in series.points)
     return Series(name=series.name, points=series.points, ranges=ranges)
 
 
@@ -130,7 +130,7 @@ def _phases(points: Sequence[PointApart], name: str) -> Iterator[Chart]:
             x=Axis(label="devices", is_logarithmic=True),
             y=Axis(label="a step", unit="s"),
             series=tuple(
-                Series(name=phase, points=tuple((number, found.parts_s[phase]) for number, found in phased))
+                Series(name=phase, points=tuple((number, phases.parts_s[phase]) for number, phases in phased))
                 for phase in phased[0][1].parts_s
             ),
             is_stacked=True,

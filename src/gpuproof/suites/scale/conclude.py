@@ -105,13 +105,13 @@ def conclude(evidence: Evidence) -> Conclusion:
         NAME,
         evidence,
         concluded,
-        title=[f"{config.model.name} {config.kind} on {config.data.name}", _what(options)],
+        title=[f"{config.model.name} {config.kind} on {config.data.name}", _study_text(options)],
         num_planned=len(points) * config.run.repeats,
         notes=[*_notes(options, config), *_frameworks(concluded), *_hosts(evidence)],
         measures=list(_measures(detail)),
         is_ranked=False,
     )
-    result = _doubted(conclusion.result, detail)
+    result = _add_doubts(conclusion.result, detail)
     result = replace(
         result,
         detail={**result.detail, NAME: to_json(detail)},
@@ -121,14 +121,14 @@ def conclude(evidence: Evidence) -> Conclusion:
     return Conclusion(result=result, exports=exports)
 
 
-def _doubted(result: Result, detail: ScaleDetail) -> Result:
+def _add_doubts(result: Result, detail: ScaleDetail) -> Result:
     """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
-    found = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
+    fast = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in detail.apart if apart.alike is not None and not apart.alike.is_alike]
-    if result.validity is None or not (found or otherwise):
+    if result.validity is None or not (fast or otherwise):
         return result
     doubts = invalid_first(
-        [*result.doubts, *([_too_fast(found)] if found else []), *map(_learns_otherwise, otherwise[:1])]
+        [*result.doubts, *([_too_fast(fast)] if fast else []), *map(_learns_otherwise, otherwise[:1])]
     )
     validity = worst(doubts)
     return replace(result, doubts=doubts, validity=validity, verdict=validity)
@@ -148,8 +148,8 @@ def _learns_otherwise(apart: PointApart) -> Doubt:
     )
 
 
-def _too_fast(found: Sequence[ScaleRow]) -> Doubt:
-    most = max(found, key=lambda row: row.speed_up.efficiency or 0.0 if row.speed_up else 0.0)
+def _too_fast(rows: Sequence[ScaleRow]) -> Doubt:
+    most = max(rows, key=lambda row: row.speed_up.efficiency or 0.0 if row.speed_up else 0.0)
     assert most.speed_up is not None
     return Doubt(
         validity="SUSPECT",
@@ -160,7 +160,7 @@ def _too_fast(found: Sequence[ScaleRow]) -> Doubt:
     )
 
 
-def _what(options: ScaleOptions) -> str:
+def _study_text(options: ScaleOptions) -> str:
     devices = ", ".join(map(str, sorted(options.num_devices)))
     num = len(options.batch_sizes)
     return f"{num} batch size{'s' * (num > 1)} on {devices} devices"
@@ -169,16 +169,16 @@ def _what(options: ScaleOptions) -> str:
 def _detail(
     points: Sequence[ScalePoint], concluded: Sequence[PointResult], options: ScaleOptions
 ) -> ScaleDetail:
-    figures = {found.point.case_id: found.figures for found in concluded}
+    figures = {result.point.case_id: result.figures for result in concluded}
     several = [(point.num_devices, point.law) for point in points if point.num_devices > 1]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(several) + len(set(several)))
     rows = tuple(_row(point, figures, confidence=confidence) for point in points)
-    setups = [launch.setup for found in concluded for launch in found.launches]
+    setups = [launch.setup for result in concluded for launch in result.launches]
     parameters = setups[0].num_parameters if setups else None
     thumb = None
     if parameters is not None:
         thumb = advise(parameters, max(options.batch_sizes), options)
-    launches = {found.point.case_id: found.launches for found in concluded}
+    launches = {result.point.case_id: result.launches for result in concluded}
     averages = tuple(_averages(rows, confidence=confidence))
     apart = tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id])
     return ScaleDetail(
@@ -193,22 +193,22 @@ def _detail(
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
-    own = figures[point.case_id]
+    entry = figures[point.case_id]
     alone = figures.get(replace(point, num_devices=1, law=None).case_id)
-    rates = [launch.value for launch in own.launches]
-    found = outliers(rates)
+    rates = [launch.value for launch in entry.launches]
+    outlying = outliers(rates)
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        compared = speed_up(alone.side, own.side, num_devices=point.num_devices, confidence=confidence)
+        compared = speed_up(alone.side, entry.side, num_devices=point.num_devices, confidence=confidence)
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,
         law=point.law,
-        figures=own,
+        figures=entry,
         speed_up=compared,
-        outlier_launches=tuple(own.launches[place].replicate for place in found.indices),
-        rate_without_outliers=found.mean_without if found.indices else None,
+        outlier_launches=tuple(entry.launches[place].replicate for place in outlying.indices),
+        rate_without_outliers=outlying.mean_without if outlying.indices else None,
         launches_for_one_percent=needed if isinstance(needed, int) else None,
     )
 
@@ -221,23 +221,23 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
         chosen = [row for row in rows if (row.num_devices, row.law) == (num_devices, law)]
         alone = [row for row in rows if row.num_devices == 1 and _has_pair(row, chosen)]
         single, together = (
-            ComparedSide(name=name, values=_by_replicate(side))
+            ComparedSide(name=name, values=_replicate_means(side))
             for name, side in (("one device", alone), (f"{num_devices} devices", chosen))
         )
         if not single.values or not together.values or len(alone) != len(chosen):
             continue
         untold = (row.speed_up for row in chosen if row.speed_up and not row.speed_up.comparison.ratio)
-        found = next(untold, None) or speed_up(
+        speed = next(untold, None) or speed_up(
             single, together, num_devices=num_devices, confidence=confidence
         )
-        yield Average(num_devices=num_devices, law=law, speed_up=found, conclusion=conclusion_in_words(found))
+        yield Average(num_devices=num_devices, law=law, speed_up=speed, conclusion=conclusion_in_words(speed))
 
 
 def _has_pair(row: ScaleRow, others: Sequence[ScaleRow]) -> bool:
     return any(other.batch_size == row.batch_size for other in others)
 
 
-def _by_replicate(rows: Sequence[ScaleRow]) -> list[float]:
+def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:
     """Return a geometric mean over batch sizes for each replicate that all of them have."""
     rates = [{launch.replicate: launch.value for launch in row.figures.launches} for row in rows]
     common = sorted(set.intersection(*map(set, rates))) if rates else []
@@ -275,7 +275,7 @@ def _headline(detail: ScaleDetail) -> str:
     """Say the average on the most devices, or the advice that there is nothing to compare."""
     if not detail.averages:
         return ""
-    best = max(detail.averages, key=lambda found: (found.num_devices, found.law == "strong"))
+    best = max(detail.averages, key=lambda average: (average.num_devices, average.law == "strong"))
     ratio = best.speed_up.comparison.ratio
     if ratio is None or best.speed_up.is_implausible:
         return f"{best.num_devices} devices: {best.speed_up.recommendation}"
@@ -285,9 +285,9 @@ def _headline(detail: ScaleDetail) -> str:
 
 
 def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
-    """Say how gradients were summed where a framework was asked for that has several ways."""
-    found = [launch.setup.replicas for point in concluded for launch in point.launches]
-    ways = dict.fromkeys((x.framework, x.reduction) for x in found if x is not None and x.reduction)
+    """Yield how gradients were summed, of a framework that has several ways."""
+    replicas = [launch.setup.replicas for point in concluded for launch in point.launches]
+    ways = dict.fromkeys((x.framework, x.reduction) for x in replicas if x is not None and x.reduction)
     yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)
 
 

@@ -60,7 +60,7 @@ def curves_of(points: Sequence[ScalePoint], launches: Mapping[str, Sequence[Laun
         assert scaling is not None
         chosen = [x for x in points if x.batch_size == batch and x.law in (scaling, None)]
         measured = [(x, launches[x.case_id]) for x in chosen if launches[x.case_id]]
-        yield _curve(batch, scaling, sorted(measured, key=lambda found: found[0].num_devices))
+        yield _curve(batch, scaling, sorted(measured, key=lambda pair: pair[0].num_devices))
 
 
 def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequence[Launch]]]) -> ScaleCurve:
@@ -72,7 +72,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
         if not broken or point.num_devices <= broken[0].before
     ]
     fits = [(law, fit_law(rates, law)) for law in (AMDAHL, USL)]
-    predicted = _predicted(rates, broken)
+    predicted = _prediction(rates, broken)
     return ScaleCurve(
         batch_size=batch,
         scaling=scaling,
@@ -81,10 +81,10 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
         laws=tuple(
             FittedLaw(
                 law=law,
-                fit=None if isinstance(found, Unavailable) else found,
-                missing=found.reason if isinstance(found, Unavailable) else None,
+                fit=None if isinstance(fit, Unavailable) else fit,
+                missing=fit.reason if isinstance(fit, Unavailable) else None,
             )
-            for law, found in fits
+            for law, fit in fits
         ),
         prediction=None if isinstance(predicted, Unavailable) else predicted,
         prediction_missing=predicted.reason if isinstance(predicted, Unavailable) else None,
@@ -92,7 +92,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
     )
 
 
-def _predicted(rates: Sequence[CurvePoint], broken: Sequence[CurveBreak]) -> Prediction | Unavailable:
+def _prediction(rates: Sequence[CurvePoint], broken: Sequence[CurveBreak]) -> Prediction | Unavailable:
     if broken:
         first = broken[0]
         reason = f"the curve is interrupted between {first.before} and {first.after} devices ({first.reason})"
@@ -109,10 +109,10 @@ def _overheads(
         if number == 1:
             continue
         share = 1 / number if scaling == "strong" else 1.0
-        found = overhead(alone, times, ideal_share=share, confidence=CONFIDENCE)
+        spread = overhead(alone, times, ideal_share=share, confidence=CONFIDENCE)
         yield StepOverhead(
             num_devices=number,
             mean_step_s=sum(times) / len(times),
-            overhead_s=found if isinstance(found, Interval) else None,
-            missing=found.reason if isinstance(found, Unavailable) else None,
+            overhead_s=spread if isinstance(spread, Interval) else None,
+            missing=spread.reason if isinstance(spread, Unavailable) else None,
         )

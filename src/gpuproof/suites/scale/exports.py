@@ -38,10 +38,10 @@ COMMUNICATION_IS = (
 
 
 def scale_exports(
-    evidence: Evidence, detail: ScaleDetail, points: Sequence[PointResult], found: Result
+    evidence: Evidence, detail: ScaleDetail, points: Sequence[PointResult], result: Result
 ) -> Iterator[Export]:
     """Yield the files; one for several devices only where some were measured."""
-    model, results = evidence.config.model.name, {found.point.case_id: found for found in points}
+    model, results = evidence.config.model.name, {point.point.case_id: point for point in points}
     sides = {
         "single": [row for row in detail.rows if row.num_devices == 1],
         "multi": [row for row in detail.rows if row.num_devices > 1],
@@ -52,23 +52,23 @@ def scale_exports(
             yield json_export(f"benchmark_{model}_{side}_gpu.json", records)
     if sides["multi"] and sides["single"]:
         launches = [launch for point in points for launch in point.launches]
-        report = _report(model, detail, found, evidence.description["created"], launches)
+        report = _report(model, detail, result, evidence.description["created"], launches)
         yield Export(name=f"comparison_report_{model}.md", content=report)
 
 
-def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, Any]:
+def _batch(row: ScaleRow, point: PointResult, detail: ScaleDetail) -> dict[str, Any]:
     """Return one batch size on one number of devices, as S2 writes it, and what it leaves out."""
     rates = [launch.value for launch in row.figures.launches]
     interval = interval_of_rates(rates)
-    memory, utilization = _memory_mb(found), _utilization(found)
+    memory, utilization = _memory_mb(point), _utilization(point)
     return {
         "batch_size": row.batch_size,
         "model_type": row.figures.model,
         "multi_gpu": row.num_devices > 1,
         "num_devices": row.num_devices,
-        "num_hosts": fabric_of(found.launches).num_hosts,
+        "num_hosts": fabric_of(point.launches).num_hosts,
         "scaling": row.law,
-        "samples_per_device": found.point.config.data.batch_size,
+        "samples_per_device": point.point.config.data.batch_size,
         "num_runs": len(rates),
         "mean_samples_per_sec": _mean(rates),
         "std_samples_per_sec": stdev(rates) if len(rates) > 1 else None,
@@ -78,16 +78,16 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
         "mean_gpu_utilization": _mean(utilization.values()),
         **_communication(row, detail),
         "model_parameters": detail.num_parameters,
-        **_framework(found),
+        **_framework(point),
         "outlier_runs": [replicate + 1 for replicate in row.outlier_launches],
         "validity": row.figures.validity,
-        "detailed_runs": _runs(row.figures, memory, utilization, found, detail),
+        "detailed_runs": _runs(row.figures, memory, utilization, point, detail),
     }
 
 
-def _framework(found: PointResult) -> dict[str, Any]:
+def _framework(point: PointResult) -> dict[str, Any]:
     """Name the framework where it is another than torch, and how gradients were summed."""
-    replicas = next((launch.setup.replicas for launch in found.launches), None)
+    replicas = next((launch.setup.replicas for launch in point.launches), None)
     return {} if replicas is None else {"framework": replicas.framework, "reduction": replicas.reduction}
 
 
@@ -109,7 +109,7 @@ def _communication(row: ScaleRow, detail: ScaleDetail) -> dict[str, Any]:
 
 
 def _apart(row: ScaleRow, detail: ScaleDetail) -> PointApart | None:
-    return next((found for found in detail.apart if found.case_id == row.figures.case_id), None)
+    return next((point for point in detail.apart if point.case_id == row.figures.case_id), None)
 
 
 def _figure(figure: LaunchFigure) -> dict[str, Any]:
@@ -139,13 +139,13 @@ def _runs(
     figures: PointFigures,
     memory_mb: Mapping[int, float],
     utilization: Mapping[int, float],
-    found: PointResult,
+    point: PointResult,
     detail: ScaleDetail,
 ) -> list[dict[str, Any]]:
-    talked_s = {launch.case.replicate: sync_difference_s(launch) for launch in found.launches}
-    measured = {launch.case.replicate: launch for launch in found.launches}
+    talked_s = {launch.case.replicate: sync_difference_s(launch) for launch in point.launches}
+    measured = {launch.case.replicate: launch for launch in point.launches}
     devices: dict[int, list[DeviceDuring]] = {}
-    for device in from_json(Common, found.result.detail["common"]).devices:
+    for device in from_json(Common, point.result.detail["common"]).devices:
         devices.setdefault(device.replicate, []).append(device)
     return [
         {
@@ -155,14 +155,14 @@ def _runs(
             "memory_usage_mb": memory_mb.get(launch.replicate),
             "gpu_utilization": utilization.get(launch.replicate),
             "communication_time_ms": _ms(talked_s.get(launch.replicate)),
-            **_of_launch(measured[launch.replicate], devices.get(launch.replicate, [])),
+            **_launch_json(measured[launch.replicate], devices.get(launch.replicate, [])),
             "model_parameters": detail.num_parameters,
         }
         for launch in figures.launches
     ]
 
 
-def _of_launch(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
+def _launch_json(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
     """Return what else is known of one run: its steps, its devices, and where its own records lie."""
     return {
         "num_steps": launch.slowest.num_steps,
@@ -194,11 +194,11 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
     It is of the rank that holds most. An allocator that keeps what is freed for the next step shows the same
     figure before and after a step: what a step needs beside it is in `memory_usage_mb`, its peak.
     """
-    told = [phases for phases in launch.step_phases if phases.allocated_before_bytes]
-    if not told:
+    measured = [phases for phases in launch.step_phases if phases.allocated_before_bytes]
+    if not measured:
         reasons = [phases.missing or NO_COUNT for phases in launch.step_phases]
         return {"before": None, "after": None, "missing": reasons[0] if reasons else NOT_LOOKED}
-    most = max(told, key=lambda phases: max(phases.allocated_after_bytes))
+    most = max(measured, key=lambda phases: max(phases.allocated_after_bytes))
     before, after = most.allocated_before_bytes, most.allocated_after_bytes
     return {
         "before": [count / MIB_BYTES for count in before],
@@ -207,23 +207,23 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _memory_mb(found: PointResult) -> dict[int, float]:
+def _memory_mb(point: PointResult) -> dict[int, float]:
     """Return the highest peak of a rank in each launch, where every rank's is known, in MiB as S2 counts."""
     peaks = {
         launch.case.replicate: [window.peak_allocated_bytes for window in launch.windows]
-        for launch in found.launches
+        for launch in point.launches
     }
     return {
-        replicate: max(known) / MIB_BYTES
+        replicate: max(measured) / MIB_BYTES
         for replicate, of_ranks in peaks.items()
-        if len(known := [peak for peak in of_ranks if peak is not None]) == len(of_ranks)
+        if len(measured := [peak for peak in of_ranks if peak is not None]) == len(of_ranks)
     }
 
 
-def _utilization(found: PointResult) -> dict[int, float]:
+def _utilization(point: PointResult) -> dict[int, float]:
     """Return the mean utilisation of the devices in each launch's window, in per cent."""
     by_launch: dict[int, list[float]] = {}
-    for device in from_json(Common, found.result.detail["common"]).devices:
+    for device in from_json(Common, point.result.detail["common"]).devices:
         if device.util_gpu_percent is not None:
             by_launch.setdefault(device.replicate, []).append(device.util_gpu_percent)
     return {replicate: fmean(values) for replicate, values in by_launch.items()}
@@ -233,7 +233,7 @@ def _mean(values: Collection[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _report(model: str, detail: ScaleDetail, found: Result, created: str, launches: Sequence[Launch]) -> str:
+def _report(model: str, detail: ScaleDetail, result: Result, created: str, launches: Sequence[Launch]) -> str:
     """Write S2's comparison report; of a processor its words for GPUs are said of ranks."""
     devices = dict.fromkeys(launch.setup.device.name for launch in launches)
     is_on_cpu = any(launch.setup.device.kind == "cpu" for launch in launches)
@@ -241,9 +241,9 @@ def _report(model: str, detail: ScaleDetail, found: Result, created: str, launch
     lines = [
         f"# Multi-GPU Performance Comparison: {model}",
         "",
-        f"Generated: {created}, device: {', '.join(devices) or 'none'}, verdict: {found.verdict}",
+        f"Generated: {created}, device: {', '.join(devices) or 'none'}, verdict: {result.verdict}",
         "",
-        *(f"- {doubt.validity}: {doubt.reason}" for doubt in found.doubts),
+        *(f"- {doubt.validity}: {doubt.reason}" for doubt in result.doubts),
         *(f"- {note}" for note in notes_of_setup(launches)),
         tables.replace("GPU", "rank") if is_on_cpu else tables,
         "",
@@ -271,9 +271,9 @@ def _rows(detail: ScaleDetail, average: Any) -> Iterator[str]:
         if (row.num_devices, row.law) != (average.num_devices, average.law) or row.speed_up is None:
             continue
         ratio = row.speed_up.comparison.ratio
-        told = "–" if ratio is None else f"{ratio.centre:.2f}x ({ratio.low:.2f}x - {ratio.high:.2f}x)"
+        speed_up = "–" if ratio is None else f"{ratio.centre:.2f}x ({ratio.low:.2f}x - {ratio.high:.2f}x)"
         yield (
-            f"| {row.batch_size} | {alone.get(row.batch_size, '–')} | {_rate(row)} | {told} | "
+            f"| {row.batch_size} | {alone.get(row.batch_size, '–')} | {_rate(row)} | {speed_up} | "
             f"{row.speed_up.recommendation} |"
         )
 

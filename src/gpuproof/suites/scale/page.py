@@ -31,7 +31,7 @@ def page(result: Result) -> Page:
         Column.of("batch", lambda row: units.count(row.batch_size)),
         Column.of("devices", lambda row: units.count(row.num_devices)),
         Column.of("scaling", lambda row: row.law or "", align="left", is_optional=True),
-        Column.of("launches", _launched, is_optional=True),
+        Column.of("launches", _launch_count, is_optional=True),
         Column.of("throughput", lambda row: units.rate(row.figures.items_per_s_total, row.figures.item)),
         Column.of("", lambda row: uncertainty(row.figures)),
         Column.of("speed-up", _ratio),
@@ -58,7 +58,7 @@ def page(result: Result) -> Page:
     )
 
 
-def _launched(row: ScaleRow) -> str:
+def _launch_count(row: ScaleRow) -> str:
     """Count the launches where some are missing."""
     done, planned = len(row.figures.launches), row.figures.num_planned
     return "" if done == planned else f"{done}/{planned}"
@@ -78,10 +78,10 @@ def _recommendation(row: ScaleRow) -> Cell:
 
 
 def _averages(detail: ScaleDetail) -> Iterator[str]:
-    for found in detail.averages:
-        ratio = found.speed_up.comparison.ratio
-        average = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
-        yield f"{found.num_devices} devices, {found.law} scaling:{average} {found.conclusion}"
+    for average in detail.averages:
+        ratio = average.speed_up.comparison.ratio
+        ratio_text = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
+        yield f"{average.num_devices} devices, {average.law} scaling:{ratio_text} {average.conclusion}"
 
 
 def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
@@ -101,8 +101,8 @@ def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
 
 
 def _thumb(detail: ScaleDetail) -> Iterator[str]:
-    found = detail.rule_of_thumb
-    if found is not None and detail.num_parameters is not None:
-        yield f"{found.reason}: {found.advice}"
+    rule = detail.rule_of_thumb
+    if rule is not None and detail.num_parameters is not None:
+        yield f"{rule.reason}: {rule.advice}"
         if detail.advice.measured is not None:
             yield "the measurements above take precedence over it"

@@ -124,7 +124,7 @@ class ScalePlan(Plan):
         is_regression = choose_workload(self.points[key[0]].config).info.loss == "mean_squared_error"
         window = replace(work.window, evaluate_after=work.window.evaluate_after or is_regression)
         profiling = replace(work.profiling, breakdown=key[1] < self.breakdown_runs)
-        placement = placed_over(built.placement, self.places) if self.places else built.placement
+        placement = place_over(built.placement, self.places) if self.places else built.placement
         return replace(built, placement=placement, work=replace(work, window=window, profiling=profiling))
 
 
@@ -140,25 +140,25 @@ def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> N
             place="--on",
             next_step="Give `gpus` of each host in the inventory, or name one host",
         )
-    each = devices_of_each(places)
+    count = devices_per_host(places)
     for number in options.num_devices:
-        if number > each and (number % each or number > each * len(places)):
+        if number > count and (number % count or number > count * len(places)):
             raise UsageError(
-                f"{number} devices are no whole hosts: {len(places)} of {each} devices each are named",
+                f"{number} devices are no whole hosts: {len(places)} of {count} devices each are named",
                 place="scale.num_devices",
-                next_step=f"Name numbers up to {each}, and multiples of it up to {each * len(places)}",
+                next_step=f"Name numbers up to {count}, and multiples of it up to {count * len(places)}",
             )
 
 
-def devices_of_each(places: Sequence[HostPlace]) -> int:
+def devices_per_host(places: Sequence[HostPlace]) -> int:
     """Return how many devices are used of each host: as many as the smallest has."""
     return min(place.num_devices or 1 for place in places)
 
 
-def placed_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
+def place_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
     """Place a point on the first host while it has devices enough, else on the first so many whole hosts."""
     number = placement.num_ranks
-    count = max(1, number // devices_of_each(places))
+    count = max(1, number // devices_per_host(places))
     return replace(
         placement,
         hosts=tuple(place.name for place in places[:count]),
@@ -227,5 +227,5 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
     """Return the recipe of one point."""
     assignment = {"data.batch_size": point.samples_per_rank, "distributed.nproc": point.num_devices}
     held = max(config.data.samples_per_epoch, point.samples_per_rank)
-    own: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
-    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, own))
+    keys: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
+    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, keys))

@@ -50,22 +50,22 @@ def _communication(points: Sequence[PointApart]) -> Table:
         COMMUNICATION,
         points,
         *_where(),
-        Column.of("added by averaging", lambda row: _timed(row.communication.sync_difference)),
-        Column.of("exposed", lambda row: _timed(row.communication.exposed)),
-        Column.of("overlapped", lambda row: _timed(row.communication.overlapped)),
-        Column.of("all-reduces alone", lambda row: _timed(row.communication.standalone)),
+        Column.of("added by averaging", lambda row: _time_text(row.communication.sync_difference)),
+        Column.of("exposed", lambda row: _time_text(row.communication.exposed)),
+        Column.of("overlapped", lambda row: _time_text(row.communication.overlapped)),
+        Column.of("all-reduces alone", lambda row: _time_text(row.communication.standalone)),
         Column.of("bus bandwidth", lambda row: units.bandwidth(row.communication.bus_bytes_per_s)),
         Column.of("buckets", lambda row: _buckets(row.communication.bucket_bytes)),
     )
 
 
-def _timed(figure: LaunchFigure) -> str:
+def _time_text(figure: LaunchFigure) -> str:
     if figure.mean_s is None:
         return units.MISSING
-    return f"{units.seconds(figure.mean_s)}{_between(figure.interval)}"
+    return f"{units.seconds(figure.mean_s)}{_range(figure.interval)}"
 
 
-def _between(interval: Interval | None) -> str:
+def _range(interval: Interval | None) -> str:
     return "" if interval is None else f" ({units.seconds(interval.low)} – {units.seconds(interval.high)})"
 
 
@@ -108,23 +108,23 @@ def _phase(point: PointApart, name: str) -> str:
 
 
 def _about_phases(points: Sequence[PointApart]) -> Iterator[str]:
-    found = [point.phases for point in points if point.phases is not None]
+    phases = [point.phases for point in points if point.phases is not None]
     yield (
         "taken apart after the window; residual: the window's mean step less the sum; communication: what "
         "averaging gradients adds to the backward pass, copies into buckets included; host gap: what a step "
         "takes beyond its phases"
     )
-    remarks = [one.remark for one in found]
-    remarks += [one.communication_missing for one in found if one.communication_missing != ALONE]
+    remarks = [one.remark for one in phases]
+    remarks += [one.communication_missing for one in phases if one.communication_missing != ALONE]
     yield from (str(remark) for remark in dict.fromkeys(remarks) if remark)
 
 
 def _learning(points: Sequence[PointApart]) -> Iterator[Section]:
     """Lay out whether several devices learn what one does."""
-    told = [(point, point.alike) for point in points if point.alike is not None]
+    compared = [(point, point.alike) for point in points if point.alike is not None]
     yield table(
         LEARNING,
-        told,
+        compared,
         Column.of("batch", lambda row: units.count(row[0].batch_size)),
         Column.of("devices", lambda row: units.count(row[0].num_devices)),
         Column.of("scaling", lambda row: row[0].law or "", align="left"),
@@ -133,7 +133,7 @@ def _learning(points: Sequence[PointApart]) -> Iterator[Section]:
         Column.of("weights apart", lambda row: f"{row[1].weight_difference:.1e}"),
         Column.of("alike", lambda row: "yes" if row[1].is_alike else "NO", align="left"),
     )
-    if told:
+    if compared:
         yield Text(title="", lines=(ABOUT_LEARNING,))
     yield Text(
         title="",
@@ -141,8 +141,8 @@ def _learning(points: Sequence[PointApart]) -> Iterator[Section]:
     )
 
 
-def _correlation(found: Alikeness) -> str:
-    return units.MISSING if found.norm_correlation is None else f"{found.norm_correlation:.4f}"
+def _correlation(alike: Alikeness) -> str:
+    return units.MISSING if alike.norm_correlation is None else f"{alike.norm_correlation:.4f}"
 
 
 def _memory(points: Sequence[PointApart]) -> Table:
@@ -158,11 +158,11 @@ def _memory(points: Sequence[PointApart]) -> Table:
         Column.of("together", lambda row: units.memory(row.memory.expected_bytes)),
         Column.of("measured peak", lambda row: units.memory(row.memory.peak_bytes)),
         Column.of("measured over expected", _over, is_optional=True),
-        Column.of("of the device", _of_device, is_optional=True),
+        Column.of("of the device", _device_share, is_optional=True),
     )
 
 
-def _of_device(point: PointApart) -> str:
+def _device_share(point: PointApart) -> str:
     share = None if point.memory is None else point.memory.device_share
     return "" if share is None else units.share(share)
 
@@ -180,8 +180,8 @@ def laws_section(curves: Sequence[ScaleCurve]) -> Text:
 
 def _laws(curve: ScaleCurve) -> Iterator[str]:
     name = f"batch {curve.batch_size}, {curve.scaling}"
-    for found in curve.breaks:
-        yield f"{name}: interrupted between {found.before} and {found.after} devices, {found.reason}"
+    for gap in curve.breaks:
+        yield f"{name}: interrupted between {gap.before} and {gap.after} devices, {gap.reason}"
     reasons = {law.missing for law in curve.laws}
     if len(reasons) == 1 and None not in reasons:
         yield f"{name}: no law is fitted: {reasons.pop()}"
@@ -197,12 +197,12 @@ def _laws(curve: ScaleCurve) -> Iterator[str]:
         yield f"{name}: nothing is predicted: {curve.prediction_missing}"
 
 
-def _law(found: FittedLaw) -> str:
-    if found.fit is None:
-        return f"no fit of {found.law}: {found.missing}"
-    crosstalk = found.fit.crosstalk
+def _law(law: FittedLaw) -> str:
+    if law.fit is None:
+        return f"no fit of {law.law}: {law.missing}"
+    crosstalk = law.fit.crosstalk
     of_pairs = "" if crosstalk is None else f", κ {_plain(crosstalk)} for each pair of devices"
-    return f"{found.law}: σ {_plain(found.fit.serial)} does not divide{of_pairs}"
+    return f"{law.law}: σ {_plain(law.fit.serial)} does not divide{of_pairs}"
 
 
 def _plain(interval: Interval) -> str:
@@ -230,7 +230,7 @@ def _shares(interval: Interval) -> str:
 
 def overheads(curves: Sequence[ScaleCurve]) -> Table:
     """Tabulate what a step takes more than its share of one device's, in seconds and of the step."""
-    rows = [(curve, found) for curve in curves for found in curve.overheads]
+    rows = [(curve, overhead) for curve in curves for overhead in curve.overheads]
     return table(
         "Overhead of a step: what it takes beyond its share of one device's step",
         rows,
@@ -243,5 +243,5 @@ def overheads(curves: Sequence[ScaleCurve]) -> Table:
     )
 
 
-def _overhead(found: Interval | None) -> str:
-    return units.MISSING if found is None else f"{units.seconds(found.centre)}{_between(found)}"
+def _overhead(overhead: Interval | None) -> str:
+    return units.MISSING if overhead is None else f"{units.seconds(overhead.centre)}{_range(overhead)}"

@@ -14,18 +14,18 @@ LINK_PROBE = "how fast copies are: gpuproof run probe --probe.name=link"
 def topology_lines(launches: Sequence[CaseRecords]) -> Iterator[str]:
     """Yield a line a host that has several devices; nothing where no host described itself."""
     hosts = {record.host: record.facts for launch in launches for record in launch.of(Environment)}
-    lines = [f"{host}: {line}" for host, facts in hosts.items() for line in _of_host(facts)]
+    lines = [f"{host}: {line}" for host, facts in hosts.items() for line in _host_lines(facts)]
     yield from lines
     if lines:
         yield LINK_PROBE
 
 
-def _of_host(facts: Mapping[str, Any]) -> Iterator[str]:
+def _host_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     devices = facts.get("devices") or []
     if len(devices) < 2:
         return
     reached = {device["index"]: device.get("peer_access") for device in devices}
-    if any(found is None for found in reached.values()):
+    if any(link is None for link in reached.values()):
         yield f"{len(devices)} devices; whether they copy directly is not known: the framework does not say"
         return
     lacking = [

@@ -134,10 +134,10 @@ def _common(evidence: Evidence, run: ServingRun, explanations: Sequence[LaunchEx
 
 
 def _explain(evidence: Evidence) -> list[LaunchExplanation]:
-    found = (served for launch in evidence.launches if (served := summarize_requests(launch)) is not None)
+    launches = (served for launch in evidence.launches if (served := summarize_requests(launch)) is not None)
     return [
         explain_launch(served.as_launch(), evidence)
-        for served in found
+        for served in launches
         if served.setup is not None and served.case.monitor is not None
     ]
 
@@ -188,7 +188,7 @@ def _title(run: ServingRun) -> str:
 
 def requests_row(served: Served) -> RequestsRow:
     """Return a window's row of the table of requests."""
-    by_q = {found.q: found.value for found in served.latency_percentiles()}
+    by_q = {p.q: p.value for p in served.latency_percentiles()}
     return RequestsRow(
         case_id=served.case.case_id,
         replicate=served.case.replicate,
@@ -210,8 +210,8 @@ def requests_row(served: Served) -> RequestsRow:
 def _bound_text(served: Served) -> str | None:
     if served.is_of_before:
         return OUTCOMES[served.verdict.outcome] if served.verdict else None
-    found = served.standing
-    return OUTCOMES[found.outcome] if found.standings else None
+    standing = served.standing
+    return OUTCOMES[standing.outcome] if standing.standings else None
 
 
 def rate_rows(run: ServingRun) -> list[RateRow]:
@@ -219,18 +219,18 @@ def rate_rows(run: ServingRun) -> list[RateRow]:
     return [
         RateRow(
             rate_per_s=rate_per_s,
-            launches=found.num_launches,
+            launches=judgement.num_launches,
             goodput_per_s=_mean([served.goodput_per_s for served in run.at(rate_per_s)]),
             standing=standing,
         )
-        for rate_per_s, found in run.rates.items()
-        for standing in found.standings
+        for rate_per_s, judgement in run.rates.items()
+        for standing in judgement.standings
     ]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
 def _notes(run: ServingRun) -> list[str]:

@@ -58,8 +58,8 @@ def _quantiles(run: ServingRun) -> tuple[float, ...]:
 
 def curve_points(launches: Sequence[Served], q: float) -> Points:
     """Return rate and percentile of every schedule with enough requests for it, repeats side by side."""
-    found = ((served.window.offered_per_s, percentile(served.latencies_s, q).value) for served in launches)
-    return sorted((rate, value) for rate, value in found if rate is not None and value is not None)
+    points = ((served.window.offered_per_s, percentile(served.latencies_s, q).value) for served in launches)
+    return sorted((rate, value) for rate, value in points if rate is not None and value is not None)
 
 
 def _subtitle(run: ServingRun) -> str:

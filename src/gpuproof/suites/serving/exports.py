@@ -78,7 +78,7 @@ def _window(served: Served) -> dict[str, Any]:
     return {
         "answered_samples_per_s": served.samples_per_s,
         "tokens_per_s": served.tokens_per_s,
-        "latency_s": {f"p{found.q:g}": to_json(found) for found in served.latency_percentiles()},
+        "latency_s": {f"p{p.q:g}": to_json(p) for p in served.latency_percentiles()},
         "time_to_first_token_s": _tokens_json(served.first_token_s),
         "time_per_token_s": _tokens_json(served.token_s),
         "generator_lateness_s": to_json(percentile(served.lateness_s, 99)),

@@ -27,33 +27,33 @@ METHOD = "batch means over launches of fresh arrivals; confirmed at the low end,
 
 
 def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the rate that was found, or the latencies first; `positions` are those of launches in time."""
+    """Return the highest rate, or the latencies first; `positions` are those of launches in time."""
     main = run.main
-    found = _search_measures(run)
+    measures = _search_measures(run)
     if not main:
-        return found
+        return measures
     first = main[0]
     rates = interval_of_rates([served.requests_per_s for served in main])
     rate = sum(served.requests_per_s for served in main) / len(main)
     text = units.rate(rate, "requests")
-    launches = _of_launches(main, positions, lambda served: served.requests_per_s)
+    launches = _launch_values(main, positions, lambda served: served.requests_per_s)
     throughput = with_interval(
         "answered", rate, "requests/s", text, rates, better="higher", launches=launches
     )
     latencies = _latency_measures(main)
     if run.search is None and first.window.scenario == "server":
-        found += [*latencies, throughput, *_goodput(run, positions)]
+        measures += [*latencies, throughput, *_goodput(run, positions)]
     else:
-        found += [throughput, *_goodput(run, positions), *latencies]
+        measures += [throughput, *_goodput(run, positions), *latencies]
     return [
-        *found,
+        *measures,
         *_bound_measures(run),
         *_token_measures(main),
         *_generator_measures(first),
     ]
 
 
-def _of_launches(
+def _launch_values(
     launches: Sequence[Served], positions: Mapping[LaunchKey, int], value: Callable[[Served], float]
 ) -> tuple[LaunchValue, ...]:
     return tuple(
@@ -66,7 +66,7 @@ def _of_launches(
 
 def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
     """Return the requests a second within all bounds, where there are bounds."""
-    launches = _of_launches(run.main, positions, lambda served: served.goodput_per_s or 0.0)
+    launches = _launch_values(run.main, positions, lambda served: served.goodput_per_s or 0.0)
     if run.is_of_before or run.main[0].goodput_per_s is None:
         return []
     rates = [launch.value for launch in launches]
@@ -89,53 +89,53 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
 
 def _bound_measures(run: ServingRun) -> list[Measure]:
     """Return each bound that is judged: the percentile and where it lies for all requests to come."""
-    found = run.judgement
-    return [_bound_measure(standing) for standing in found.standings] if found else []
+    judgement = run.judgement
+    return [_bound_measure(standing) for standing in judgement.standings] if judgement else []
 
 
-def _bound_measure(found: BoundStanding) -> Measure:
-    what = f"p{found.q:g} {found.name}"
+def _bound_measure(standing: BoundStanding) -> Measure:
+    what = f"p{standing.q:g} {standing.name}"
     at_most = (
         "no upper bound"
-        if found.percentile_at_most is None
-        else (f"at most {bound_value(found.percentile_at_most, found)} ({1 - RISK:.0%})")
+        if standing.percentile_at_most is None
+        else (f"at most {bound_value(standing.percentile_at_most, standing)} ({1 - RISK:.0%})")
     )
     worth = (
-        f", worth {units.count(round(found.effective_requests))} independent ones"
-        if found.effective_requests
+        f", worth {units.count(round(standing.effective_requests))} independent ones"
+        if standing.effective_requests
         else ""
     )
     parts = [
-        f"{OUTCOMES[found.outcome]}: under {bound_value(found.limit, found)}",
+        f"{OUTCOMES[standing.outcome]}: under {bound_value(standing.limit, standing)}",
         at_most,
-        f"{units.count(found.num_requests)} requests{worth}",
-        f"{units.share(found.num_over / found.num_requests)} over the bound",
-        *needed_text(found),
+        f"{units.count(standing.num_requests)} requests{worth}",
+        f"{units.share(standing.num_over / standing.num_requests)} over the bound",
+        *needed_text(standing),
     ]
     return Measure(
         name=f"bound on {what}",
-        value=found.percentile,
-        unit="s" if found.name != ALL else "of its bound",
-        text=bound_value(found.percentile, found),
+        value=standing.percentile,
+        unit="s" if standing.name != ALL else "of its bound",
+        text=bound_value(standing.percentile, standing),
         detail="; ".join(parts),
         better="lower",
-        missing=None if found.percentile is not None else "the percentile is a request that failed",
+        missing=None if standing.percentile is not None else "the percentile is a request that failed",
     )
 
 
-def needed_text(found: BoundStanding) -> list[str]:
+def needed_text(standing: BoundStanding) -> list[str]:
     """Say what would decide a bound that is undecided."""
-    if found.outcome != "undecided":
+    if standing.outcome != "undecided":
         return []
-    more = found.needed_requests
+    more = standing.needed_requests
     if more is None or more == inf:
-        return [found.reason or "too few requests"]
-    return [f"{found.reason}; about {units.count(round(more))} in all would be enough"]
+        return [standing.reason or "too few requests"]
+    return [f"{standing.reason}; about {units.count(round(more))} in all would be enough"]
 
 
-def bound_value(value: float | None, found: BoundStanding) -> str:
+def bound_value(value: float | None, standing: BoundStanding) -> str:
     """Write what is held against a bound: seconds, or a share of the nearest one of all bounds."""
-    if found.name != ALL:
+    if standing.name != ALL:
         return units.seconds(value)
     return units.MISSING if value is None else f"{units.share(value)} of the nearest bound"
 
@@ -170,17 +170,17 @@ def _search_measures(run: ServingRun) -> list[Measure]:
 def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
     """Return the highest rate that was confirmed; the true one lies between it and the lowest refuted."""
     met, refuted = search.met_per_s, search.not_met_per_s
-    asked = bounds_text(run.config)
+    condition = bounds_text(run.config)
     upper = "no rate was refuted" if refuted is None else f"refuted at {_rate(refuted)}"
     if run.is_of_before:
-        asked += ": by one launch a rate, as versions before judged"
+        condition += ": by one launch a rate, as versions before judged"
         upper = "" if refuted is None else f"not met at {_rate(refuted)}"
     elif met is None:
-        asked += ": no rate that was tried is confirmed"
+        condition += ": no rate that was tried is confirmed"
     else:
         launches = run.at(met)
         requests = sum(served.window.num_requests for served in launches)
-        asked += (
+        condition += (
             f": confirmed by {len(launches)} launches of fresh arrivals, {units.count(requests)} requests"
         )
     between = [f"undecided at {_rate(rate)}" for rate in search.untold] if not run.is_of_before else []
@@ -190,7 +190,7 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
         value=met,
         unit="requests/s",
         text=_rate(met) if met is not None else units.MISSING,
-        detail="; ".join(part for part in (asked, upper, *between, *unfinished) if part),
+        detail="; ".join(part for part in (condition, upper, *between, *unfinished) if part),
         uncertainty=None if run.is_of_before else f"confirmed; {upper}" if met is not None else upper,
         better="higher",
         interval=None
@@ -215,11 +215,11 @@ def limits_together(config: RunConfig) -> str:
 
 def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
     """Return the limits that are set: name, seconds, and the percentile that is held against it."""
-    serving, asked = config.serving, config.serving.bounds
+    serving, bounds = config.serving, config.serving.bounds
     limits = (
         ("latency", serving.latency_bound_s, serving.latency_percentile),
-        ("time to first token", asked.ttft_s, asked.ttft_percentile),
-        ("time per token", asked.tpot_s, asked.tpot_percentile),
+        ("time to first token", bounds.ttft_s, bounds.ttft_percentile),
+        ("time per token", bounds.tpot_s, bounds.tpot_percentile),
     )
     return [(name, limit, q) for name, limit, q in limits if limit is not None]
 
@@ -234,22 +234,22 @@ def _together(launches: Sequence[Served], values: Callable[[Served], Sequence[fl
     return [value for served in launches for value in values(served)]
 
 
-def _percentile_measure(what: str, found: Percentile) -> Measure:
-    detail = f"of {units.count(found.num_samples)} requests, from the scheduled arrival"
-    if found.value is not None and found.bound is not None:
-        detail += f"; at most {units.seconds(found.bound)} ({found.confidence:.0%})"
-    if found.value is None:
+def _percentile_measure(what: str, figure: Percentile) -> Measure:
+    detail = f"of {units.count(figure.num_samples)} requests, from the scheduled arrival"
+    if figure.value is not None and figure.bound is not None:
+        detail += f"; at most {units.seconds(figure.bound)} ({figure.confidence:.0%})"
+    if figure.value is None:
         detail = (
-            f"p{found.q:g} needs at least {units.count(found.num_needed)} requests "
-            f"({units.count(found.num_samples)} measured)"
+            f"p{figure.q:g} needs at least {units.count(figure.num_needed)} requests "
+            f"({units.count(figure.num_samples)} measured)"
         )
-        if found.bound is not None and found.bound_q is not None:
-            detail += f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
+        if figure.bound is not None and figure.bound_q is not None:
+            detail += f"; p{floor(figure.bound_q)} is at most {units.seconds(figure.bound)}"
     return Measure(
-        name=f"p{found.q:g} {what}",
-        value=found.value,
+        name=f"p{figure.q:g} {what}",
+        value=figure.value,
         unit="s",
-        text=units.seconds(found.value),
+        text=units.seconds(figure.value),
         detail=detail,
     )
 

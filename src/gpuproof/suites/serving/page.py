@@ -22,7 +22,7 @@ def page(result: Result) -> Page:
     requests = table(
         "Requests",
         detail.requests,
-        Column.of("offered", _offered),
+        Column.of("offered", _offered_rate),
         Column.of("answered", lambda row: f"{units.significant(row.answered_per_s)}/s"),
         Column.of("requests", lambda row: units.count(row.num_requests)),
         Column.of("failed", lambda row: units.count(row.num_failed)),
@@ -69,7 +69,7 @@ def _seed(value: int | None) -> str:
     return units.MISSING if value is None else str(value)
 
 
-def _offered(row: RequestsRow) -> str:
+def _offered_rate(row: RequestsRow) -> str:
     if row.offered_per_s is None:
         return row.scenario.replace("_", " ")
     return f"{units.significant(row.offered_per_s)}/s"

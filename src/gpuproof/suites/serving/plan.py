@@ -18,7 +18,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.serving import BoundsSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judged
+from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judge_rates
 from gpuproof.suites.serving.text import TextSizes, text_sizes
 
 CASE_ID = "main"
@@ -76,7 +76,7 @@ class ServingPlan:
         beside_s = took_s - arrivals_s
         trials = (*self.trials, Trial.of(served))
         of_rate = [one for one in trials if one.offered_per_s == served.window.offered_per_s]
-        rates = judged(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
+        rates = judge_rates(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
         merged = dict(sorted({**self.rates, **rates}.items()))
         return replace(after, trials=trials, rates=merged, beside_s=max(self.beside_s, beside_s))
 
@@ -168,7 +168,7 @@ def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch
         return [replace(_at(rate_per_s), replicate=begun, num_requests=num_requests)]
     if search.met_per_s is None or not serving.curve:
         return []
-    return _in_time(_curve(search.met_per_s, trials), search)
+    return _loads_in_time(_curve(search.met_per_s, trials), search)
 
 
 def confirmations(config: RunConfig) -> int:
@@ -182,16 +182,16 @@ def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
     return [rate for rate in wanted if all(abs(rate - have) > NEAR * rate for have in measured)]
 
 
-def _in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
+def _loads_in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
     """Return the points of the curve for which there is time; high rates take the least."""
-    found: list[float] = []
+    chosen: list[float] = []
     for rate in sorted(rates, reverse=True):
         num_requests = search.effort.first_requests(rate)
         if search.fits(rate, num_requests):
             taken_s = num_requests / rate + search.beside_s
             search = replace(search, time_left_s=search.time_left_s - taken_s)
-            found.append(rate)
-    return [_at(rate) for rate in sorted(found)]
+            chosen.append(rate)
+    return [_at(rate) for rate in sorted(chosen)]
 
 
 def _at(rate_per_s: float) -> Load:

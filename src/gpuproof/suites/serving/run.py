@@ -30,7 +30,7 @@ class ServingRun:
 
     @property
     def main(self) -> tuple[Served, ...]:
-        """The launches that the run is about: at the rate that was found, or of the one scenario."""
+        """The launches that the run is about: at the highest confirmed rate, or of the one scenario."""
         if self.search is None:
             return self.launches
         return self.at(self.search.met_per_s)
@@ -43,22 +43,22 @@ class ServingRun:
     def judgement(self) -> RateJudgement | None:
         """What the launches that the run is about say of the bounds; None where there is no rate or bound."""
         rate_per_s = self.main[0].window.offered_per_s if self.main else None
-        found = None if rate_per_s is None else self.rates.get(rate_per_s)
-        return found if found and found.standings else None
+        judgement = None if rate_per_s is None else self.rates.get(rate_per_s)
+        return judgement if judgement and judgement.standings else None
 
     @property
     def is_of_before(self) -> bool:
-        """Whether a version made it that judged a rate by one launch."""
+        """Whether it is of a version that judged a rate by one launch."""
         return any(served.is_of_before for served in self.launches)
 
     @property
     def curve(self) -> list[tuple[float, float]]:
         """Rate and median latency of every schedule that was answered, by rate."""
         points = [
-            (served.window.offered_per_s, found.value)
+            (served.window.offered_per_s, median.value)
             for served in self.launches
             if served.window.offered_per_s is not None
-            and (found := percentile(served.latencies_s, 50)).value is not None
+            and (median := percentile(served.latencies_s, 50)).value is not None
         ]
         return sorted((rate, value) for rate, value in points if value is not None)
 

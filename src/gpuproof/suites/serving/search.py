@@ -80,26 +80,26 @@ class Trial:
 Rates: TypeAlias = Mapping[float, RateJudgement]
 
 
-def judged(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int) -> Rates:
+def judge_rates(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int) -> Rates:
     """Judge every rate by its launches."""
     by_rate: dict[float, list[Trial]] = {}
     for trial in trials:
         if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
             by_rate.setdefault(trial.offered_per_s, []).append(trial)
     return {
-        rate: _judged_then(of_rate)
+        rate: _judge_earlier(of_rate)
         if of_rate[0].outcome_then
-        else _judged_now(of_rate, bounds, confirmations)
+        else _judge_rate(of_rate, bounds, confirmations)
         for rate, of_rate in sorted(by_rate.items())
     }
 
 
-def _judged_now(trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int) -> RateJudgement:
+def _judge_rate(trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int) -> RateJudgement:
     launches = [trial.series for trial in trials if trial.series is not None]
     return judge_rate(launches, bounds, confirmations=confirmations)
 
 
-def _judged_then(trials: Sequence[Trial]) -> RateJudgement:
+def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
     """Read a rate of an earlier version: one that any launch did not meet was not met."""
     outcomes = [trial.outcome_then or "undecided" for trial in trials]
     worst: BoundOutcome = "met" if set(outcomes) == {"met"} else "missed"
@@ -126,22 +126,22 @@ class RateSearch:
     def met_per_s(self) -> float | None:
         """Return the highest rate that was confirmed, and below all that were refuted."""
         lowest = self.not_met_per_s
-        met = [rate for rate, found in self.rates.items() if found.outcome == "met"]
+        met = [rate for rate, judgement in self.rates.items() if judgement.outcome == "met"]
         return max((rate for rate in met if lowest is None or rate < lowest), default=None)
 
     @property
     def not_met_per_s(self) -> float | None:
         """Return the lowest rate that was refuted."""
-        return min((rate for rate, found in self.rates.items() if found.outcome == "missed"), default=None)
+        return min((rate for rate, x in self.rates.items() if x.outcome == "missed"), default=None)
 
     @property
     def untold(self) -> list[float]:
-        """Return the rates between that were given their time and could not be told, lowest first."""
+        """Return the rates between that had their time and stayed undecided, lowest first."""
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate
-            for rate, found in self.rates.items()
-            if low < rate < high and found.outcome == "undecided" and not self.requests_left(rate)
+            for rate, judgement in self.rates.items()
+            if low < rate < high and judgement.outcome == "undecided" and not self.requests_left(rate)
         ]
 
     @property
@@ -152,18 +152,18 @@ class RateSearch:
     def requests_left(self, rate_per_s: float) -> int:
         """Return the requests of the next launch at a rate; 0 where it is settled or gets none any more."""
         first, most = self.effort.first_requests(rate_per_s), self.effort.most_requests(rate_per_s)
-        found = self.rates.get(rate_per_s)
-        if found is None:
+        judgement = self.rates.get(rate_per_s)
+        if judgement is None:
             return first
-        if found.outcome != "undecided":
+        if judgement.outcome != "undecided":
             return 0
-        if found.num_launches < self.effort.confirmations:
+        if judgement.num_launches < self.effort.confirmations:
             return first
-        left = most - found.num_requests
-        needed = found.needed_requests
+        left = most - judgement.num_requests
+        needed = judgement.needed_requests
         # As many again, where it cannot be said how many are needed, or where it should have been enough.
-        is_known = needed is not None and needed > found.num_requests
-        more = SPARE * needed - found.num_requests if needed and is_known else found.num_requests
+        is_estimate = needed is not None and needed > judgement.num_requests
+        more = SPARE * needed - judgement.num_requests if needed and is_estimate else judgement.num_requests
         if left < first or more > HOPELESS * left:
             return 0
         return int(min(max(more, first), left))
@@ -194,20 +194,20 @@ class RateSearch:
         if begun:
             return begun[0]
         if not untold:
-            return self._between(low, high)
-        below = self._between(low, untold[0]) if len(untold) < MOST_UNTOLD or not low else None
-        above = self._between(untold[-1], high) if len(untold) < 2 * MOST_UNTOLD else None
+            return self._middle(low, high)
+        below = self._middle(low, untold[0]) if len(untold) < MOST_UNTOLD or not low else None
+        above = self._middle(untold[-1], high) if len(untold) < 2 * MOST_UNTOLD else None
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
-        """Give the rate that was found the rest of its time: few requests show no stall that is rare."""
+        """Return the highest rate and what its time still allows: few requests show no stall that is rare."""
         rate = self.met_per_s
         if rate is None or not self.rates[rate].standings:  # none of a version that judged by one launch
             return None
         left = self.effort.most_requests(rate) - self.rates[rate].num_requests
         return (rate, max(left, self.effort.first_requests(rate))) if left > 0 else None
 
-    def _between(self, low: float, high: float) -> float | None:
+    def _middle(self, low: float, high: float) -> float | None:
         """Return the middle; None where the two are as near as asked, or nothing is to be found."""
         assert self.ceiling_per_s is not None
         lowest = max(self.ceiling_per_s * LOWEST_SHARE, self.lowest_per_s)

@@ -8,7 +8,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
+from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
 from gpuproof.suites.sweep.plan import plan
 
 
@@ -24,7 +24,7 @@ class Sweep(PlannedSuite):
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the launches of all points."""
-        return checked(plan(config))
+        return check_points(plan(config))
 
     def page(self, result: Result) -> Page:
         """Lay out the points against the best one."""

@@ -31,24 +31,25 @@ Names = Mapping[tuple[str, str], str]
 
 
 def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Judge hosts that others waited for and all who were accused, and say what no search could tell."""
-    yield from _stopped(order, launches)
+    """Yield the outcomes of hosts that others waited for, of all accused, and of what no search decided."""
+    yield from _stopped_hosts(order, launches)
     stage = next((stage for stage in order.stages if stage.name == "collective"), None)
     followed, names = order.followed(), device_names(launches)
     if stage is None or order.options.blame == "never":
         return
-    for each in followed:
-        for outcome, is_required in _of(each, names, has_time=all(map(order.has_time_for, each.searches))):
-            name = f"who slows {each.suspicion.case.case_id}"
+    for suspect in followed:
+        has_time = all(map(order.has_time_for, suspect.searches))
+        for outcome, is_required in _outcomes(suspect, names, has_time=has_time):
+            name = f"who slows {suspect.suspicion.case.case_id}"
             yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
-    suspected = {each.suspicion.case.case_id for each in followed}
+    suspected = {suspect.suspicion.case.case_id for suspect in followed}
     measured = {case_id for case_id, _ in order.seen}
     for case in stage.cases:
         if case.is_over_all and case.case_id in measured - suspected:
-            yield Judged(name=f"who slows {case.case_id}", outcome=_not_asked(), is_required=False)
+            yield Judged(name=f"who slows {case.case_id}", outcome=_not_searched(), is_required=False)
 
 
-def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
     """Judge the hosts whose ranks stopped while others waited for them; torn records may lack last words."""
     stages = {case.case_id: stage for stage in order.stages for case in stage.cases}
     for launch in launches:
@@ -70,18 +71,18 @@ def _stopped(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Jud
             yield Judged(name=name, outcome=outcome, is_required=stage.is_required)
 
 
-def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
+def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
     """Yield outcomes of one suspicion, and whether each may decide."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
     is_slow = suspicion.why is not None
-    found = tuple(_blamed(followed))
-    for each in found:
-        yield _accusation(each, followed, names), True
+    accused = tuple(_accusations(followed))
+    for one in accused:
+        yield _accusation(one, followed, names), True
     time = () if has_time else ("--time-budget has no room for more tests",)
     why = _why_open(findings)
     if why:
         yield _undecided(suspicion.why, [*why, *time], _subject_of(followed)), is_slow
-    elif not found:
+    elif not accused:
         yield _nobody(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
@@ -91,32 +92,34 @@ def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple
 
 
 def _why_open(findings: Findings) -> list[str]:
-    return [f"{', '.join(each.members)}: {each.why}" for each in findings.undecided]
+    return [f"{', '.join(group.members)}: {group.why}" for group in findings.undecided]
 
 
-def _blamed(followed: FollowedUp) -> Iterator[Blamed]:
+def _accusations(followed: FollowedUp) -> Iterator[Blamed]:
     findings = followed.search.search.findings()
     if followed.search.part == "host":
         inside = {host: search.search.findings() for host, search in followed.inside.items()}
         yield from blamed(findings, inside)
     elif findings.accused or findings.links:
         case = followed.suspicion.case
-        yield from blamed_inside(case.places[0].name, f"{case.case_id}: {_why(followed)}", findings)
+        yield from blamed_inside(case.places[0].name, f"{case.case_id}: {_reason(followed)}", findings)
 
 
-def _why(followed: FollowedUp) -> str:
+def _reason(followed: FollowedUp) -> str:
     return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
 
 
-def _accusation(found: Blamed, followed: FollowedUp, names: Names) -> Outcome:
+def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
     return Outcome(
         status="FAIL",
-        subject=_subject(found.subject, followed, names),
-        measured=f"{found.evidence} ({_why(followed)})" if followed.search.part == "host" else found.evidence,
+        subject=_subject(blame.subject, followed, names),
+        measured=f"{blame.evidence} ({_reason(followed)})"
+        if followed.search.part == "host"
+        else blame.evidence,
         expected="as fast as others in the same tests, with right results",
         source=SOURCE,
-        next_step=found.next_step,
-        responsible=ACTORS.get(found.part, "administrator"),
+        next_step=blame.next_step,
+        responsible=ACTORS.get(blame.part, "administrator"),
         records=tuple(_tests(followed)),
     )
 
@@ -138,7 +141,7 @@ def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
 
 def device_names(launches: Sequence[CaseRecords]) -> Names:
     """Return the subject of each device that a launch used."""
-    found: dict[tuple[str, str], str] = {}
+    subjects: dict[tuple[str, str], str] = {}
     for launch in launches:
         placement, setups = launch.case.placement, {setup.rank: setup for setup in launch.setups}
         for start in launch.of(Start):
@@ -147,8 +150,8 @@ def device_names(launches: Sequence[CaseRecords]) -> Names:
                 index = local if placement.devices is None else placement.devices[local]
                 host = launch.host_of(start)
                 subject = device_subject(host, setup.device)
-                found[host if placement.hosts else "", str(index)] = subject
-    return found
+                subjects[host if placement.hosts else "", str(index)] = subject
+    return subjects
 
 
 def _subject_of(followed: FollowedUp) -> str:
@@ -158,12 +161,12 @@ def _subject_of(followed: FollowedUp) -> str:
 
 
 def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
-    """Nobody can be named: an error where something is known to be slow, and else just not tested."""
-    said = "; ".join(reasons)
+    """Return the outcome where nobody can be named: an error if something is slow, else just not tested."""
+    explanation = "; ".join(reasons)
     return Outcome(
         status="SKIP" if why is None else "ERROR",
         subject=subject,
-        reason=said if why is None else f"{why}, and the cause was not located: {said}",
+        reason=explanation if why is None else f"{why}, and the cause was not located: {explanation}",
         next_step="Measure with more launches (--runs), more time, or on hosts that are otherwise idle",
         responsible="administrator",
     )
@@ -173,11 +176,11 @@ def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
     why, slowdown = followed.suspicion.why, followed.suspicion.slowdown
     sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
-    said = "none is slower" if why is None else f"{why}; none is slower than the others"
+    finding = "none is slower" if why is None else f"{why}; none is slower than the others"
     return told(
         _subject_of(followed),
         why is None,
-        f"{said} {sought}: {tests}",
+        f"{finding} {sought}: {tests}",
         expected="parts of it are alike" if why is None else "one that is",
         source=SOURCE,
         next_step="Look at what all share: switches, settings of NCCL, links between groups; what comes "
@@ -199,7 +202,7 @@ def _links(findings: Findings) -> Outcome:
     )
 
 
-def _not_asked() -> Outcome:
+def _not_searched() -> Outcome:
     return Outcome(
         status="SKIP",
         reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
@@ -208,25 +211,25 @@ def _not_asked() -> Outcome:
     )
 
 
-def concluded_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
+def conclude_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
     """Conclude the collectives without those accused."""
     stages = [stage for stage in order.stages if stage.name == "collective"]
     added = order.added_cases()
     return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
-def stood_in_for(judged: Sequence[Judged], order: StageOrder, found: Sequence[StageResult]) -> list[Judged]:
-    """Let what passes without those accused decide in place of what failed with them.
+def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]) -> list[Judged]:
+    """Return the outcomes in which what passes without those accused decides over what failed with them.
 
     A rule of the first measurement alone stays: nobody knows what it would say without those accused.
     """
     passed = {item.name for item in judged if item.outcome.status == "PASS"}
     replaced = [
-        (each.suspicion.case, case)
-        for each in order.followed()
+        (search.suspicion.case, case)
+        for search in order.followed()
         for case in order.added_cases()
-        if case.name == f"{each.suspicion.case.name}-without"
-        and set(case.places) <= set(each.suspicion.case.places)
+        if case.name == f"{search.suspicion.case.name}-without"
+        and set(case.places) <= set(search.suspicion.case.places)
         and f"{case.name} was measured" in passed
     ]
     again = {case.case_id: _rules_about(case, judged) for _, case in replaced}

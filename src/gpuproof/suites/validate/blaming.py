@@ -60,8 +60,8 @@ class Blaming:
     def with_figures(self, figures: Mapping[str, float | None]) -> Blaming:
         """Return the state after tests, by case; those of other searches change nothing."""
         state = replace(self, figures=figures)
-        while (asked := state._round()) and all(case_id in state.figures for case_id in asked):
-            results = {group: state.figures[case_id] for case_id, group in asked.items()}
+        while (groups := state._round()) and all(case_id in state.figures for case_id in groups):
+            results = {group: state.figures[case_id] for case_id, group in groups.items()}
             state = replace(state, search=state.search.settle(results))
         return state
 
@@ -89,8 +89,8 @@ class Blaming:
         else:
             placed = place_case(case, *self.places.values())
             devices = tuple(int(member) for member in group.members)
-            own = replace(placed.placement, devices=devices, ranks_per_host=len(devices))
-            placed = replace(placed, placement=own)
+            placement = replace(placed.placement, devices=devices, ranks_per_host=len(devices))
+            placed = replace(placed, placement=placement)
         return replace(placed, case_id=case_id)
 
 
@@ -128,10 +128,10 @@ def figure_of(launch: CaseRecords) -> float | None:
 
     The size over the median iteration, each as long as on the rank that took longest.
     """
-    found = summarize_collectives(launch)
-    if found is None or not found.figures:
+    collectives = summarize_collectives(launch)
+    if collectives is None or not collectives.figures:
         failures = [f for f in (launch.primary_failure,) if f is not None]
         began = bool(launch.of(Start)) and not any(is_host_failure(failure) for failure in failures)
         return 0.0 if began else None
-    figures = found.figures[0]
+    figures = collectives.figures[0]
     return 0.0 if figures.num_wrong else figures.size_bytes / median(figures.iterations_s)

@@ -13,7 +13,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
-from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
+from gpuproof.suites.validate.blamed import blame_outcomes, conclude_without, substitute
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.hosts import lost_of
@@ -72,43 +72,45 @@ class ValidateDetail:
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the verdict of a validation and its files."""
     options = read_options(evidence.config)
-    order = settled_order(evidence)
+    order = settle_order(evidence)
     recipes = Recipes(evidence.config)
-    found = [conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases]
-    found = [each for each in found if each.launches or order.can_be_placed(each.case)]
-    found += concluded_without(order, evidence, recipes)
-    left_out = dict(_left_out(order, found))
-    measures = [measure for each in found for measure in measures_of(each)]
-    measures += [*efficiency(found), *device_measures(found, evidence)]
+    results = [
+        conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases
+    ]
+    results = [one for one in results if one.launches or order.can_be_placed(one.case)]
+    results += conclude_without(order, evidence, recipes)
+    left_out = dict(_left_out(order, results))
+    measures = [measure for one in results for measure in measures_of(one)]
+    measures += [*efficiency(results), *device_measures(results, evidence)]
     facts = fleet_facts(evidence, measures, options)
     judged = [
-        *stage_outcomes(order, found, left_out),
+        *stage_outcomes(order, results, left_out),
         *host_outcomes(order, evidence.launches),
-        *judge_all(found, facts, options),
-        *wrong_outcomes(found),
+        *judge_all(results, facts, options),
+        *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
-    judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, found), found)
+    judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
     readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
     detail = ValidateDetail(
-        common=_common(order, found, evidence),
+        common=_common(order, results, evidence),
         readiness=readiness,
-        stages=tuple(_rows(order, found, left_out)),
+        stages=tuple(_rows(order, results, left_out)),
         rules_source=_sources(options),
         num_rules=rules_of(options).num_figures,
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
-        chosen=_chosen(order, evidence, readiness, measures),
+        chosen=_choose_hosts(order, evidence, readiness, measures),
     )
-    result = _result(evidence, found, measures, judged, detail)
-    exports = [validation_export(found), *drain_exports(detail.drain, no_hardware=cap)]
+    result = _result(evidence, results, measures, judged, detail)
+    exports = [validation_export(results), *drain_exports(detail.drain, no_hardware=cap)]
     if detail.chosen is not None:
         exports += chosen_exports(detail.chosen, evidence.description)
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
 
 
-def _chosen(
+def _choose_hosts(
     order: StageOrder, evidence: Evidence, readiness: Readiness, measures: Sequence[Measure]
 ) -> ChosenHosts | None:
     """Choose the hosts to run on, where some of them are spare."""
@@ -122,7 +124,7 @@ def _sources(options: ValidateOptions) -> str:
     return options.rules_source + ("" if options.file_rules is None else f" and {options.file_source}")
 
 
-def settled_order(evidence: Evidence) -> StageOrder:
+def settle_order(evidence: Evidence) -> StageOrder:
     """Return the plan with everything settled that was launched."""
     config = evidence.config
     order = planned_order(config, read_places(evidence.description), read_options(config))
@@ -133,17 +135,17 @@ def settled_order(evidence: Evidence) -> StageOrder:
 
 def _result(
     evidence: Evidence,
-    found: Sequence[StageResult],
+    results: Sequence[StageResult],
     measures: Sequence[Measure],
     judged: Sequence[Judged],
     detail: ValidateDetail,
 ) -> Result:
-    doubts = invalid_first([doubt for each in found for doubt in _doubts(each)])
-    num_launches = sum(_num_done(each) for each in found)
+    doubts = invalid_first([doubt for one in results for doubt in _doubts(one)])
+    num_launches = sum(_num_done(one) for one in results)
     failures = tuple(
-        at_point(failure, each.case.case_id)
-        for each in found
-        for failure in (() if each.result is None else each.result.failures)
+        at_point(failure, one.case.case_id)
+        for one in results
+        for failure in (() if one.result is None else one.result.failures)
     )
     readiness = detail.readiness
     has_enough = detail.chosen is not None and detail.chosen.is_enough
@@ -170,37 +172,37 @@ def _result(
     )
 
 
-def _doubts(found: StageResult) -> Iterator[Doubt]:
-    for doubt in () if found.result is None or not found.summaries else found.result.doubts:
-        yield replace(doubt, reason=f"{doubt.reason} (at {found.case.case_id})")
+def _doubts(result: StageResult) -> Iterator[Doubt]:
+    for doubt in () if result.result is None or not result.summaries else result.result.doubts:
+        yield replace(doubt, reason=f"{doubt.reason} (at {result.case.case_id})")
 
 
-def _num_done(found: StageResult) -> int:
-    return sum(launch.status == "done" for launch in found.launches)
+def _num_done(result: StageResult) -> int:
+    return sum(launch.status == "done" for launch in result.launches)
 
 
-def _left_out(order: StageOrder, found: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
+def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
     """Yield the cases of which the user's own launcher, or the time budget, left out launches."""
-    for each in found:
-        if each.case.is_part_of_launch:
-            whole = each.case.places[0].num_devices
+    for one in results:
+        if one.case.is_part_of_launch:
+            whole = one.case.places[0].num_devices
             reason = (
-                f"left out: it takes {each.case.ranks_per_host} of the {whole} ranks, and your own launcher "
+                f"left out: it takes {one.case.ranks_per_host} of the {whole} ranks, and your own launcher "
                 "gives each launch all of them"
             )
-            yield each.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
+            yield one.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
             continue
-        is_missing = len(each.launches) < each.case.repeats
-        if is_missing and order.options.time_budget_s is not None and not order.fits(each.case):
+        is_missing = len(one.launches) < one.case.repeats
+        if is_missing and order.options.time_budget_s is not None and not order.fits(one.case):
             spent = max(order.spent_ms.values(), default=0) / 60_000
             budget_s = order.options.time_budget_s
             budget = f"{budget_s:.0f}s" if budget_s < 60 else f"{budget_s / 60:g}m"
             reason = (
-                f"left out: a launch of about {each.case.seconds / 60:.1f} min did not fit into "
+                f"left out: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
                 f"--time-budget {budget}, of which {spent:.1f} min were used"
             )
             yield (
-                each.case.case_id,
+                one.case.case_id,
                 LeftOut(reason=reason, next_step="Give it more time (--time-budget)"),
             )
 
@@ -224,13 +226,13 @@ def _cap(evidence: Evidence) -> str | None:
     return NO_GPU if "cpu" in kinds else None
 
 
-def _common(order: StageOrder, found: Sequence[StageResult], evidence: Evidence) -> Common:
+def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidence) -> Common:
     devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
     hosts = hosts_of(order, evidence.launches)
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
     on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
-    trained = notes_of_training(found, order.options.stages, evidence.description["origins"])
+    trained = notes_of_training(results, order.options.stages, evidence.description["origins"])
     return Common(
         title=", ".join([title, *sorted(devices)]),
         work=title,
@@ -250,18 +252,18 @@ def _common(order: StageOrder, found: Sequence[StageResult], evidence: Evidence)
 
 
 def _rows(
-    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> Iterator[StageRow]:
     for stage in order.stages:
-        own = [each for each in found if each.stage.name == stage.name]
+        part = [one for one in results if one.stage.name == stage.name]
         yield StageRow(
             name=stage.name,
             is_required=stage.is_required,
-            num_done=sum(_num_done(each) for each in own),
-            num_planned=sum(each.case.repeats for each in own),
+            num_done=sum(_num_done(one) for one in part),
+            num_planned=sum(one.case.repeats for one in part),
             minutes=stage.minutes,
             left_out=tuple(
-                f"{name}: {left_out[name].reason}" for each in own if (name := each.case.case_id) in left_out
+                f"{name}: {left_out[name].reason}" for one in part if (name := one.case.case_id) in left_out
             ),
         )
 

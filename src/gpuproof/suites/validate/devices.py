@@ -20,13 +20,13 @@ FIGURES = (
 )
 
 
-def device_measures(found: Iterable[StageResult], evidence: Evidence) -> Iterator[Measure]:
+def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Iterator[Measure]:
     """Yield the utilisation and the temperature of each device that training used, where they were read."""
     windows: dict[tuple[str, str], list[DeviceWindow]] = {}
-    for each in found:
-        if each.stage.name in STAGES:
-            for name, window in _windows(each, evidence):
-                windows.setdefault((each.stage.name, name), []).append(window)
+    for result in results:
+        if result.stage.name in STAGES:
+            for name, window in _windows(result, evidence):
+                windows.setdefault((result.stage.name, name), []).append(window)
     for (stage, subject), read in windows.items():
         for name, field, unit, choose, better, statistic in FIGURES:
             values = [value for window in read if (value := getattr(window, field)) is not None]
@@ -46,8 +46,8 @@ def device_measures(found: Iterable[StageResult], evidence: Evidence) -> Iterato
             )
 
 
-def _windows(found: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
-    for launch in found.summaries:
+def _windows(result: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
+    for launch in result.summaries:
         if launch.case.monitor is None:
             continue
         for read in explain_launch(launch, evidence).readings:

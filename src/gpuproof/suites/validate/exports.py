@@ -27,30 +27,30 @@ OF_A_MODEL = ("model.", "data.", "training.", "benchmark.")
 NOT_SEPARATED = "no trace separates communication from computation (profiling.enabled=true does)"
 
 
-def validation_export(found: Sequence[StageResult]) -> Export | None:
+def validation_export(results: Sequence[StageResult]) -> Export | None:
     """Return the file of the training over all devices; None where that measured nothing."""
-    training = next((each for each in found if each.case.name == "training" and each.summaries), None)
+    training = next((x for x in results if x.case.name == "training" and x.summaries), None)
     return None if training is None else json_export(VALIDATION_FILE, _content(training))
 
 
 def notes_of_training(
-    found: Sequence[StageResult], stages: Collection[str], origins: Mapping[str, str]
+    results: Sequence[StageResult], stages: Collection[str], origins: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield what is to be said of the training over all devices, or of there being none.
+    """Yield the notes on the training over all devices, or on there being none.
 
     That is each null of validation_result.json, or why there is no such file, and which keys of the command
     line nothing heeded, since no stage trains.
     """
-    training = next((each for each in found if each.case.name == "training" and each.summaries), None)
+    training = next((x for x in results if x.case.name == "training" and x.summaries), None)
     if training is not None:
         yield from _nulls_of(training)
     else:
         why = "which measured nothing" if "training" in stages else "which is no stage of this validation"
         yield f"{VALIDATION_FILE} is not written: it is of the training over all devices, {why}"
-    given = [key for key, at in origins.items() if at == COMMAND_LINE and key.startswith(OF_A_MODEL)]
-    if given and not set(stages) & set(TRAINS):
-        yield f"without effect, since no stage trains a model: {', '.join(given)}"
-    elif STEPS in given and "training" not in stages:
+    model_keys = [key for key, at in origins.items() if at == COMMAND_LINE and key.startswith(OF_A_MODEL)]
+    if model_keys and not set(stages) & set(TRAINS):
+        yield f"without effect, since no stage trains a model: {', '.join(model_keys)}"
+    elif STEPS in model_keys and "training" not in stages:
         yield f"without effect, since a soak is measured by time: {STEPS}"
 
 
@@ -63,10 +63,10 @@ def drain_exports(nodes: Sequence[NodeToDrain], *, no_hardware: str | None) -> I
         yield Export(name=f"{DRAIN_FILE}.txt", content="\n".join([*remarks, *drain_lines(nodes), ""]))
 
 
-def _nulls_of(found: StageResult) -> Iterator[str]:
+def _nulls_of(training: StageResult) -> Iterator[str]:
     """Yield why a value of the file is null, for each that is."""
-    content, is_alone = _content(found), found.summaries[0].world_size == 1
-    reported = (found.summary.get("communication_missing") or {}).get("comm_exposed_ms")
+    content, is_alone = _content(training), training.summaries[0].world_size == 1
+    reported = (training.summary.get("communication_missing") or {}).get("comm_exposed_ms")
     reasons = {
         "nccl_overhead_ms": ALONE if is_alone else str(reported or NOT_SEPARATED),
         "gpu_utilization_pct": "no device reported its utilisation",
@@ -77,24 +77,24 @@ def _nulls_of(found: StageResult) -> Iterator[str]:
             yield f"{VALIDATION_FILE}: {name} is null: {why}"
 
 
-def _content(found: StageResult) -> dict[str, Any]:
-    summary, launch = found.summary, found.summaries[0]
+def _content(training: StageResult) -> dict[str, Any]:
+    summary, launch = training.summary, training.summaries[0]
     return {
-        "model": found.config.model.name,
+        "model": training.config.model.name,
         "world_size": launch.world_size,
-        "batch_size_per_gpu": found.config.data.batch_size,
+        "batch_size_per_gpu": training.config.data.batch_size,
         "global_batch_size": launch.samples_per_step_total,
         "avg_step_time_ms": summary.get("mean_step_ms"),
         "throughput_samples_per_second": summary.get("throughput_samples_per_s"),
         "nccl_overhead_ms": summary.get("comm_exposed_ms"),
-        "gpu_utilization_pct": _utilization(found),
+        "gpu_utilization_pct": _utilization(training),
         "backend": launch.setup.backend,
     }
 
 
-def _utilization(found: StageResult) -> float | None:
+def _utilization(training: StageResult) -> float | None:
     """Return the mean of all devices and launches; None where no device told."""
-    assert found.result is not None
-    read = from_json(Common, found.result.detail["common"]).devices
+    assert training.result is not None
+    read = from_json(Common, training.result.detail["common"]).devices
     values = [row.util_gpu_percent for row in read if row.util_gpu_percent is not None]
     return fmean(values) if values else None

@@ -34,7 +34,7 @@ class FollowedUp:
 
     @property
     def searches(self) -> tuple[Blaming, ...]:
-        """All of them."""
+        """All searches of the suspicion."""
         return (self.search, *self.inside.values())
 
     @property
@@ -45,20 +45,22 @@ class FollowedUp:
 
 def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, float | None]) -> FollowedUp:
     """Return the searches of a suspicion, as far as the figures of tests bring them."""
-    case, own = suspicion.case, _recipe(suspicion, config)
+    case, test = suspicion.case, _recipe(suspicion, config)
     noise, slowdown = suspicion.noise, suspicion.slowdown
     if not case.is_over_all:
         name = f"{PREFIX}{case.case_id}"
-        search = blame_devices(own, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name)
+        search = blame_devices(
+            test, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name
+        )
         return FollowedUp(suspicion=suspicion, search=search.with_figures(figures), inside={})
     by_name = {place.name: replace(place, num_devices=case.ranks_per_host) for place in case.places}
     places = [by_name[host] for host in suspicion.hosts]
     name = f"{PREFIX}{case.case_id}"
-    search = blame_hosts(own, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
-    accused = _accused(search) if search.is_over and case.ranks_per_host > 1 else ()
+    search = blame_hosts(test, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
+    accused = _accused_members(search) if search.is_over and case.ranks_per_host > 1 else ()
     inside = {
         host: blame_devices(
-            own, by_name[host], _devices(case), noise=noise, slowdown=slowdown, name=f"{name}-in@{host}"
+            test, by_name[host], _devices(case), noise=noise, slowdown=slowdown, name=f"{name}-in@{host}"
         ).with_figures(figures)
         for host in accused
     }
@@ -67,27 +69,27 @@ def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, f
 
 def _recipe(suspicion: SlowCollective, config: RunConfig) -> RunConfig:
     """Return the recipe of a test: the operation and the size that were slow or wrong, where one is known."""
-    asked = recipe_of(suspicion.case, config)
+    recipe = recipe_of(suspicion.case, config)
     if suspicion.operation is None:
-        return asked
+        return recipe
     size = suspicion.size_bytes
     one = {"operations": [suspicion.operation], "min_bytes": size, "max_bytes": size}
-    return config_at(asked, {f"collective.{key}": value for key, value in one.items()})
+    return config_at(recipe, {f"collective.{key}": value for key, value in one.items()})
 
 
 def _devices(case: StageCase) -> Sequence[int]:
     return tuple(range(case.ranks_per_host)) if case.devices is None else case.devices
 
 
-def _accused(search: Blaming) -> tuple[str, ...]:
-    return tuple(member for found in search.search.findings().accused for member in found.members)
+def _accused_members(search: Blaming) -> tuple[str, ...]:
+    return tuple(member for group in search.search.findings().accused for member in group.members)
 
 
 def without_accused(followed: Sequence[FollowedUp]) -> Iterator[StageCase]:
     """Yield the collectives once more, without the hosts or devices that were accused."""
-    for each in followed:
-        case, accused = each.suspicion.case, _accused(each.search)
-        if not accused or not each.is_over:
+    for search in followed:
+        case, accused = search.suspicion.case, _accused_members(search.search)
+        if not accused or not search.is_over:
             continue
         if case.is_over_all:
             left: tuple[HostPlace, ...] = tuple(place for place in case.places if place.name not in accused)

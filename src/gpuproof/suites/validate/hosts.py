@@ -16,8 +16,8 @@ from gpuproof.verdict.facts import HostFacts, setups_on
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
     """Return the hosts on which ranks began, in the order of first appearance."""
-    found = (launch.host_of(start) for launch in launches for start in launch.of(Start))
-    return tuple(dict.fromkeys(found))
+    hosts = (launch.host_of(start) for launch in launches for start in launch.of(Start))
+    return tuple(dict.fromkeys(hosts))
 
 
 def lost_of(launches: Sequence[CaseRecords]) -> dict[str, CaseRecords]:
@@ -52,16 +52,16 @@ def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:
 
 
 def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts]]:
-    """Return what hosts say in each launch; of two with one name in a job nobody knows whose it is."""
+    """Return the facts of hosts in each launch; of two with one name in a job nobody knows whose they are."""
     reports: dict[str, list[HostFacts]] = {}
     for launch in launches:
         meant: dict[str, set[str]] = {}
         for start in launch.of(Start):
             meant.setdefault(start.host, set()).add(launch.host_of(start))
-        for told in launch.of(Environment):
-            names = meant.get(told.host) or {launch.case.placement.host or told.host}
+        for environment in launch.of(Environment):
+            names = meant.get(environment.host) or {launch.case.placement.host or environment.host}
             if len(names) == 1:
-                reports.setdefault(next(iter(names)), []).append(told.facts)
+                reports.setdefault(next(iter(names)), []).append(environment.facts)
     return reports
 
 

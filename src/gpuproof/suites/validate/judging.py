@@ -44,11 +44,11 @@ EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenRules:
-    """The rules of a validation."""
+class RuleSet:
+    """The rules of a validation, of the recipe and of a file."""
 
     rules: Rules
-    num_own: int
+    num_recipe: int
     """The first so many are the recipe's; the others are those of a file."""
 
     @property
@@ -68,21 +68,23 @@ class ShortOfRule:
     """By which it is under the last value that would have passed."""
 
 
-def rules_of(options: ValidateOptions) -> GivenRules:
+def rules_of(options: ValidateOptions) -> RuleSet:
     """Read the rules of the recipe and of the file.
 
     Raises:
         UsageError: one cannot judge; every mistake by its line.
     """
-    own = rules_of_entries(
+    of_recipe = rules_of_entries(
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
     )
     if options.file_rules is None:
-        return GivenRules(rules=own, num_own=len(own.rules))
-    given = read_rules(options.file_rules, source=options.file_source)
-    names = {rule.name for rule in given.rules}
-    kept = tuple(rule for rule in own.rules if rule.name not in names)
-    return GivenRules(rules=Rules(source=given.source, rules=kept + given.rules), num_own=len(kept))
+        return RuleSet(rules=of_recipe, num_recipe=len(of_recipe.rules))
+    of_file = read_rules(options.file_rules, source=options.file_source)
+    names = {rule.name for rule in of_file.rules}
+    remaining = tuple(rule for rule in of_recipe.rules if rule.name not in names)
+    return RuleSet(
+        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_recipe=len(remaining)
+    )
 
 
 def baseline_of(options: ValidateOptions) -> Baseline | None:
@@ -101,19 +103,23 @@ def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: Valida
     )
 
 
-def judge_all(found: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
+def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
     """Judge by all rules that there are."""
-    given = rules_of(options)
-    own, of_file = given.rules.rules[: given.num_own], given.rules.rules[given.num_own :]
-    lacking = {rule.name: why for rule in own if (why := _why_left_out(rule, found, facts)) is not None}
-    kept = (*(rule for rule in own if rule.name not in lacking), *of_file, *_bounds(facts.measures, options))
-    judged = judge_rules(replace(given.rules, rules=kept), facts)
+    rules = rules_of(options)
+    first, of_file = rules.rules.rules[: rules.num_recipe], rules.rules.rules[rules.num_recipe :]
+    unfit = {rule.name: why for rule in first if (why := _why_left_out(rule, results, facts)) is not None}
+    chosen = (
+        *(rule for rule in first if rule.name not in unfit),
+        *of_file,
+        *_bounds(facts.measures, options),
+    )
+    judged = judge_rules(replace(rules.rules, rules=chosen), facts)
     return [
         *judged,
-        *(_left_out(name, why) for name, why in lacking.items()),
+        *(_left_out(name, why) for name, why in unfit.items()),
         *judge_far_under_peak(facts),
         *advisory_events(facts),
-        *_unused_baseline(given, facts),
+        *_unused_baseline(rules, facts),
         *_no_efficiency(facts, options),
     ]
 
@@ -141,9 +147,9 @@ def short_of_rules(
     )
     worst: dict[str, ShortOfRule] = {}
     for measure, item in judge_measures(rules_of(options).rules, facts):
-        found = _short(measure, item)
-        if found is not None and found.share > (worst[measure.case].share if measure.case in worst else 0):
-            worst[measure.case] = found
+        short = _short(measure, item)
+        if short is not None and short.share > (worst[measure.case].share if measure.case in worst else 0):
+            worst[measure.case] = short
     return worst
 
 
@@ -161,22 +167,22 @@ def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
     )
 
 
-def _unused_baseline(given: GivenRules, facts: FleetFacts) -> Iterator[Judged]:
+def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
     """Yield an error where a baseline was given for nothing."""
-    is_asked = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in given.rules.rules)
-    if facts.baseline is not None and not is_asked:
+    is_used = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in rules.rules.rules)
+    if facts.baseline is not None and not is_used:
         reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
         step = "Add such a rule (--rules FILE), or take gpuproof baseline use"
         yield Judged(name="baseline", outcome=Outcome(status="ERROR", reason=reason, next_step=step))
 
 
-def _why_left_out(rule: Rule | CheckRule, found: Sequence[StageResult], facts: FleetFacts) -> str | None:
+def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts: FleetFacts) -> str | None:
     if isinstance(rule, CheckRule):
         return None
     if rule.expected.form == "baseline" and facts.baseline is None:
         return "no baseline was given (gpuproof baseline record NAME RUN…, then --baseline NAME)"
     stage = rule.measure.labels.get("stage")
-    if stage is not None and rule.each not in _kinds_of(rule.measure.labels, found):
+    if stage is not None and rule.each not in _kinds_of(rule.measure.labels, results):
         return f"this plan does not measure {stage} on each {rule.each} alone"
     return _why_none_published(rule, facts)
 
@@ -196,16 +202,16 @@ def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
 
 
 def _kinds_of(
-    labels: Mapping[str, object], found: Sequence[StageResult]
+    labels: Mapping[str, object], results: Sequence[StageResult]
 ) -> set[SubjectKind | Literal["any"]]:
     """Return of what a stage has launches; devices are watched beside training, whatever it is of."""
     kinds: set[SubjectKind | Literal["any"]] = {"link"} if labels["stage"] == "links" else set()
     at_once = (True, False) if "at_once" not in labels else (labels["at_once"],)
-    for case in (each.case for each in found if each.stage.name == labels["stage"]):
+    for case in (one.case for one in results if one.stage.name == labels["stage"]):
         if (case.ranks_per_host > 1) not in at_once:
             continue
         kinds.add("gpu" if case.is_of_one_device else "whole" if case.is_over_all else "host")
-        kinds |= {"any", "gpu"} if case.of_model or case.is_of_each else {"any"}
+        kinds |= {"any", "gpu"} if case.of_model or case.is_per_device else {"any"}
     return kinds
 
 
@@ -234,7 +240,7 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
 
 
 def _steadiness(measure: Measure, bound: float) -> Rule:
-    """That a machine is steady says nothing of how fast it is: none of this makes it READY."""
+    """Return the rule of a drift or spread; a steady machine may be slow, so that none makes it READY."""
     rule = _rule(
         f"{measure.name}, {measure.case}",
         MeasureMatch(name=measure.name, labels={"case": measure.case}),
@@ -274,12 +280,12 @@ def _bound_of_efficiency(
     """Return the bound of the contract and up to how many devices it holds, or why there is none to judge."""
     if options.efficiency is None:
         return None
-    found = next((measure for measure in measures if measure.name == "scaling efficiency"), None)
-    if found is None:
+    efficiency = next((measure for measure in measures if measure.name == "scaling efficiency"), None)
+    if efficiency is None:
         return "there is no efficiency to judge"
-    count = int(found.labels["num_devices"])
+    count = int(efficiency.labels["num_devices"])
     bounds = sorted((int(up_to), share) for up_to, share in options.efficiency.items())
-    bound = next((each for each in bounds if each[0] >= count), None)
+    bound = next((bound_of for bound_of in bounds if bound_of[0] >= count), None)
     return bound or f"the contract says nothing of {count} devices"
 
 

@@ -57,22 +57,22 @@ class StageResult:
 
 def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Recipes) -> StageResult:
     """Conclude the launches of a case by the suite of its recipe."""
-    found = _launched(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
-    if not found.launches:
-        return found
-    own = replace(evidence, config=found.config, launches=found.launches)
-    conclusion = find_suite(found.config).conclude(own)
+    launched = _stage_result(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
+    if not launched.launches:
+        return launched
+    of_case = replace(evidence, config=launched.config, launches=launched.launches)
+    conclusion = find_suite(launched.config).conclude(of_case)
     exported = (e.content for e in conclusion.exports if e.name == "run_summary.json")
-    summaries = [one for records in own.launches if (one := summarize_launch(records)) is not None]
+    summaries = [one for records in of_case.launches if (one := summarize_launch(records)) is not None]
     return replace(
-        found,
+        launched,
         result=conclusion.result,
         summary=dict(getattr(next(exported, None), "value", {})),
         summaries=tuple(summaries),
     )
 
 
-def _launched(
+def _stage_result(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> StageResult:
     return StageResult(
@@ -91,8 +91,8 @@ def measures_of_collectives(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
     """Yield the measures of a case of collectives, as its conclusion has them, before there is one."""
-    found = _launched(stage, case, recipes, launches)
-    yield from (_placed(measure, found, _labels(found)) for measure in collective_measures(launches))
+    launched = _stage_result(stage, case, recipes, launches)
+    yield from (_label(measure, launched, _labels(launched)) for measure in collective_measures(launches))
 
 
 def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
@@ -105,79 +105,79 @@ def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
     return device_subject(host, device) if case.is_of_one_device and device is not None else f"host/{host}"
 
 
-def measures_of(found: StageResult) -> Iterator[Measure]:
+def measures_of(result: StageResult) -> Iterator[Measure]:
     """Yield the measures of a case with labels and subject."""
-    if found.result is None:
+    if result.result is None:
         return
-    labels = _labels(found)
-    for measure in (*_once_each(found.result.measures, found), *_drift(found, labels), *_spread(found)):
-        yield _placed(measure, found, labels, validity=found.result.validity)
+    labels = _labels(result)
+    for measure in (*_distinct(result.result.measures, result), *_drift(result, labels), *_spread(result)):
+        yield _label(measure, result, labels, validity=result.result.validity)
 
 
-def _placed(
-    measure: Measure, found: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
+def _label(
+    measure: Measure, result: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
 ) -> Measure:
-    """Say what a measure is of: its case, its subject, and the labels by which rules find it."""
+    """Return a measure with its case, its subject, and the labels by which rules find it."""
     return replace(
         measure,
         name=f"{measure.name}, options compared"
-        if found.case.labels
+        if result.case.labels
         else measure.name,  # no rule's floor is for them
-        case=found.case.case_id,
-        subject=found.subject if measure.subject == WHOLE else measure.subject,
+        case=result.case.case_id,
+        subject=result.subject if measure.subject == WHOLE else measure.subject,
         labels={**labels, **measure.labels},
         validity=measure.validity or validity,
     )
 
 
-def _once_each(measures: Sequence[Measure], found: StageResult) -> Iterator[Measure]:
-    """Leave out the second of two figures that are the same: of one device, and of the launch as a whole.
+def _distinct(measures: Sequence[Measure], result: StageResult) -> Iterator[Measure]:
+    """Yield one of two figures that are the same: of one device, and of the launch as a whole.
 
     In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
     """
     whole = {m.name: m for m in measures if m.subject == WHOLE}
-    own = {m.name: m for m in measures if m.subject == found.subject}
+    of_subject = {m.name: m for m in measures if m.subject == result.subject}
     for measure in measures:
-        other = own.get(measure.name) if measure.subject == WHOLE else None
-        if measure.subject == found.subject != WHOLE:
+        other = of_subject.get(measure.name) if measure.subject == WHOLE else None
+        if measure.subject == result.subject != WHOLE:
             other = whole.get(measure.name)
-        is_kept = other is None or (measure.unit == other.unit) == (measure.subject == WHOLE)
-        if is_kept:
+        is_first = other is None or (measure.unit == other.unit) == (measure.subject == WHOLE)
+        if is_first:
             yield measure
 
 
-def _labels(found: StageResult) -> dict[str, Any]:
-    shared = {"stage": found.stage.name, "num_devices": sum(1 for _ in _ranks(found))}
-    shared["at_once"] = found.case.ranks_per_host > 1
-    if found.config.kind in ("collective", "probe"):
-        return {**shared, **(found.case.labels if _is_in_force(found) else {})}
+def _labels(result: StageResult) -> dict[str, Any]:
+    shared = {"stage": result.stage.name, "num_devices": sum(1 for _ in _ranks(result))}
+    shared["at_once"] = result.case.ranks_per_host > 1
+    if result.config.kind in ("collective", "probe"):
+        return {**shared, **(result.case.labels if _is_in_force(result) else {})}
     return {
         **shared,
-        "workload": found.config.model.name,
-        "dtype": found.config.training.precision,
-        "strategy": found.config.distributed.strategy,
+        "workload": result.config.model.name,
+        "dtype": result.config.training.precision,
+        "strategy": result.config.distributed.strategy,
     }
 
 
-def _is_in_force(found: StageResult) -> bool:
+def _is_in_force(result: StageResult) -> bool:
     """Say whether each rank heeded the profile of its case: without NCCL nothing was switched off."""
     key = "distributed.communication_profile"
-    setups = (setup for launch in found.launches for setup in launch.setups)
+    setups = (setup for launch in result.launches for setup in launch.setups)
     return all(item.key != key for setup in setups for item in setup.not_applied)
 
 
-def _ranks(found: StageResult) -> Iterable[int]:
-    return (start.rank for launch in found.launches[:1] for start in launch.of(Start))
+def _ranks(result: StageResult) -> Iterable[int]:
+    return (start.rank for launch in result.launches[:1] for start in launch.of(Start))
 
 
-def _drift(found: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
+def _drift(result: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
     """Yield how much longer steps were at the end of a launch than at its begin, of the worst launch."""
-    if found.stage.name not in ("training", "soak"):
+    if result.stage.name not in ("training", "soak"):
         return
-    if found.stage.name == "soak":
-        yield replace(trend_measure(found.summaries), labels=labels)
+    if result.stage.name == "soak":
+        yield replace(trend_measure(result.summaries), labels=labels)
         return
-    drifts = [drift for launch in found.summaries if (drift := drift_of(launch.step_times_s)) is not None]
+    drifts = [drift for launch in result.summaries if (drift := drift_of(launch.step_times_s)) is not None]
     worst = max(drifts, key=lambda drift: drift[0], default=None)
     yield Measure(
         name="step-time drift",
@@ -229,10 +229,10 @@ def _levels(times_s: Sequence[float]) -> list[float]:
     return [median(times_s[begin:end]) for begin, end in pairwise(cuts)]
 
 
-def _spread(found: StageResult) -> Iterator[Measure]:
+def _spread(result: StageResult) -> Iterator[Measure]:
     """Yield how far the launches of a case differ, over their mean."""
-    rates = [launch.items_per_s_total for launch in found.summaries]
-    if found.case.repeats < MIN_LAUNCHES or found.config.kind in ("collective", "probe"):
+    rates = [launch.items_per_s_total for launch in result.summaries]
+    if result.case.repeats < MIN_LAUNCHES or result.config.kind in ("collective", "probe"):
         return
     value = None
     if len(rates) >= MIN_LAUNCHES:
@@ -250,12 +250,12 @@ def _spread(found: StageResult) -> Iterator[Measure]:
     )
 
 
-def efficiency(found: Sequence[StageResult]) -> Iterator[Measure]:
+def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
     """Yield T_N ÷ (N · T_1) of training: of the launches over all devices against those on one.
 
     The interval is as wide as both sides' intervals allow.
     """
-    by_name = {each.case.name: each for each in found if each.result is not None}
+    by_name = {result.case.name: result for result in results if result.result is not None}
     one, everything = (_throughput(by_name.get(name)) for name in ("training-one", "training"))
     if one is None or everything is None or not one.value or everything.value is None:
         return
@@ -286,6 +286,6 @@ def efficiency(found: Sequence[StageResult]) -> Iterator[Measure]:
     )
 
 
-def _throughput(found: StageResult | None) -> Measure | None:
-    measures = [] if found is None or found.result is None else found.result.measures
+def _throughput(result: StageResult | None) -> Measure | None:
+    measures = [] if result is None or result.result is None else result.result.measures
     return next((measure for measure in measures if measure.name == "throughput"), None)

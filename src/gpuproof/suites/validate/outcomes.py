@@ -30,32 +30,34 @@ LAUNCHES = "launches"
 
 
 def stage_outcomes(
-    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> list[Judged]:
     """Judge every case of every stage; `left_out` says why cases were not launched."""
-    judged = [item for each in found for item in _of_case(each, left_out)]
-    launched = {each.stage.name for each in found}
+    judged = [item for result in results for item in _case_outcomes(result, left_out)]
+    launched = {result.stage.name for result in results}
     return judged + [
         Judged(
-            name=stage.name, outcome=_without_cases(stage.name, order, found), is_required=stage.is_required
+            name=stage.name, outcome=_without_cases(stage.name, order, results), is_required=stage.is_required
         )
         for stage in order.stages
         if stage.name not in launched
     ]
 
 
-def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
-    outcome = _outcome(found, left_out.get(found.case.case_id))
-    if outcome.status == "FAIL" and names_wrong(found):
+def _case_outcomes(result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
+    outcome = _outcome(result, left_out.get(result.case.case_id))
+    if outcome.status == "FAIL" and names_wrong(result):
         return  # the devices are judged by themselves
-    labels = {"stage": found.stage.name, "case": found.case.name}
-    is_required = found.stage.is_required
-    yield Judged(name=_name(found), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels)
-    suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
+    labels = {"stage": result.stage.name, "case": result.case.name}
+    is_required = result.stage.is_required
+    yield Judged(
+        name=_name(result), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
+    )
+    suspected = [] if result.result is None else [d for d in result.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
         doubted = told(
-            found.subject,
+            result.subject,
             False,
             f"SUSPECT: {suspected[0].reason}{more}",
             expected="figures without a doubt",
@@ -64,51 +66,51 @@ def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Ju
             responsible="user",
             warns=True,
         )
-        yield Judged(name=f"{_name(found)}, doubts", outcome=doubted, is_required=False)
+        yield Judged(name=f"{_name(result)}, doubts", outcome=doubted, is_required=False)
 
 
-def _name(found: StageResult) -> str:
-    return f"{found.case.name} was measured"
+def _name(result: StageResult) -> str:
+    return f"{result.case.name} was measured"
 
 
-def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
-    done = [launch for launch in found.launches if launch.status == "done"]
-    failure = next((f for x in found.launches if x.status != "done" and (f := x.primary_failure)), None)
+def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
+    done = [launch for launch in result.launches if launch.status == "done"]
+    failure = next((f for x in result.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
-        return _failed(found, failure)
-    if len(done) < max(found.case.repeats, len(found.launches)):
-        notes = (note for x in found.launches for note in (*x.torn, x.contradiction) if note is not None)
+        return _failure_outcome(result, failure)
+    if len(done) < max(result.case.repeats, len(result.launches)):
+        notes = (note for x in result.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
         why = left_out or LeftOut(
-            reason=f"{len(done)} of {found.case.repeats} launches were measured{torn}",
+            reason=f"{len(done)} of {result.case.repeats} launches were measured{torn}",
             next_step="Finish the run with --resume",
         )
-        return Outcome(status="SKIP", subject=found.subject, reason=why.reason, next_step=why.next_step)
-    ruinous = _ruinous(found)
+        return Outcome(status="SKIP", subject=result.subject, reason=why.reason, next_step=why.next_step)
+    ruinous = _ruinous(result)
     if ruinous is not None:
-        return _refused(found, ruinous)
-    nothing = why_nothing(found)
+        return _doubt_outcome(result, ruinous)
+    nothing = why_nothing(result)
     if nothing is not None:
-        return not_applicable(nothing, found.subject)
-    without = _without_loss(found, done) or _without_record(found)
+        return not_applicable(nothing, result.subject)
+    without = _without_loss(result, done) or _without_record(result)
     if without is not None:
         return without
     return Outcome(
         status="PASS",
-        subject=found.subject,
-        measured=f"{len(done)} of {found.case.repeats} launches went through",
+        subject=result.subject,
+        measured=f"{len(done)} of {result.case.repeats} launches went through",
         expected="all of them",
         source=PLAN,
         records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
     )
 
 
-def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
+def _without_loss(result: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
     """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
     ranks = [
         f"rank {start.rank} on {launch.host_of(start)}"
         for launch in done
-        if found.case.of_model
+        if result.case.of_model
         for lost in [{end.rank for end in launch.of(RankResult) if end.last_loss is None}]
         for start in launch.of(Start)
         if start.rank in lost
@@ -117,7 +119,7 @@ def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | 
         return None
     return Outcome(
         status="FAIL",
-        subject=found.subject,
+        subject=result.subject,
         measured=f"the last loss of {', '.join(ranks)} is not a finite number",
         expected="a finite loss on every rank",
         source=PLAN,
@@ -127,38 +129,38 @@ def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | 
     )
 
 
-def _without_record(found: StageResult) -> Outcome | None:
+def _without_record(result: StageResult) -> Outcome | None:
     """Find launches that ended well and left no figure: nobody knows what they measured."""
-    if any(measure.value is not None for measure in measures_of(found)):
+    if any(measure.value is not None for measure in measures_of(result)):
         return None
     step = "Run it again; look at the launch's rank-N.jsonl: it was cut, or changed"
-    return not_judged(found.subject, "it ended without a record of what it measured", step)
+    return not_judged(result.subject, "it ended without a record of what it measured", step)
 
 
-def _failed(found: StageResult, failure: Failure) -> Outcome:
-    """A launch that fell to something outside the case was not measured; any other failure is one."""
-    said = (failure.message.strip().splitlines() or ["no message"])[0]
+def _failure_outcome(result: StageResult, failure: Failure) -> Outcome:
+    """Return the outcome of a failed launch: not judged where the cause lies outside the case."""
+    message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
-    text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {said}"
+    text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
-        return not_judged(found.subject, text, next_step, "administrator")
+        return not_judged(result.subject, text, next_step, "administrator")
     expected = "a launch without a failure"
-    return told(found.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
+    return told(result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
 
 
-def _ruinous(found: StageResult) -> Doubt | None:
-    doubts = () if found.result is None else found.result.doubts
+def _ruinous(result: StageResult) -> Doubt | None:
+    doubts = () if result.result is None else result.result.doubts
     return next((x for x in doubts if x.validity == "INVALID" or x.code in (*IMPLAUSIBLE, *NOT_SEEN)), None)
 
 
-def _refused(found: StageResult, doubt: Doubt) -> Outcome:
-    """Wrong results are a failure of the machine; figures that contradict each other are none."""
+def _doubt_outcome(result: StageResult, doubt: Doubt) -> Outcome:
+    """Return the outcome of doubted figures: the machine fails by wrong results only."""
     if doubt.code != WRONG:
-        return not_judged(found.subject, doubt.reason, doubt.remedy)
+        return not_judged(result.subject, doubt.reason, doubt.remedy)
     return Outcome(
         status="FAIL",
-        subject=found.subject,
+        subject=result.subject,
         measured=doubt.reason,
         expected="every element right",
         source="what was sent",
@@ -167,8 +169,8 @@ def _refused(found: StageResult, doubt: Doubt) -> Outcome:
     )
 
 
-def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -> Outcome:
-    """Only what takes two devices, or NCCL, has no launch of its own, and a disk that nobody named."""
+def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult]) -> Outcome:
+    """Return why a stage has no launch: it takes two devices, NCCL, or a disk that nobody named."""
     if name == "switched_off" and order.config.distributed.device == "cpu":
         return not_applicable("ranks on processors do not communicate over NCCL")
     if name == "storage":
@@ -177,7 +179,7 @@ def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -
             reason="no folder was named, and a disk is written to only where it is asked for",
             next_step="Name one: --validate.storage_dir=/scratch",
         )
-    visible = devices_by_host([launch for each in found for launch in each.launches])
+    visible = devices_by_host([launch for result in results for launch in result.launches])
     if visible and sum(visible.values()) == 1:
         host = next(iter(visible))
         alone = f"{host} has one device, as it says itself"
@@ -196,7 +198,7 @@ def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterato
     for name in hosts_of(order, launches):
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
     if order.options.expected_hosts:
-        yield Judged(name="expected hosts", outcome=_expected(order.options.expected_hosts, answered, lost))
+        yield Judged(name="expected hosts", outcome=_presence(order.options.expected_hosts, answered, lost))
     yield from count_outcomes(order, launches)
 
 
@@ -220,7 +222,7 @@ def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
     )
 
 
-def _expected(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
+def _presence(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
     missing = [name for name in expected if name not in answered or name in lost]
     there = f"{len(expected) - len(missing)} of {len(expected)} answered"
     return told(

@@ -37,7 +37,7 @@ def page(result: Result) -> Page:
     sections: list[Section] = [
         Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
-        *(() if detail.chosen is None else (_chosen(detail.chosen),)),
+        *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
         cells_table(readiness.cells),
         subjects_table(readiness.tree),
         *_checks(result.outcomes, detail),
@@ -60,8 +60,8 @@ def _has_something(section: Section) -> bool:
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:
-    said = (result.headline, MEANING)
-    reasons = [x for x in readiness.reasons if not x.startswith(OPEN) and x not in said]
+    headlines = (result.headline, MEANING)
+    reasons = [x for x in readiness.reasons if not x.startswith(OPEN) and x not in headlines]
     if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
         reasons = []
     more = (f"and {len(reasons) - MOST_REASONS} more below",) if len(reasons) > MOST_REASONS else ()
@@ -113,8 +113,8 @@ def _how(cell: AspectCell) -> str:
     return "\n".join(filter(None, (cell.reason, cell.next_step and f"→ {cell.next_step}")))
 
 
-def _chosen(found: ChosenHosts) -> Text:
-    return Text(title="Where to run", lines=tuple(lines_of(found)))
+def _hosts_text(hosts: ChosenHosts) -> Text:
+    return Text(title="Where to run", lines=tuple(lines_of(hosts)))
 
 
 def subjects_table(tree: Branch) -> Table:
@@ -122,36 +122,36 @@ def subjects_table(tree: Branch) -> Table:
     return table(
         "By subject: all, host, device",
         list(_rows([tree], 0)),
-        Column.of("subject", lambda row: f"{'· ' * row[0]}{_named(row[1])}", align="left", folds=True),
+        Column.of("subject", lambda row: f"{'· ' * row[0]}{_subject_text(row[1])}", align="left", folds=True),
         Column.of("", lambda row: _standing(row[1][0].standing), align="left"),
         Column.of("passed", lambda row: units.count(sum(branch.num_passed for branch in row[1]))),
-        Column.of("why", lambda row: _why(row[1][0]), align="left", folds=True),
+        Column.of("why", lambda row: _reason(row[1][0]), align="left", folds=True),
     )
 
 
 def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequence[Branch]]]:
     """Yield branches with what is below them, many of which the same is to be said as one row."""
-    alike = grouped((_said(branch), branch) for branch in branches)
+    alike = grouped((_row_key(branch), branch) for branch in branches)
     for group in alike.values():
         for shown in [group] if len(group) > MOST_ALONE else [[branch] for branch in group]:
             yield depth, shown
             yield from _rows([part for branch in shown for part in branch.branches], depth + 1)
 
 
-def _said(branch: Branch) -> object:
-    """Return what a row says of a branch, and what rows say of its parts."""
-    parts = frozenset(_said(part) for part in branch.branches)
+def _row_key(branch: Branch) -> object:
+    """Return the content of a branch's row and of the rows below it: equal ones are shown as one."""
+    parts = frozenset(_row_key(part) for part in branch.branches)
     return branch.standing, branch.failed, branch.undecided, parts
 
 
-def _named(branches: Sequence[Branch]) -> str:
+def _subject_text(branches: Sequence[Branch]) -> str:
     if branches[0].subject == WHOLE:
         return "all"
     many = f"{units.count(len(branches))}: " if len(branches) > 1 else ""
     return f"{many}{listed([branch.subject for branch in branches])}"
 
 
-def _why(branch: Branch) -> str:
+def _reason(branch: Branch) -> str:
     """Return why a part is no better; of all together it is said above."""
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *branch.undecided))
 
@@ -163,8 +163,8 @@ def _standing(standing: Standing) -> Cell:
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:
     rows = sorted(judged, key=lambda item: (not item.is_required, ORDER.index(item.outcome.status)))
     yield from outcome_sections("Checks", rows)
-    told = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
-    yield Text(title="", lines=(told if detail.num_rules else "no rules of figures were given",))
+    summary = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
+    yield Text(title="", lines=(summary if detail.num_rules else "no rules of figures were given",))
 
 
 def _stages(rows: Sequence[StageRow]) -> Table:

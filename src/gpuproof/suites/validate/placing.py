@@ -44,7 +44,7 @@ class StageCase:
     """Whether it is one job over all that there is, be that one host or many."""
     is_of_one_device: bool = False
     """Whether what it says is of a single device."""
-    is_of_each: bool = False
+    is_per_device: bool = False
     """Whether each of its devices works by itself, so that what it says is of each."""
     values: Mapping[str, Any]
     """What the recipe is, by dotted key, over what is shared."""
@@ -91,7 +91,7 @@ class Stage:
 
     @property
     def minutes(self) -> float:
-        """That it is expected to take on one host."""
+        """Minutes that it is expected to take on one host."""
         return seconds_of(case for case in self.cases for _ in range(case.repeats)) / 60
 
 
@@ -106,12 +106,12 @@ def seconds_of(launches: Iterable[StageCase]) -> float:
 
 def site_of(config: RunConfig, places: Sequence[HostPlace]) -> Site:
     """Return where a recipe is validated."""
-    asked = config.distributed
+    distributed = config.distributed
     return Site(
         places=tuple(places),
-        num_devices=asked.nproc,
-        devices=asked.devices,
-        has_devices=asked.device != "cpu",
+        num_devices=distributed.nproc,
+        devices=distributed.devices,
+        has_devices=distributed.device != "cpu",
     )
 
 
@@ -124,7 +124,7 @@ def on_devices(
     site: Site, name: str, values: Mapping[str, Any], *, seconds: float, repeats: int, alone: bool
 ) -> Iterator[StageCase]:
     """Yield a launch for each device alone, where that is wanted, then one for all of a host at once."""
-    told: dict[str, Any] = {"values": values, "seconds": seconds, "repeats": repeats}
+    shared: dict[str, Any] = {"values": values, "seconds": seconds, "repeats": repeats}
     for place in site.places:
         count = site.count_on(place)
         indices = (site.devices or tuple(range(count)))[:count] if site.has_devices else (None,)
@@ -135,7 +135,7 @@ def on_devices(
                 ranks_per_host=1,
                 devices=None if index is None else (index,),
                 is_of_one_device=True,
-                **told,
+                **shared,
             )
         if count > 1:
             devices = first_devices(site, count)
@@ -144,15 +144,15 @@ def on_devices(
                 places=(place,),
                 ranks_per_host=count,
                 devices=devices,
-                is_of_each=True,
-                **told,
+                is_per_device=True,
+                **shared,
             )
 
 
-def over_all(site: Site, name: str, **told: Any) -> StageCase:
+def over_all(site: Site, name: str, **fields: Any) -> StageCase:
     """Return one job over all devices of all hosts, as many ranks on each as the smallest has."""
     count = min(site.count_on(place) for place in site.places)
     devices = first_devices(site, count)
     return StageCase(
-        name=name, places=site.places, ranks_per_host=count, devices=devices, is_over_all=True, **told
+        name=name, places=site.places, ranks_per_host=count, devices=devices, is_over_all=True, **fields
     )

@@ -21,7 +21,7 @@ from gpuproof.suites.validate.hosts import lost_hosts
 from gpuproof.suites.validate.options import ValidateOptions, read_options
 from gpuproof.suites.validate.placing import Stage, StageCase, seconds_of, site_of
 from gpuproof.suites.validate.stages import build_launch, stages_of
-from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, seen_in, suspicions
+from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, collective_seen, suspicions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class StageOrder:
             lost=self.lost | lost,
             taken_ms={**self.taken_ms, key: taken},
             spent_ms=spent,
-            seen={**self.seen, key: seen_in(launch)} if _is_collective(launch, key) else self.seen,
+            seen={**self.seen, key: collective_seen(launch)} if _is_collective(launch, key) else self.seen,
             tested={**self.tested, key[0]: figure_of(launch)} if is_test else self.tested,
         )
 
@@ -102,10 +102,10 @@ class StageOrder:
             return ()
         if any(case.attached_hosts is not None for case in stage.cases):
             return ()  # a test is of some of the ranks, and a launcher of the user's gives all or none
-        known = frozenset(self.seen)
-        if known not in self.suspected:
-            self.suspected[known] = self._suspicions(stage)
-        return tuple(follow(each, self.config, self.tested) for each in self.suspected[known])
+        measured = frozenset(self.seen)
+        if measured not in self.suspected:
+            self.suspected[measured] = self._suspicions(stage)
+        return tuple(follow(suspicion, self.config, self.tested) for suspicion in self.suspected[measured])
 
     def _suspicions(self, stage: Stage) -> tuple[SlowCollective, ...]:
         from gpuproof.suites.validate.judging import short_of_rules
@@ -116,7 +116,7 @@ class StageOrder:
         for (case_id, _), launch in sorted(self.seen.items()):
             if case_id in seen:  # and not what is measured without those accused
                 seen[case_id].append(launch)
-        launches = {case_id: [launch.records for launch in found] for case_id, found in seen.items()}
+        launches = {case_id: [launch.records for launch in of_case] for case_id, of_case in seen.items()}
         short = short_of_rules(stage, launches, self.config, self.options)
         return tuple(suspicions(stage.cases, seen, short, self.options))
 
@@ -128,7 +128,7 @@ class StageOrder:
 
     def _follow_up(self, running: Collection[LaunchKey]) -> Iterator[Case | None]:
         """Yield tests of groups, then the collectives without those accused; None for one that runs."""
-        searches = [search for each in self.followed() for search in each.searches]
+        searches = [search for suspect in self.followed() for search in suspect.searches]
         for search in searches:
             if self.has_time_for(search):
                 tests = list(search.next(running))

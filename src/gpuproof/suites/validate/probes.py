@@ -22,7 +22,7 @@ def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[S
 
 def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     """Yield the memory test, all devices of a host at once."""
-    yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_of_each=True)
+    yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_per_device=True)
 
 
 def fingerprint(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -38,9 +38,9 @@ def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> 
 def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
     if sum(site.count_on(place) for place in site.places) < 2:
         return
-    asked = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
-    seconds = float(asked.rounds) * (float(asked.heat_s) + 1)
-    yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_of_each=True)
+    spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
+    seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
+    yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
 
 
 def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -55,8 +55,8 @@ def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     """Yield a file written and read on each host, in the folder that the user names; else nothing."""
     if options.storage_dir is not None:
-        own = {"folder": options.storage_dir}
-        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, own=own)
+        folder = {"folder": options.storage_dir}
+        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=folder)
 
 
 def nccl_tests(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -72,22 +72,22 @@ def _on_hosts(
     *,
     seconds: float,
     devices: tuple[int, ...] | None = None,
-    is_of_each: bool = False,
-    own: Mapping[str, Any] | None = None,
+    is_per_device: bool = False,
+    values: Mapping[str, Any] | None = None,
 ) -> Iterator[StageCase]:
     """Yield a probe on each host by itself; of each device, a rank each, or one rank for all."""
     for place in site.places:
-        count = site.count_on(place) if is_of_each else 1
+        count = site.count_on(place) if is_per_device else 1
         yield StageCase(
             name=name,
             places=(place,),
             ranks_per_host=count,
-            devices=first_devices(site, count) if is_of_each else devices,
-            values=_values(probe, options, **(own or {})),
+            devices=first_devices(site, count) if is_per_device else devices,
+            values=_values(probe, options, **(values or {})),
             seconds=options.start_s + seconds,
         )
 
 
-def _values(probe: ProbeName, options: ValidateOptions, **own: Any) -> dict[str, Any]:
-    keys = {**options.probes.get(probe, {}), **own}
+def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[str, Any]:
+    keys = {**options.probes.get(probe, {}), **values}
     return {"kind": "probe", "probe": {"name": probe, **({probe: keys} if keys else {})}}

@@ -67,8 +67,8 @@ def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[
 
 def _is_required(name: StageName, options: ValidateOptions) -> bool:
     """Say whether a stage decides; a disk that nobody named does not, nor what is made slow on purpose."""
-    is_asked = name != "switched_off" and (name != "storage" or options.storage_dir is not None)
-    return is_asked and name.removesuffix("_hot") not in options.advisory
+    is_decisive = name != "switched_off" and (name != "storage" or options.storage_dir is not None)
+    return is_decisive and name.removesuffix("_hot") not in options.advisory
 
 
 def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
@@ -77,7 +77,7 @@ def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
     Raises:
         UsageError: it cannot be run.
     """
-    own = {
+    keys = {
         "suite": None,
         "suite_options": {},
         "run.repeats": case.repeats,
@@ -85,7 +85,7 @@ def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
         "distributed.devices": None if case.devices is None else list(case.devices),
         **case.values,
     }
-    return config_at(config if case.of_model else _without_model(config), own)
+    return config_at(config if case.of_model else _without_model(config), keys)
 
 
 class Recipes:
@@ -93,7 +93,7 @@ class Recipes:
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
-        self._made: dict[str, RunConfig] = {}
+        self._recipes: dict[str, RunConfig] = {}
 
     def of(self, case: StageCase) -> RunConfig:
         """Return the recipe of a case's launches.
@@ -101,10 +101,10 @@ class Recipes:
         Raises:
             UsageError: it cannot be run.
         """
-        asked = repr((case.of_model, case.repeats, case.ranks_per_host, case.devices, case.values))
-        if asked not in self._made:
-            self._made[asked] = recipe_of(case, self._config)
-        return self._made[asked]
+        content = repr((case.of_model, case.repeats, case.ranks_per_host, case.devices, case.values))
+        if content not in self._recipes:
+            self._recipes[content] = recipe_of(case, self._config)
+        return self._recipes[content]
 
 
 def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Sequence[HostPlace]) -> Case:
@@ -126,11 +126,11 @@ def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Seq
 
 def _without_model(config: RunConfig) -> RunConfig:
     """Return a recipe of which only what every kind of run heeds is kept."""
-    kept = {name: getattr(config, name) for name in ("distributed", "monitoring", "run")}
-    return RunConfig(kind="inference", **kept)
+    blocks = {name: getattr(config, name) for name in ("distributed", "monitoring", "run")}
+    return RunConfig(kind="inference", **blocks)
 
 
-def _timed(options: ValidateOptions) -> dict[str, Any]:
+def _time_options(options: ValidateOptions) -> dict[str, Any]:
     return {
         "data.name": "synthetic",
         "benchmark.warmup_steps": 5,
@@ -145,25 +145,25 @@ def _gemm(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[S
     seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
     for precision in options.gemm_precisions:
         values = {
-            **_timed(options),
+            **_time_options(options),
             "model": {"name": "gemm", "options": size},
             "data.batch_size": GEMMS_PER_STEP,
             "training.precision": precision,
         }
-        told: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
-        yield from on_devices(site, f"gemm-{precision}", values, **told)
+        shared: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
+        yield from on_devices(site, f"gemm-{precision}", values, **shared)
 
 
 def _memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     values = {
-        **_timed(options),
+        **_time_options(options),
         "model": {"name": "memory", "options": {"buffer_bytes": options.memory_buffer_bytes}},
         "data.batch_size": PASSES_PER_STEP,
         "training.precision": "fp32",
     }
     seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
-    told: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
-    yield from on_devices(site, "memory", values, **told)
+    shared: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
+    yield from on_devices(site, "memory", values, **shared)
 
 
 def _collective(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -180,11 +180,11 @@ def _switched_off(config: RunConfig, options: ValidateOptions, site: Site) -> It
     """Yield a large collective, and again without each of what should make it faster where it runs."""
     if not site.has_devices:
         return
-    own = {**(options.collective or {}), **COMPARED}
+    collective = {**(options.collective or {}), **COMPARED}
     cases = _within_and_over(
         site,
         "switched",
-        values={"kind": "collective", "collective": own},
+        values={"kind": "collective", "collective": collective},
         seconds=options.start_s + COMPARED_S,
         repeats=config.run.repeats,
     )
@@ -201,31 +201,31 @@ def _switched_off(config: RunConfig, options: ValidateOptions, site: Site) -> It
             )
 
 
-def _within_and_over(site: Site, name: str, **told: Any) -> Iterator[StageCase]:
+def _within_and_over(site: Site, name: str, **fields: Any) -> Iterator[StageCase]:
     """Yield a job within each host that has several devices, and one over all of several hosts."""
     for place in site.places:
         count = site.count_on(place)
         if (place.attached_hosts or 1) > 1:
-            yield over_all(site, f"{name}-over", **told)
+            yield over_all(site, f"{name}-over", **fields)
         elif count > 1:
             yield StageCase(
                 name=f"{name}-within",
                 places=(place,),
                 ranks_per_host=count,
                 devices=first_devices(site, count),
-                **told,
+                **fields,
             )
     if len(site.places) > 1:
-        yield over_all(site, f"{name}-over", **told)
+        yield over_all(site, f"{name}-over", **fields)
 
 
 def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    told: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "of_model": True,
         "seconds": options.training_minutes * 60,
         "repeats": config.run.repeats,
     }
-    everything = over_all(site, "training", values={}, **told)
+    everything = over_all(site, "training", values={}, **shared)
     if len(site.places) * everything.ranks_per_host > 1:
         first = site.places[0]
         yield StageCase(
@@ -235,14 +235,14 @@ def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterat
             devices=first_devices(site, 1),
             is_of_one_device=True,
             values={"distributed.strategy": "ddp"},
-            **told,
+            **shared,
         )
     yield everything
     for model in options.models:
         values = {"model": {"name": model}, "data.name": "synthetic", "data.image_size": None}
-        yield over_all(site, f"training-{model}", values=values, **told)
+        yield over_all(site, f"training-{model}", values=values, **shared)
     for strategy in options.strategies:
-        yield over_all(site, f"training-{strategy}", values={"distributed.strategy": strategy}, **told)
+        yield over_all(site, f"training-{strategy}", values={"distributed.strategy": strategy}, **shared)
 
 
 def _soak(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:

@@ -63,7 +63,7 @@ class CollectiveSeen:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Where it was placed."""
+        """Hosts that it was placed on."""
         return self.records.case.placement.hosts
 
 
@@ -83,28 +83,28 @@ class SlowCollective:
     noise: float
 
 
-def seen_in(launch: CaseRecords) -> CollectiveSeen:
-    """Return what one launch came to."""
-    found, failure = summarize_collectives(launch), launch.primary_failure
-    said = None
-    is_own = failure is not None and launch.status != "done" and bool(launch.of(Start))
-    if is_own and failure is not None and not is_host_failure(failure):
-        said = None if failure.cause in TRANSIENT_CAUSES else f"{failure.cause}: {failure.message}"
+def collective_seen(launch: CaseRecords) -> CollectiveSeen:
+    """Return the points and the failure of one launch."""
+    figures, failure = summarize_collectives(launch), launch.primary_failure
+    message = None
+    is_of_launch = failure is not None and launch.status != "done" and bool(launch.of(Start))
+    if is_of_launch and failure is not None and not is_host_failure(failure):
+        message = None if failure.cause in TRANSIENT_CAUSES else f"{failure.cause}: {failure.message}"
     return CollectiveSeen(
         records=launch,
-        points=() if found is None else tuple(map(_point, found.figures)),
-        failure=said,
+        points=() if figures is None else tuple(map(_point, figures.figures)),
+        failure=message,
     )
 
 
-def _point(found: CollectiveFigures) -> PointSeen:
-    times = found.iterations_s
+def _point(figures: CollectiveFigures) -> PointSeen:
+    times = figures.iterations_s
     return PointSeen(
-        operation=found.operation,
-        size_bytes=found.size_bytes,
-        bytes_per_s=found.size_bytes / median(times),
+        operation=figures.operation,
+        size_bytes=figures.size_bytes,
+        bytes_per_s=figures.size_bytes / median(times),
         noise=_error_of_median(times),
-        num_wrong=found.num_wrong,
+        num_wrong=figures.num_wrong,
     )
 
 
@@ -143,26 +143,26 @@ def suspicions(
             if other.name == case.name and other.ranks_per_host == case.ranks_per_host
         ]
         failed = short.get(case.case_id)
-        found = (
-            _broken(launches)
+        reason = (
+            _breakage(launches)
             or (None if failed is None else _under(failed))
             or _slow(launches, [p for p in peers if p], noise)
         )
-        if found is None and options.blame == "always":
-            found = _Reason(why=None, shortfall=LEAST_SLOWER)
-        if found is not None:
-            yield _sought(case, launches[-1].hosts, found, noise)
+        if reason is None and options.blame == "always":
+            reason = _Reason(why=None, shortfall=LEAST_SLOWER)
+        if reason is not None:
+            yield _sought(case, launches[-1].hosts, reason, noise)
 
 
-def _sought(case: StageCase, hosts: tuple[str, ...], found: _Reason, noise: float) -> SlowCollective:
-    sought = min(NOTHING_THROUGH, SOUGHT_SHARE * found.shortfall)
+def _sought(case: StageCase, hosts: tuple[str, ...], reason: _Reason, noise: float) -> SlowCollective:
+    sought = min(NOTHING_THROUGH, SOUGHT_SHARE * reason.shortfall)
     return SlowCollective(
         case=case,
         hosts=hosts,
-        why=found.why,
-        operation=found.operation,
-        size_bytes=found.size_bytes,
-        slowdown=NOTHING_THROUGH if found.shortfall >= 1 else sought if found.why else LEAST_SLOWER,
+        why=reason.why,
+        operation=reason.operation,
+        size_bytes=reason.size_bytes,
+        slowdown=NOTHING_THROUGH if reason.shortfall >= 1 else sought if reason.why else LEAST_SLOWER,
         noise=noise,
     )
 
@@ -189,8 +189,8 @@ def noise_of(launches: Sequence[CollectiveSeen]) -> float:
 
 def _largest(launch: CollectiveSeen) -> list[PointSeen]:
     """Return the first operation's point at the largest size; nothing of a launch without figures."""
-    own = [point for point in launch.points if point.operation == launch.points[0].operation]
-    return [max(own, key=lambda point: point.size_bytes)] if own else []
+    points = [point for point in launch.points if point.operation == launch.points[0].operation]
+    return [max(points, key=lambda point: point.size_bytes)] if points else []
 
 
 def _best(launches: Sequence[CollectiveSeen]) -> float | None:
@@ -198,7 +198,7 @@ def _best(launches: Sequence[CollectiveSeen]) -> float | None:
     return median(figures) if figures else None
 
 
-def _broken(launches: Sequence[CollectiveSeen]) -> _Reason | None:
+def _breakage(launches: Sequence[CollectiveSeen]) -> _Reason | None:
     """Find wrong results, and a job that did not end."""
     for point in (point for launch in launches for point in launch.points if point.num_wrong):
         why = f"{point.num_wrong} elements of {point.operation} of {point.size_bytes:,} bytes are wrong"
@@ -214,10 +214,10 @@ def _under(failed: ShortOfRule) -> _Reason:
 
 
 def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> _Reason | None:
-    """Find what is slower than on other hosts, or than its own other launches."""
-    own, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
-    if own is not None and len(peers) >= MIN_PEERS and own < median(peers) * (1 - bound):
-        short = 1 - own / median(peers)
+    """Return by how much it is slower than on other hosts, or than its own other launches."""
+    best, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
+    if best is not None and len(peers) >= MIN_PEERS and best < median(peers) * (1 - bound):
+        short = 1 - best / median(peers)
         return _Reason(
             why=f"it is {units.share(short)} slower than on most of {len(peers)} hosts", shortfall=short
         )

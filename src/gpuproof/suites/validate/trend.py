@@ -87,26 +87,26 @@ def _reach(x: np.ndarray, residuals: np.ndarray) -> float:
 def trend_measure(launches: Sequence[Launch]) -> Measure:
     """Return the trend of a soak as a measure, named as the drift that it is judged as."""
     ordered = sorted(launches, key=lambda launch: launch.case.replicate)
-    found = trend_of([launch.step_times_s for launch in ordered])
+    trend = trend_of([launch.step_times_s for launch in ordered])
     return Measure(
         name="step-time drift",
-        value=None if found is None else found.rise,
+        value=None if trend is None else trend.rise,
         unit="1",
-        text=units.change(None if found is None else found.rise),
+        text=units.change(None if trend is None else trend.rise),
         detail=f"rise of a line through the mean step times of {len(ordered)} launches, from begin to end",
         statistic="least-squares line",
         better="lower",
-        num_samples=None if found is None else found.num_points,
-        interval=None if found is None else _interval(found, num_launches=len(ordered)),
-        missing="too few steps were kept for a line" if found is None else None,
+        num_samples=None if trend is None else trend.num_points,
+        interval=None if trend is None else _interval(trend, num_launches=len(ordered)),
+        missing="too few steps were kept for a line" if trend is None else None,
     )
 
 
-def _interval(found: Trend, *, num_launches: int) -> MeasureInterval:
-    method = f"Student's t of the slope over {found.num_points} points, widened for neighbours that are alike"
+def _interval(trend: Trend, *, num_launches: int) -> MeasureInterval:
+    method = f"Student's t of the slope over {trend.num_points} points, widened for neighbours that are alike"
     return MeasureInterval(
-        low=found.low,
-        high=found.high,
+        low=trend.low,
+        high=trend.high,
         level=LEVEL,
         kind="between_launches" if num_launches >= FEWEST else "within_launch",
         method=method,

@@ -20,46 +20,46 @@ from gpuproof.verdict.checks.answers import told
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
-def wrong_outcomes(found: Sequence[StageResult]) -> Iterator[Judged]:
+def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
     """Judge every device whose values were compared."""
-    for each in found:
-        is_of_parts = each.stage.name not in FINGERPRINTS and why_nothing(each) is None
-        if each.result is not None and is_of_parts:
-            own = each.result.outcomes if each.config.kind == "probe" else _of_products(each)
-            yield from (_named(item, each) for item in own)
+    for result in results:
+        is_of_parts = result.stage.name not in FINGERPRINTS and why_nothing(result) is None
+        if result.result is not None and is_of_parts:
+            outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)
+            yield from (_name(item, result) for item in outcomes)
     for name in FINGERPRINTS:
-        stage = [each for each in found if each.stage.name == name]
-        launches = [probe for each in stage for one in each.launches if (probe := summarize_probe(one))]
+        stage = [x for x in results if x.stage.name == name]
+        launches = [probe for x in stage for one in x.launches if (probe := summarize_probe(one))]
         compared = conclude_fingerprints(launches)
-        yield from (_named(item, stage[0]) for item in compared.outcomes)
+        yield from (_name(item, stage[0]) for item in compared.outcomes)
 
 
-def names_wrong(found: StageResult) -> bool:
+def names_wrong(result: StageResult) -> bool:
     """Say whether the devices whose values are wrong are judged by themselves."""
-    compared = () if found.result is None else found.result.measures
-    done = all(launch.status == "done" for launch in found.launches)
-    is_named = found.stage.name in FINGERPRINTS or any(x.name == WRONG_VALUES and x.value for x in compared)
+    compared = () if result.result is None else result.result.measures
+    done = all(launch.status == "done" for launch in result.launches)
+    is_named = result.stage.name in FINGERPRINTS or any(x.name == WRONG_VALUES and x.value for x in compared)
     return done and is_named
 
 
-def why_nothing(found: StageResult) -> str | None:
+def why_nothing(result: StageResult) -> str | None:
     """Say why a probe had nothing to measure at all; None where it measured something."""
-    result = found.result
-    if result is None or found.config.kind != "probe" or any(m.value is not None for m in result.measures):
+    whole = result.result
+    if whole is None or result.config.kind != "probe" or any(m.value is not None for m in whole.measures):
         return None
-    reasons = [x.outcome.reason for x in result.outcomes if x.outcome.status == "NOT-APPLICABLE"]
+    reasons = [x.outcome.reason for x in whole.outcomes if x.outcome.status == "NOT-APPLICABLE"]
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
-def _named(item: Judged, of: StageResult) -> Judged:
+def _name(item: Judged, of: StageResult) -> Judged:
     """Name an outcome after its case, and say what it is of, as rows of aspects name it."""
     name = item.name if of.case.name.startswith(item.name) else f"{of.case.name}, {item.name}"
     labels = {**item.labels, "stage": of.stage.name, "case": of.case.name}
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
-def _of_products(found: StageResult) -> Iterator[Judged]:
-    for measure in () if found.result is None else found.result.measures:
+def _product_outcomes(result: StageResult) -> Iterator[Judged]:
+    for measure in () if result.result is None else result.result.measures:
         if measure.name == WRONG_VALUES and measure.value is not None:
             outcome = _outcome(measure, measure.value)
             yield Judged(name=WRONG_VALUES, outcome=outcome, labels={"dtype": measure.labels["dtype"]})

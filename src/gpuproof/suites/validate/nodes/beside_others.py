@@ -16,10 +16,10 @@ NEIGHBOURS = "gpu-neighbours"
 """The code of the doubt."""
 
 
-def without_shared(judged: Sequence[Judged], found: Sequence[StageResult]) -> list[Judged]:
+def without_shared(judged: Sequence[Judged], results: Sequence[StageResult]) -> list[Judged]:
     """Turn failures of figures that others shared into errors."""
-    shared = dict(_shared(found))
-    return [_undecided(item, why) if (why := shared.get(_figure(item))) else item for item in judged]
+    shared = dict(_shared_figures(results))
+    return [_as_error(item, why) if (why := shared.get(_figure(item))) else item for item in judged]
 
 
 def _figure(item: Judged) -> tuple[str, float | None]:
@@ -27,17 +27,17 @@ def _figure(item: Judged) -> tuple[str, float | None]:
     return item.outcome.subject, item.outcome.measured_value if is_figure else None
 
 
-def _shared(found: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
+def _shared_figures(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
     """Yield the figures of launches beside which others used a device, each with who did."""
-    for each in found:
-        doubts = () if each.result is None else each.result.doubts
+    for one in results:
+        doubts = () if one.result is None else one.result.doubts
         why = next((doubt.reason for doubt in doubts if doubt.code == NEIGHBOURS), None)
-        for measure in measures_of(each) if why is not None else ():
+        for measure in measures_of(one) if why is not None else ():
             if measure.value is not None and why is not None:
                 yield (measure.subject, measure.value), why
 
 
-def _undecided(item: Judged, why: str) -> Judged:
-    reason = f"{item.outcome.said}, while {why}: whose fault it is cannot be told"
+def _as_error(item: Judged, why: str) -> Judged:
+    reason = f"{item.outcome.summary}, while {why}: whose fault it is cannot be told"
     outcome = not_judged(item.outcome.subject, reason, "Measure again once they have ended")
     return replace(item, outcome=replace(outcome, records=item.outcome.records))

@@ -71,7 +71,7 @@ def counted_facts(
         measures=(),
         hosts=hosts,
         hosts_there=hosts_there(places, launches),
-        expected_gpus=_expected(places, options, hosts, on_cpu=config.distributed.device == "cpu"),
+        expected_gpus=_expected_gpus(places, options, hosts, on_cpu=config.distributed.device == "cpu"),
         launches=launches,
     )
 
@@ -81,7 +81,7 @@ def hosts_there(places: Sequence[HostPlace], launches: Sequence[CaseRecords]) ->
     return tuple(dict.fromkeys(place.name for place in places if place.name)) or begun_on(launches)
 
 
-def _expected(
+def _expected_gpus(
     places: Sequence[HostPlace],
     options: ValidateOptions,
     hosts: Mapping[str, HostFacts],
@@ -118,7 +118,7 @@ def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
         for outcome in _there(of_host, doubled.get(host, {})):
             yield Judged(name=THERE, outcome=outcome)
         if not of_host.is_mute:
-            yield Judged(name=TESTED, outcome=_tested(of_host))
+            yield Judged(name=TESTED, outcome=_use_outcome(of_host))
     for subject in unlisted_gpus(gpus.values()):
         yield Judged(name=THERE, outcome=not_told(subject, UNLISTED, LOOK))
     for host, reports in reports_by_host(launches).items():
@@ -157,7 +157,7 @@ def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Out
         yield not_told(subject, MUTE, "Run it again; look at the host's rank-N.jsonl")
         return
     if gpus.silent:
-        names = ", ".join(f"{each.get('vendor')} {each.get('pci_bus_id')}" for each in gpus.silent)
+        names = ", ".join(f"{device.get('vendor')} {device.get('pci_bus_id')}" for device in gpus.silent)
         reason = f"the driver of {names} does not answer: {gpus.silent[0].get('reason')}"
         yield not_told(subject, reason, "Look at dmesg; reset the GPU or the host")
     for uuid, others in doubled.items():
@@ -165,10 +165,10 @@ def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Out
         step = "Name each machine once (--on): two names of one machine are one host"
         yield not_told(subject, f"{reason}: it is one machine, or one of them tells of another's", step)
     if gpus.num_missing or not (gpus.silent or doubled):
-        yield _counted(gpus, there)
+        yield _count_outcome(gpus, there)
 
 
-def _counted(gpus: HostGpus, there: Sequence[str]) -> Outcome:
+def _count_outcome(gpus: HostGpus, there: Sequence[str]) -> Outcome:
     subject, expected = f"host/{gpus.host}", gpus.expected
     if expected is None:
         if not there:
@@ -190,13 +190,13 @@ def _gpus(number: int) -> str:
     return f"{number} GPU" if number == 1 else f"{number} GPUs"
 
 
-def _tested(gpus: HostGpus) -> Outcome:
+def _use_outcome(gpus: HostGpus) -> Outcome:
     """Hold the devices that were used against those that should be."""
     subject = f"host/{gpus.host}"
-    testable = [each for each in gpus.subjects if each in gpus.there]
+    testable = [device for device in gpus.subjects if device in gpus.there]
     if not testable:
         return not_applicable("the host says that it has no device", subject)
-    used = [each for each in testable if each in gpus.ran]
+    used = [device for device in testable if device in gpus.ran]
     if len(used) < len(testable):
         return Outcome(
             status="SKIP",

@@ -42,7 +42,7 @@ def nodes_to_drain(judged: Sequence[Judged]) -> tuple[NodeToDrain, ...]:
         node = node_of(item.outcome.subject)
         if node is not None and item.is_required and item.outcome.status == "FAIL":
             by_node.setdefault(node, []).append(item)
-    return tuple(_entry(node, found) for node, found in by_node.items())
+    return tuple(_entry(node, failures) for node, failures in by_node.items())
 
 
 def node_of(subject: str) -> str | None:
@@ -55,9 +55,9 @@ def node_of(subject: str) -> str | None:
     return None if of == WHOLE else of.split("/")[1]
 
 
-def _entry(node: str, found: Sequence[Judged]) -> NodeToDrain:
-    problem = problem_of(found)
-    findings = tuple(_finding(item, node) for item in found)
+def _entry(node: str, failures: Sequence[Judged]) -> NodeToDrain:
+    problem = problem_of(failures)
+    findings = tuple(_finding(item, node) for item in failures)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return NodeToDrain(
         node=node,
@@ -67,9 +67,9 @@ def _entry(node: str, found: Sequence[Judged]) -> NodeToDrain:
     )
 
 
-def problem_of(found: Sequence[Judged]) -> Problem:
+def problem_of(failures: Sequence[Judged]) -> Problem:
     """Say who is to act on checks that failed: users alone, or whoever looks after the node."""
-    return "user_problem" if all(x.outcome.responsible == "user" for x in found) else "node_problem"
+    return "user_problem" if all(x.outcome.responsible == "user" for x in failures) else "node_problem"
 
 
 def _finding(item: Judged, node: str) -> str:
@@ -96,6 +96,6 @@ def drain_lines(nodes: Sequence[NodeToDrain]) -> Iterator[str]:
     >>> print(next(drain_lines([found])))
     scontrol update NodeName=n1 State=DRAIN 'Reason=[node_problem] slow'
     """
-    for each in nodes:
-        words = [f"NodeName={each.node}", "State=DRAIN", f"Reason={each.reason}"]
+    for node in nodes:
+        words = [f"NodeName={node.node}", "State=DRAIN", f"Reason={node.reason}"]
         yield shlex.join(["scontrol", "update", *words])

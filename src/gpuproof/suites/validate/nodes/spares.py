@@ -88,35 +88,35 @@ def _kind(measure: Measure) -> tuple[object, ...]:
     return measure.name, measure.unit, kind_of(measure.subject), labels
 
 
-def lines_of(found: ChosenHosts) -> Iterator[str]:
+def lines_of(hosts: ChosenHosts) -> Iterator[str]:
     """Yield what a report says of the choice."""
-    if not found.is_enough:
-        yield f"{found.num_needed} hosts are needed, and {len(found.chosen)} passed: too few to run on"
-    yield f"run on: {_listed(found.chosen)}"
-    yield f"spares that passed: {_listed(found.spares)}"
-    yield f"did not pass: {_listed(found.not_passed)}"
+    if not hosts.is_enough:
+        yield f"{hosts.num_needed} hosts are needed, and {len(hosts.chosen)} passed: too few to run on"
+    yield f"run on: {_names(hosts.chosen)}"
+    yield f"spares that passed: {_names(hosts.spares)}"
+    yield f"did not pass: {_names(hosts.not_passed)}"
 
 
-def _listed(hosts: Sequence[str]) -> str:
+def _names(hosts: Sequence[str]) -> str:
     return ", ".join(hosts) or "none"
 
 
-def chosen_exports(found: ChosenHosts, description: Mapping[str, Any]) -> Iterator[Export]:
+def chosen_exports(chosen: ChosenHosts, description: Mapping[str, Any]) -> Iterator[Export]:
     """Yield the hosts to run on: names, and what --on takes; nothing where too few passed."""
-    if not found.is_enough:
+    if not chosen.is_enough:
         return
-    yield Export(name=f"{CHOSEN}.txt", content="".join(f"{host}\n" for host in found.chosen))
+    yield Export(name=f"{CHOSEN}.txt", content="".join(f"{host}\n" for host in chosen.chosen))
     schedulers = {
         key: options for key, options in description.items() if isinstance(options, dict) and NODES in options
     }
     for name, recorded in schedulers.items():
         options = {key: value for key, value in recorded.items() if value is not None}
-        yield json_export(f"{CHOSEN}.{name}.json", {**options, NODES: ",".join(found.chosen)})
+        yield json_export(f"{CHOSEN}.{name}.json", {**options, NODES: ",".join(chosen.chosen)})
     if not schedulers and (hosts := description.get("fleet", {}).get("hosts")):
-        entries = [_entry(host) for host in hosts if host["name"] in found.chosen]
+        entries = [_entry(host) for host in hosts if host["name"] in chosen.chosen]
         yield json_export(f"{CHOSEN}.json", {"hosts": entries})
 
 
 def _entry(host: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in host.items() if value is not None and key not in NOT_TOLD}
-    return {"host": host["address"], **kept}
+    options = {key: value for key, value in host.items() if value is not None and key not in NOT_TOLD}
+    return {"host": host["address"], **options}

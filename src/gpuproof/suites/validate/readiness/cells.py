@@ -131,11 +131,11 @@ def _standing_line(standing: Standing, cells: Sequence[AspectCell]) -> str:
     """Name the cells that failed, or that are open; empty where none is."""
     subjects = grouped((cell.title, cell.subject) for cell in cells if cell.standing == standing)
     word = "failed" if standing == "failed" else "not shown"
-    named = "; ".join(f"{title} ({_of(names)})" for title, names in subjects.items())
+    named = "; ".join(f"{title} ({_subjects_text(names)})" for title, names in subjects.items())
     return f"{word}: {named}" if named else ""
 
 
-def _of(subjects: Sequence[str]) -> str:
+def _subjects_text(subjects: Sequence[str]) -> str:
     names = list(dict.fromkeys(subjects))
     return "all" if names == ["whole"] else listed(names) if len(names) <= FEW else f"{len(names)} of them"
 

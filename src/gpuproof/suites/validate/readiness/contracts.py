@@ -30,7 +30,7 @@ def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], fact
     """Return the text of a file of rules; None where no rate that was measured is open."""
     rules: dict[str, None] = {}
     for cell in cells:
-        of_cell = list(_measured(cell, measures)) if _is_open_rate(cell) else []
+        of_cell = list(_cell_measures(cell, measures)) if _is_open_rate(cell) else []
         for unit in dict.fromkeys(measure.unit for measure in of_cell):
             rules[
                 _rule(cell, [m for m in measures if _is_of(m, cell, of_cell[0]) and m.unit == unit], facts)
@@ -42,7 +42,7 @@ def _is_open_rate(cell: AspectCell) -> bool:
     return cell.standing == "undecided" and cell.aspect in RATES
 
 
-def _measured(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
+def _cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
     match = MeasureMatch(name=str(cell.measure), labels=cell.labels)
     for measure in measures:
         is_its = measure.subject == cell.subject or cell.is_of_any
