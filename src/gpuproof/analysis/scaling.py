@@ -95,14 +95,14 @@ class SpeedUp:
     @property
     def recommendation(self) -> str:
         """Say what to use, where the interval excludes 1; else what could not be shown."""
-        found = self.comparison
-        if found.verdict == "cannot tell":
-            return f"cannot tell: {found.reason}"
+        comparison = self.comparison
+        if comparison.verdict == "cannot tell":
+            return f"cannot tell: {comparison.reason}"
         if self.is_implausible:
             return f"cannot tell: {self.num_devices} devices cannot be {self.ratio:.2f} times as fast as one"
         if not self.excludes_one or self.ratio is None:
-            assert found.min_detectable is not None
-            return f"no difference shown ({would_show(found.min_detectable)})"
+            assert comparison.min_detectable is not None
+            return f"no difference shown ({would_show(comparison.min_detectable)})"
         if self.ratio >= BENEFICIAL:
             return "Multi-GPU beneficial"
         return "Marginal difference" if self.ratio >= MARGINAL else "Single GPU preferred"

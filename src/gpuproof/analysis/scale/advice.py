@@ -36,13 +36,13 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
     """
     if not averages:
         return None
-    told = [found for found in averages if found[1].is_told]
-    best = max(told or averages, key=lambda found: found[1].ratio or 0.0)
+    decided = [average for average in averages if average[1].is_told]
+    best = max(decided or averages, key=lambda average: average[1].ratio or 0.0)
     law, speed_up = best
     answer: MeasuredAnswer = "not decided"
     if speed_up.is_told and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
         answer = "yes"
-    elif len(told) == len(averages):
+    elif len(decided) == len(averages):
         answer = "no"
     interval = speed_up.comparison.ratio
     return MeasuredAdvice(

@@ -118,21 +118,21 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
             for file in launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*/{JOB_FILE}")
         ]
         jobs = [str(parse_json(file.read_text(encoding="utf-8"))["job"]) for file in files]
-        known = self._slurm.states(jobs) if jobs else {}
-        left = [job for job in jobs if job in known and known[job].name in UNENDED]
+        states = self._slurm.states(jobs) if jobs else {}
+        left = [job for job in jobs if job in states and states[job].name in UNENDED]
         if left:
             self._slurm.cancel(left)
 
     def _tell_ends(self) -> None:
         """Cancel the jobs whose end was asked for, all by one call; asked again, they get SIGKILL at once."""
-        asked = [launch for launch in self._open if launch.num_end_asked > launch.num_end_told]
-        hurried = [launch.job for launch in asked if launch.num_end_told]
+        ending = [launch for launch in self._open if launch.num_end_asked > launch.num_end_told]
+        hurried = [launch.job for launch in ending if launch.num_end_told]
         if hurried:
             self._slurm.cancel(hurried, "--signal=KILL", "--full")
-        first = [launch.job for launch in asked if not launch.num_end_told]
+        first = [launch.job for launch in ending if not launch.num_end_told]
         if first:
             self._slurm.cancel(first)
-        for launch in asked:
+        for launch in ending:
             launch.num_end_told = launch.num_end_asked
             launch.ending_since_s = launch.ending_since_s or time.monotonic()
 
@@ -237,8 +237,8 @@ def _take_log(launch: SlurmLaunch, state: JobState) -> None:
     log = layout.run_folder(launch.folder) / LOG.replace("%j", state.number)
     if not log.is_file():
         return
-    said = log.read_bytes()
-    if said:
+    content = log.read_bytes()
+    if content:
         with (launch.folder / layout.LAUNCHER_OUTPUT).open("ab") as output:
-            output.write(said)
+            output.write(content)
     log.unlink()

@@ -30,9 +30,9 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts
 
 CSV_FILE = "probe.csv"
 BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
@@ -83,7 +83,7 @@ def _num_places(evidence: Evidence) -> int:
 
 
 def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:
-    return said_once(
+    return joined_doubts(
         [
             doubts_about(Measured(launch=probe.launch, probe=probe))
             for probe in launches
@@ -128,14 +128,14 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
     )
     if first.quantity == WRONG_VALUES or value is None:
         made = replace(made, interval=None, uncertainty=None, detail="; ".join(first.evidence))
-    told = "; ".join(dict.fromkeys(line for figure in figures for line in figure.evidence))
+    pass_or_fail = "; ".join(dict.fromkeys(line for figure in figures for line in figure.evidence))
     return replace(
         made,
         subject=first.subject,
         labels=first.labels,
         statistic="sum" if first.quantity == WRONG_VALUES else "mean",
         num_samples=sum(len(figure.durations_s) for figure in figures) or len(values) or None,
-        detail=told or made.detail,
+        detail=pass_or_fail or made.detail,
         missing=None if value is not None else first.missing,
     )
 
@@ -172,7 +172,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
         num_wrong = sum(measure.value or 0.0 for measure in found)
         worst = max(found, key=lambda measure: measure.value or 0.0)
         detail = f": {worst.detail}" if num_wrong else ""
-        outcome = told(
+        outcome = pass_or_fail(
             subject,
             not num_wrong,
             f"{units.count(int(num_wrong))} wrong in {len(found)} comparisons{detail}",
@@ -196,8 +196,8 @@ def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterato
         if value.is_inapplicable
     }
     for subject, reason, dtype in sorted(seen):
-        told = f"{dtype}: {reason}" if dtype else reason
-        yield Judged(name=config.probe.name, outcome=not_applicable(told, subject))
+        pass_or_fail = f"{dtype}: {reason}" if dtype else reason
+        yield Judged(name=config.probe.name, outcome=not_applicable(pass_or_fail, subject))
 
 
 def _headline(measures: Sequence[Measure], prints: FingerprintFindings) -> str:

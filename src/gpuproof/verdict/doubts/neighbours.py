@@ -80,8 +80,8 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
     if None not in waits:
         waited = sum(wait for wait in waits if wait is not None)
         least = [window.wall_s if is_at_work else 0.0 for window in windows]
-        own = [window.load.own_cpu_s for window in windows]
-        return waited > RUN_QUEUE_SHARE * (sum(map(max, least, own)) + waited)
+        launch_cpu_s = [window.load.own_cpu_s for window in windows]
+        return waited > RUN_QUEUE_SHARE * (sum(map(max, least, launch_cpu_s)) + waited)
     load = windows[0].load
     return load.busy_cpu_s is not None and _is_full(load.busy_cpu_s / _span_s(windows[0]), load.num_cpus)
 

@@ -32,9 +32,9 @@ class MeasureMatch:
 
     def picks(self, measure: Measure) -> bool:
         """Say whether a measure is one of them."""
-        found = {"case": measure.case, **measure.labels}
+        labels = {"case": measure.case, **measure.labels}
         return measure.name == self.name and all(
-            name in found and found[name] == value for name, value in self.labels.items()
+            name in labels and labels[name] == value for name, value in self.labels.items()
         )
 
 

@@ -99,13 +99,13 @@ def _past_of_entry(entry: BaselineEntry, day_effect: float) -> EntryPast:
     else:
         day = repeats.day
         of_subjects = {
-            name: (past_of_subject(days, repeats), _own_words(days)) for name, days in sessions.items()
+            name: (past_of_subject(days, repeats), _past_text(days)) for name, days in sessions.items()
         }
     of_fleet = None if spread is None else past_of_fleet(spread, day=day)
     return EntryPast(entry=entry, of_subjects=of_subjects, of_fleet=of_fleet)
 
 
-def _own_words(sessions: Mapping[str, Sequence[float]]) -> str:
+def _past_text(sessions: Mapping[str, Sequence[float]]) -> str:
     num, days = sum(map(len, sessions.values())), len(sessions)
     return f"its own past: {num} run{'s' * (num > 1)} on {days} day{'s' * (days > 1)}"
 
