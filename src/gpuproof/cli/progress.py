@@ -200,8 +200,8 @@ def _speed(records: CaseRecords) -> str:
     """Return the throughput of a launch that counts items a second; nothing for the others."""
     if records.status != "done" or records.case.measures_latency or not records.windows:
         return ""
-    found = summarize_launch(records)
-    return "" if found is None else f", {units.rate(found.items_per_s_total, found.setup.item)}"
+    launch = summarize_launch(records)
+    return "" if launch is None else f", {units.rate(launch.items_per_s_total, launch.setup.item)}"
 
 
 def _host_line(error: HostError) -> str:

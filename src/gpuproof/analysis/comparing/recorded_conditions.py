@@ -100,7 +100,7 @@ def _limits(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
 
 
 def _cap(track: DeviceTrack) -> float | None:
-    limits = track.given("power_limit_w")
+    limits = track.readings("power_limit_w")
     return float(np.median(limits)) if len(limits) else track.identity.number("power_limit_w")
 
 

@@ -68,8 +68,8 @@ Held = tuple[dict[str, float] | None, str | None]
 
 def _shares(recording: RecordingData, window: RecordingWindow) -> Held:
     held = [throttling(recording, track=track, window=window) for track in recording.devices]
-    if not held or not all(throttle.known for throttle in held):
-        return None, next((throttle.missing for throttle in held if not throttle.known), None)
+    if not held or not all(throttle.has_answers for throttle in held):
+        return None, next((throttle.missing for throttle in held if not throttle.has_answers), None)
     shares: dict[str, float] = {}
     for item in (item for throttle in held for item in throttle.shares if item.reason not in STATE_REASONS):
         shares[item.reason] = shares.get(item.reason, 0.0) + item.share / len(held)

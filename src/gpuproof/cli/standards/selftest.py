@@ -51,8 +51,8 @@ def _page(report: SelftestReport) -> Page:
     from gpuproof.records.page import Cell, Column, Page, table
 
     def found(row: object) -> Cell:
-        is_found = bool(getattr(row, "is_found", False))
-        return Cell("yes" if is_found else "NO", "good" if is_found else "bad")
+        is_right = bool(getattr(row, "is_found", False))
+        return Cell("yes" if is_right else "NO", "good" if is_right else "bad")
 
     got = Column.of("verdict", lambda row: row.got, align="left")
     faults = table(

@@ -113,8 +113,8 @@ def _number(field: str) -> float:
 
 
 def _reasons(line: dict[str, str]) -> tuple[str, ...] | None:
-    given = next((line[name].strip() for name in _REASON_COLUMNS if name in line), "")
-    if not _BITS.fullmatch(given):
+    word = next((line[name].strip() for name in _REASON_COLUMNS if name in line), "")
+    if not _BITS.fullmatch(word):
         return None
-    bits = int(given, 16)
+    bits = int(word, 16)
     return tuple(reason for bit, reason in NVIDIA_REASON_BITS.items() if bits & bit)

@@ -25,10 +25,8 @@ NO_SETTINGS = "it did not report its environment variables"
 
 def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
     judged = [
-        unanswered(f"host/{host}", MUTE, RUN_AGAIN)
-        if host_facts is None
-        else judge(f"host/{host}", host_facts)
-        for host, host_facts in facts.all_hosts.items()
+        unanswered(f"host/{host}", MUTE, RUN_AGAIN) if node is None else judge(f"host/{host}", node)
+        for host, node in facts.all_hosts.items()
     ]
     return judged or [no_gpu(facts)]
 
@@ -45,29 +43,24 @@ def has_active_port(facts: HostFacts) -> bool:
 
 def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
     """Say which of these settings costs speed as it is set, and what it does; None where none was told."""
-    environment = facts.get("environment")
-    if environment is None:
+    settings = facts.get("environment")
+    if settings is None:
         return None
     return [
-        f"{setting.variable}={environment[setting.variable]}: {setting.effect}"
+        f"{setting.variable}={settings[setting.variable]}: {setting.effect}"
         for setting in SETTINGS
         if setting.variable in names
-        and setting.variable in environment
-        and setting.hurts(environment[setting.variable])
+        and setting.variable in settings
+        and setting.hurts(settings[setting.variable])
     ]
 
 
 def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether each InfiniBand or RoCE port is active, and as fast as those of the other hosts."""
-    rates = {
-        port["rate"]
-        for host_facts in facts.hosts.values()
-        for port in _ports(host_facts) or ()
-        if port["rate"]
-    }
+    rates = {port["rate"] for node in facts.hosts.values() for port in _ports(node) or () if port["rate"]}
 
-    def judge(subject: str, host_facts: HostFacts) -> Outcome:
-        ports = _ports(host_facts)
+    def judge(subject: str, node: HostFacts) -> Outcome:
+        ports = _ports(node)
         if ports is None:
             return unanswered(
                 subject, "it did not report its ports: the run is of an older version", RUN_AGAIN
@@ -96,19 +89,19 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
     if len(facts.all_hosts) == 1:
         return [not_applicable("one host: nothing goes over a network")]
 
-    def judge(subject: str, host_facts: HostFacts) -> Outcome:
-        if _ports(host_facts) is None:
+    def judge(subject: str, node: HostFacts) -> Outcome:
+        if _ports(node) is None:
             return unanswered(
                 subject, "it did not report its ports: the run is of an older version", RUN_AGAIN
             )
-        if not has_active_port(host_facts):
+        if not has_active_port(node):
             return not_applicable(
                 "/sys/class/infiniband lists no active port: sockets are all there is", subject
             )
-        reasons = _hurting(host_facts, "NCCL_IB_DISABLE")
+        reasons = _hurting(node, "NCCL_IB_DISABLE")
         if reasons is None:
             return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
-        if host_facts["environment"].get("NCCL_NET", "").lower() == "socket":
+        if node["environment"].get("NCCL_NET", "").lower() == "socket":
             reasons.append("NCCL_NET=Socket: everything goes over IP sockets")
         return pass_or_fail(
             subject,
@@ -128,13 +121,13 @@ def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
     if len(facts.all_hosts) == 1:
         return [not_applicable("one host: no network card reads GPU memory")]
 
-    def judge(subject: str, host_facts: HostFacts) -> Outcome:
-        if not has_active_port(host_facts) or not host_facts.get("devices"):
+    def judge(subject: str, node: HostFacts) -> Outcome:
+        if not has_active_port(node) or not node.get("devices"):
             return not_applicable("it has no active InfiniBand port together with a GPU", subject)
-        reasons = _hurting(host_facts, "NCCL_NET_GDR_LEVEL")
+        reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
         if reasons is None:
             return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
-        has_module = (host_facts.get("affinity") or {}).get("peer_memory")
+        has_module = (node.get("affinity") or {}).get("peer_memory")
         if not reasons and has_module is None:
             return unanswered(subject, "the loaded kernel modules could not be read", LOOK)
         way = (
@@ -159,13 +152,13 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one host were kept from copying directly."""
     gpus = gpus_by_host(facts)
 
-    def judge(subject: str, host_facts: HostFacts) -> Outcome:
+    def judge(subject: str, node: HostFacts) -> Outcome:
         num = len(gpus[subject.removeprefix("host/")].there)
         if num < 2:
             return not_applicable(
                 f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject
             )
-        reasons = _hurting(host_facts, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+        reasons = _hurting(node, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
         if reasons is None:
             return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
         return pass_or_fail(
@@ -184,8 +177,8 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
 def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether processes may use a processor of each GPU's memory node."""
 
-    def judge(subject: str, host_facts: HostFacts) -> Outcome:
-        affinity = host_facts.get("affinity")
+    def judge(subject: str, host: HostFacts) -> Outcome:
+        affinity = host.get("affinity")
         if affinity is None:
             return unanswered(
                 subject, "it did not report its NUMA nodes: the run is of an older version", RUN_AGAIN
@@ -231,16 +224,9 @@ def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
     there = gpus_by_host(facts).values()
     mute = [
-        unanswered(f"host/{gpus_of_host.host}", MUTE, RUN_AGAIN)
-        for gpus_of_host in there
-        if gpus_of_host.is_mute
+        unanswered(f"host/{gpus_there.host}", MUTE, RUN_AGAIN) for gpus_there in there if gpus_there.is_mute
     ]
-    gpus = [
-        subject
-        for gpus_of_host in there
-        for subject in gpus_of_host.subjects
-        if subject in gpus_of_host.there
-    ]
+    gpus = [subject for gpus_there in there for subject in gpus_there.subjects if subject in gpus_there.there]
     if not gpus:
         return mute or [no_gpu(facts)]
     used: dict[str, int] = {}

@@ -14,7 +14,7 @@ from math import isfinite
 from statistics import median
 from typing import get_args
 
-from gpuproof.hardware import known_devices
+from gpuproof.hardware import board_names
 from gpuproof.records.work.collective import Operation
 from gpuproof.units import memory, share, significant
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
@@ -110,24 +110,24 @@ def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
 def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
     """Find floors between hosts that network cards do not allow."""
     for threshold in thresholds:
-        conditions, value = threshold.conditions, threshold.value or 0.0
-        cards, ranks = conditions.get("cards_bytes_per_s"), conditions.get("ranks_per_host")
-        card = conditions.get("card_bytes_per_s")
+        labels, value = threshold.conditions, threshold.value or 0.0
+        cards, ranks = labels.get("cards_bytes_per_s"), labels.get("ranks_per_host")
+        card = labels.get("card_bytes_per_s")
         if threshold.quantity == "network card" and card and value > card:
             yield threshold, "impossible", f"the card itself does {with_unit(card, 'B/s')}"
         if threshold.quantity == "network loopback" and cards and value > cards:
             yield threshold, "impossible", f"all cards together do {with_unit(cards, 'B/s')}"
-        if not cards or not ranks or not conditions.get("num_hosts"):
+        if not cards or not ranks or not labels.get("num_hosts"):
             continue
         bound = bus_bound(
             threshold.quantity,
-            num_hosts=conditions["num_hosts"],
+            num_hosts=labels["num_hosts"],
             ranks_per_host=ranks,
             cards_bytes_per_s=cards,
         )
         if bound is not None and value > bound:
             reason = (
-                f"{conditions['num_hosts']} hosts with {with_unit(cards, 'B/s')} of cards each reach at most "
+                f"{labels['num_hosts']} hosts with {with_unit(cards, 'B/s')} of cards each reach at most "
             )
             yield threshold, "impossible", reason + with_unit(bound, "B/s")
 
@@ -161,15 +161,15 @@ def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
     """Find figures with an option off that are those with it on."""
     groups: defaultdict[tuple[object, ...], dict[str, Threshold]] = defaultdict(dict)
     for threshold in thresholds:
-        conditions = threshold.conditions
-        if "option" in conditions and "setting" in conditions and threshold.value:
+        labels = threshold.conditions
+        if "option" in labels and "setting" in labels and threshold.value:
             work = (
                 threshold.quantity,
-                conditions.get("board"),
-                conditions.get("size_bytes"),
-                conditions["option"],
+                labels.get("board"),
+                labels.get("size_bytes"),
+                labels["option"],
             )
-            groups[work][conditions["setting"]] = threshold
+            groups[work][labels["setting"]] = threshold
     for by_setting in groups.values():
         on, off = by_setting.get("on"), by_setting.get("off")
         if on and off and on.value and off.value and abs(off.value / on.value - 1) < SAME_EFFECT:
@@ -202,11 +202,11 @@ def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshol
 def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
     """Find collectives inside a host over all that was published of their chip and size, or of none."""
     for threshold in thresholds:
-        conditions = threshold.conditions
-        chip, size = conditions.get("chip"), conditions.get("size_bytes")
+        labels = threshold.conditions
+        chip, size = labels.get("chip"), labels.get("size_bytes")
         if (
             threshold.unit != "B/s"
-            or conditions.get("num_hosts") != 1
+            or labels.get("num_hosts") != 1
             or not chip
             or not size
             or not threshold.value
@@ -263,22 +263,22 @@ def _is_collective(threshold: Threshold) -> bool:
 
 
 def _parts_of(threshold: Threshold) -> list[str]:
-    conditions = threshold.conditions
+    labels = threshold.conditions
     if threshold.quantity == "matrix multiply":
-        return types_of(conditions.get("dtype"))
+        return types_of(labels.get("dtype"))
     if threshold.quantity in ("all_reduce", "all_gather", "reduce_scatter"):
-        is_large = int(conditions.get("size_bytes") or 0) >= LARGE_BYTES
-        return ["all"] if is_large and conditions.get("num_hosts") == 1 else []
+        is_large = int(labels.get("size_bytes") or 0) >= LARGE_BYTES
+        return ["all"] if is_large and labels.get("num_hosts") == 1 else []
     return [PARTS[threshold.quantity]] if threshold.quantity in PARTS else []
 
 
 def _boards_of(threshold: Threshold) -> list[str]:
     """Name the known boards that a threshold may be of: of its name, else all of its chip."""
     board, chip = (str(threshold.conditions.get(key) or "") for key in ("board", "chip"))
-    if board in known_devices():
+    if board in board_names():
         return [board]
     chips = {*CHIP.findall(board)[:1], *CHIP.findall(chip)}
-    return [name for name in known_devices() if chips & set(CHIP.findall(name)[:1])]
+    return [name for name in board_names() if chips & set(CHIP.findall(name)[:1])]
 
 
 def _is_of(figure: PublishedFigure, quantity: str, chip: str, size_bytes: int) -> bool:

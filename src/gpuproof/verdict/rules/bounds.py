@@ -27,10 +27,10 @@ from gpuproof.hardware import (
     BandwidthPeak,
     Link,
     Peak,
+    board_names,
     find_link_peak,
     find_memory_peak,
     find_peak,
-    known_devices,
 )
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import WHOLE, Measure
@@ -153,14 +153,14 @@ def highest_rate(
         parts, headroom = (["all"], BOTH_WAYS) if is_of_links else (["memory"], 1.0)
     else:
         return None
-    rate, name = max(board_rates(parts, names or known_devices()), default=(None, ""))
+    rate, name = max(board_rates(parts, names or board_names()), default=(None, ""))
     best = "" if names else ", the best board that is known"
     return None if rate is None else (rate * headroom, f"the most of {name}{best}")
 
 
 def types_of(dtype: object) -> list[str]:
     """Return the type of arithmetic, or all types where no board is known to have it."""
-    has_rate = bool(board_rates([str(dtype)], known_devices()))
+    has_rate = bool(board_rates([str(dtype)], board_names()))
     return [str(dtype)] if has_rate else list(PEAK_TYPE_OF_PRECISION)
 
 

@@ -25,7 +25,7 @@ ATTENTION_KERNELS = (
 Shape = tuple[int, ...]
 
 
-def own_formulas() -> dict[object, Callable[..., int]]:
+def extra_formulas() -> dict[object, Callable[..., int]]:
     """Give every formula of ours by the operator that it is for; not every version of torch has all."""
     formulas: dict[object, Callable[..., int]] = {
         **_attention_formulas(),

@@ -202,8 +202,8 @@ def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
     the last norm's input and output, the scores, and the logarithms of their softmax. Statistics of norms and
     attention, and what norms keep where no kernel does them whole, come on top: 8 to 16 % on a processor.
     """
-    each_layer = 8 * plan.d_model + 4 * plan.d_ff
-    return seq_len * (plan.num_layers * each_layer + 2 * plan.d_model + 2 * plan.vocab_size)
+    per_layer = 8 * plan.d_model + 4 * plan.d_ff
+    return seq_len * (plan.num_layers * per_layer + 2 * plan.d_model + 2 * plan.vocab_size)
 
 
 def generation_work(plan: DecoderPlan, *, prompt_tokens: int, new_tokens: int) -> GenerationWork:
