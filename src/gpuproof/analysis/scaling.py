@@ -83,7 +83,7 @@ class SpeedUp:
         return self.comparison.verdict in ("faster", "slower")
 
     @property
-    def is_told(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether it says what to use."""
         return self.excludes_one and not self.is_implausible
 
@@ -116,7 +116,7 @@ def speed_up(single: ComparedSide, several: ComparedSide, *, num_devices: int, c
 
 def conclusion_in_words(average: SpeedUp) -> str:
     """Say what the average over batch sizes comes to, where its interval excludes 1 (S2's words)."""
-    if average.ratio is None or not average.is_told:
+    if average.ratio is None or not average.is_decided:
         return average.recommendation
     if average.ratio >= BENEFICIAL:
         return "Multi-GPU provides significant performance benefits"

@@ -85,28 +85,22 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @click.option("--region", required=True, metavar="NAME", help="Region: us-east-1.")
 @click.option("--ssh-key", required=True, metavar="NAME", help="Name that your public key has at Lambda.")
 @click.option(
-    "--file-systems",
-    callback=lambda *parameters: _listed(parameters[2]),
-    metavar="A,B",
-    help="File systems to attach.",
+    "--file-systems", callback=lambda *call: _listed(call[2]), metavar="A,B", help="File systems to attach."
 )
 @click.option("--hostname", metavar="NAME", help="Host name of the instance; only with --count 1.")
 @click.option("--image", metavar="ID", help="Image to boot.")
 @click.option(
     "--user-data",
     type=click.Path(path_type=Path),
-    callback=lambda *parameters: _text(parameters[2]),
+    callback=lambda *call: _text(call[2]),
     metavar="FILE",
     help="cloud-init file to pass on.",
 )
 @click.option(
-    "--tags",
-    callback=lambda *parameters: _tags(parameters[2]),
-    metavar="K=V,K=V",
-    help="Tags of the instances.",
+    "--tags", callback=lambda *call: _tags(call[2]), metavar="K=V,K=V", help="Tags of the instances."
 )
 @click.option(
-    "--firewall-rules", callback=lambda *parameters: _listed(parameters[2]), metavar="ID,ID",
+    "--firewall-rules", callback=lambda *call: _listed(call[2]), metavar="ID,ID",
     help="Firewall rule sets to apply.",
 )  # fmt: skip
 @click.option("--wait/--no-wait", default=True, help="Wait until all are active.")

@@ -204,12 +204,7 @@ def _no_end(fleet: Fleet, worker: _Rank) -> Iterator[Failure]:
 
 def _failure(worker: _Rank, rank: int | None, cause: FailureCause, message: str) -> Failure:
     return Failure(
-        rank=rank,
-        host=worker.host,
-        phase="measure",
-        cause=cause,
-        message=message,
-        unix_s=BEGAN_UNIX_S + 100,
+        rank=rank, host=worker.host, phase="measure", cause=cause, message=message, unix_s=BEGAN_UNIX_S + 100
     )
 
 

@@ -72,21 +72,21 @@ class FingerprintsCompared:
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
     """Compare the digests of all devices of all hosts."""
-    groups = grouped(((fingerprint.kind, fingerprint.work), fingerprint) for fingerprint in prints)
+    groups = grouped(((record.kind, record.work), record) for record in prints)
     right = {key: _majority(group) for key, group in groups.items()}
     trusted = _without_wrong(groups, right)
     right |= {key: _majority(group) for key, group in trusted.items() if right[key] is None}
     disagreeing: dict[tuple[str, str, int], int | None] = {}
     for (kind, work), group in groups.items():
-        for number in sorted({fingerprint.round_number for fingerprint in group}):
-            digests = [fingerprint.digest for fingerprint in group if fingerprint.round_number == number]
+        for number in sorted({record.round_number for record in group}):
+            digests = [record.digest for record in group if record.round_number == number]
             reference = right[kind, work]
             wrong = None if reference is None else sum(digest != reference for digest in digests)
             disagreeing[kind, work, number] = wrong
     by_device: dict[tuple[str, str], list[Fingerprint]] = {}
     for group in groups.values():
-        for fingerprint in group:
-            by_device.setdefault((fingerprint.kind, fingerprint.subject), []).append(fingerprint)
+        for record in group:
+            by_device.setdefault((record.kind, record.subject), []).append(record)
     shared: dict[str, set[str]] = {kind: set() for kind, _ in by_device}
     for (kind, work), group in trusted.items():
         if len(_by_subject(group)) > 1:
@@ -108,16 +108,14 @@ def _without_wrong(
 ) -> dict[tuple[str, str], list[Fingerprint]]:
     """Leave devices out that are wrong in one kind of work where another has no majority."""
     wrong = {
-        (fingerprint.kind, fingerprint.subject)
+        (record.kind, record.subject)
         for key, group in groups.items()
-        for fingerprint in group
-        if right[key] not in (None, fingerprint.digest)
+        for record in group
+        if right[key] not in (None, record.digest)
     }
     return {
         key: [
-            fingerprint
-            for fingerprint in group
-            if right[key] is not None or (fingerprint.kind, fingerprint.subject) not in wrong
+            record for record in group if right[key] is not None or (record.kind, record.subject) not in wrong
         ]
         for key, group in groups.items()
     }
@@ -143,7 +141,7 @@ def _majority(group: Sequence[Fingerprint]) -> str | None:
 
 
 def _differ(group: Iterable[Fingerprint]) -> bool:
-    return len(_by_subject(group)) > 1 and len({fingerprint.digest for fingerprint in group}) > 1
+    return len(_by_subject(group)) > 1 and len({record.digest for record in group}) > 1
 
 
 def _judge(
@@ -154,12 +152,10 @@ def _judge(
     num_alike: int,
 ) -> DeviceFingerprints:
     judged = [
-        (fingerprint, reference)
-        for fingerprint in prints
-        if (reference := right[fingerprint.kind, fingerprint.work]) is not None
+        (record, reference) for record in prints if (reference := right[record.kind, record.work]) is not None
     ]
-    num_wrong = sum(fingerprint.digest != reference for fingerprint, reference in judged)
-    works = grouped((fingerprint.work, fingerprint) for fingerprint in prints)
+    num_wrong = sum(record.digest != reference for record, reference in judged)
+    works = grouped((record.work, record) for record in prints)
     verdict = min(_verdicts(works.values(), right, shared), key=GRAVEST.index)
     return DeviceFingerprints(
         subject=prints[0].subject,
@@ -185,7 +181,7 @@ def _verdicts(
 
 
 def _of_work(prints: Sequence[Fingerprint], reference: str | None) -> DeviceVerdict:
-    digests = {fingerprint.digest for fingerprint in prints}
+    digests = {record.digest for record in prints}
     if reference is None:
         return "contradicts itself" if len(digests) > 1 else "cannot tell"
     if reference not in digests:

@@ -36,11 +36,11 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
     """
     if not averages:
         return None
-    decided = [average for average in averages if average[1].is_told]
+    decided = [average for average in averages if average[1].is_decided]
     best = max(decided or averages, key=lambda average: average[1].ratio or 0.0)
     law, speed_up = best
     answer: MeasuredAnswer = "not decided"
-    if speed_up.is_told and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
+    if speed_up.is_decided and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
         answer = "yes"
     elif len(decided) == len(averages):
         answer = "no"

@@ -80,10 +80,7 @@ def judge_by_options(
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
     def plan(count: int) -> Planned:
-        return recipes.get(name, name), [
-            *words(hosts=hosts, count=lambda _: count),
-            *options["overrides"],
-        ]
+        return recipes.get(name, name), [*words(hosts=hosts, count=lambda _: count), *options["overrides"]]
 
     gate = Gate(
         plan=plan,

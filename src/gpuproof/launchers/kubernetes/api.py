@@ -97,7 +97,7 @@ class Cluster:
             created = self._ask(what, self._core_call("create", kind.kind), self.namespace, manifest)
         return str(created["metadata"]["uid"])
 
-    def own(self, name: str, kind: Kind, *, owner: Manifest) -> None:
+    def set_owner(self, name: str, kind: Kind, *, owner: Manifest) -> None:
         """Let an object go when its owner goes, whatever becomes of us."""
         body = {"metadata": {"ownerReferences": [owner]}}
         self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)

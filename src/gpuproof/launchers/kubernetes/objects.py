@@ -69,7 +69,7 @@ class LaunchObjects:
         owned = list(launch.made)
         launch.made.insert(0, Made(launch.name, uid, kind))
         for dependent in owned:
-            self._cluster.own(dependent.name, dependent.kind, owner=owner)
+            self._cluster.set_owner(dependent.name, dependent.kind, owner=owner)
 
     def address(self, launch: KubernetesLaunch) -> str:
         """Return where a launch's ranks meet."""

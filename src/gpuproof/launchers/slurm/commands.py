@@ -104,7 +104,7 @@ class SlurmCommands:
             SlurmRefusalError: it is not taken as it is.
             EnvironmentUnfitError: nobody answers.
         """
-        output = self._ask("sbatch", "--parsable", given=text)
+        output = self._ask("sbatch", "--parsable", stdin=text)
         return output.strip().partition(";")[0]
 
     def would_submit(self, options: Sequence[str]) -> None:
@@ -114,7 +114,7 @@ class SlurmCommands:
             SlurmRefusalError: it would not.
             EnvironmentUnfitError: nobody answers.
         """
-        self._ask("sbatch", "--test-only", *options, given="#!/bin/sh\n")
+        self._ask("sbatch", "--test-only", *options, stdin="#!/bin/sh\n")
 
     def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
         """Return how these jobs stand, asked for in one call; those that Slurm has forgotten are left out.
@@ -189,7 +189,7 @@ class SlurmCommands:
             if state.startswith(("down", "fail")) or state.endswith("*")
         }
 
-    def _ask(self, *words: str, given: str | None = None, fine: str | None = None) -> str:
+    def _ask(self, *words: str, stdin: str | None = None, fine: str | None = None) -> str:
         """Run a command in a session of its own, where no Ctrl-C reaches it; return what it prints.
 
         Raises:
@@ -198,7 +198,7 @@ class SlurmCommands:
         try:
             answer = subprocess.run(
                 words,
-                input=given or "",
+                input=stdin or "",
                 capture_output=True,
                 text=True,
                 timeout=TIMEOUT_S,

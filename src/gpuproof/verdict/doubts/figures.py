@@ -44,7 +44,7 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
     if len(steps) > 1:
         yield invalid("ranks-disagree", f"ranks ran different numbers of steps: {sorted(steps)}")
     is_logged = launch.case.model_work.window.log_step_times
-    for window, setup, num_kept in zip(launch.windows, launch.setups, launch.num_kept, strict=True):
+    for window, setup, num_logged in zip(launch.windows, launch.setups, launch.num_step_times, strict=True):
         expected = window.num_steps * setup.items_per_step
         if window.items != expected:
             yield invalid(
@@ -57,8 +57,8 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
                 f"the steps of rank {window.rank} sum to {seconds(window.steps_s)} "
                 f"in a window of {seconds(window.wall_s)}",
             )
-        if num_kept != window.num_steps and (num_kept or is_logged):
-            reason = f"{num_kept} step times of rank {window.rank} were kept of {window.num_steps} steps"
+        if num_logged != window.num_steps and (num_logged or is_logged):
+            reason = f"{num_logged} step times of rank {window.rank} were kept of {window.num_steps} steps"
             yield invalid("steps-lost", reason)
     off_s = abs(sum(launch.step_times_s) - launch.slowest.steps_s)
     is_whole = len(launch.step_times_s) == launch.slowest.num_steps

@@ -86,9 +86,9 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
     return load.busy_cpu_s is not None and _is_full(load.busy_cpu_s / _span_s(windows[0]), load.num_cpus)
 
 
-def fill_the_processors(busy_cpus: float, own_cpus: float, num_cpus: int) -> bool:
+def fill_the_processors(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
     """Say whether others had part of processors that were all in use; how long one waited is not known."""
-    return busy_cpus - own_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
+    return busy_cpus - launch_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
 
 
 def _is_full(busy_cpus: float, num_cpus: int) -> bool:

@@ -194,7 +194,7 @@ def _cannot_tell(why: str, remedy: str) -> Doubt:
 def growing(measured: Measured) -> Iterator[Doubt]:
     """Find decode steps that became longer, where a growing cache and a slower device look the same."""
     evened = evened_steps(measured.launch)
-    if evened.growth is not None and evened.growth > GROWTH and not evened.is_told_apart:
+    if evened.growth is not None and evened.growth > GROWTH and not evened.is_separable:
         yield suspect(
             "growth-or-drift",
             f"steps became {share(evened.growth)} longer over a window of less than two generations: that "

@@ -120,10 +120,7 @@ def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresho
         if not cards or not ranks or not labels.get("num_hosts"):
             continue
         bound = bus_bound(
-            threshold.quantity,
-            num_hosts=labels["num_hosts"],
-            ranks_per_host=ranks,
-            cards_bytes_per_s=cards,
+            threshold.quantity, num_hosts=labels["num_hosts"], ranks_per_host=ranks, cards_bytes_per_s=cards
         )
         if bound is not None and value > bound:
             reason = (
@@ -163,12 +160,7 @@ def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
     for threshold in thresholds:
         labels = threshold.conditions
         if "option" in labels and "setting" in labels and threshold.value:
-            work = (
-                threshold.quantity,
-                labels.get("board"),
-                labels.get("size_bytes"),
-                labels["option"],
-            )
+            work = (threshold.quantity, labels.get("board"), labels.get("size_bytes"), labels["option"])
             groups[work][labels["setting"]] = threshold
     for by_setting in groups.values():
         on, off = by_setting.get("on"), by_setting.get("off")

@@ -259,7 +259,7 @@ def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
 
 def _neighbours() -> DeviceNeighbours:
     """Look for other users of the device; TensorFlow tells no device's permanent identity."""
-    return other_users(None, own_pids=(os.getpid(),))
+    return other_users(None, our_pids=(os.getpid(),))
 
 
 def _not_taken_apart(rank: int, clock: HostClock) -> Iterator[Any]:
