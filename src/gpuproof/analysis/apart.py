@@ -173,16 +173,14 @@ def _by_host(rates: Sequence[HostRate], values: FloatArray) -> dict[str, float]:
 def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     least = HEALTHY_SPREAD * known_spread_limit(len(rates), error_rate)
     beside_all = [_beside(host, rates, least) for host in rates]
-    outliers = [
-        comparison for comparison in beside_all if comparison.is_far and comparison.is_farther_than_others
-    ]
-    named = {comparison.host for comparison in outliers}
+    outliers = [beside for beside in beside_all if beside.is_far and beside.is_farther_than_others]
+    named = {beside.host for beside in outliers}
     rest = [host for host in rates if host.host not in named]
     beside_rest = [_beside(host, rest, least) for host in rest] if len(rest) > 1 else []
     return HostsJudged(
-        apart=_farthest_first([comparison.apart for comparison in outliers]),
-        undecided=_farthest_first([comparison.apart for comparison in beside_rest if comparison.is_far]),
-        needed={comparison.host: comparison.needed for comparison in (*beside_all, *beside_rest)},
+        apart=_farthest_first([beside.apart for beside in outliers]),
+        undecided=_farthest_first([beside.apart for beside in beside_rest if beside.is_far]),
+        needed={beside.host: beside.needed for beside in (*beside_all, *beside_rest)},
         standard=_standard(rates, "launches", least, None),
     )
 

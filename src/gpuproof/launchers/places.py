@@ -66,13 +66,11 @@ class HeldPlaces:
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
         """Return the places for a case, in the order of node ranks; None where it has to wait."""
-        devices = _devices(placement)
+        gpus = _devices(placement)
         free = [
-            name
-            for name in placement.hosts or self._held
-            if name not in lost and self._is_free(name, devices)
+            name for name in placement.hosts or self._held if name not in lost and self._is_free(name, gpus)
         ]
-        if devices == frozenset():  # the host with the fewest cases on it
+        if gpus == frozenset():  # the host with the fewest cases on it
             free.sort(key=lambda name: len(self._held[name]))
         free = free[: placement.num_hosts]
         return tuple(free) if len(free) == placement.num_hosts and self._may_be_busy(free) else None

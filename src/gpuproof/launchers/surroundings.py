@@ -195,10 +195,8 @@ def _refuse_other_world(environment: Environment) -> None:
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
     """Say whether processes that were started start ranks of their own: one, torchrun, or as many on each."""
-    per_host = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
-    return (
-        started == 1 or "TORCHELASTIC_RUN_ID" in environment or (per_host > 1 and size == started * per_host)
-    )
+    local = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
+    return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (local > 1 and size == started * local)
 
 
 def _other_world(cause: str, launcher: MpiVariables) -> UsageError:

@@ -50,16 +50,14 @@ def _model(name: str, devices: Sequence[DeviceIdentity]) -> Iterator[str]:
 
 
 def _facts(device: DeviceIdentity) -> dict[str, str]:
-    identity = {
+    ids = {
         "vendor": device.vendor,
         "vendor_index": device.vendor_index,
         "framework_index": device.framework_index,
         "uuid": device.uuid,
         "pci_bus_id": device.pci_bus_id,
     }
-    return {
-        name: _text(name, value) for name, value in (identity | device.static).items() if value is not None
-    }
+    return {name: _text(name, value) for name, value in (ids | device.static).items() if value is not None}
 
 
 def _text(name: str, value: Any) -> str:

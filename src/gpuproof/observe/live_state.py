@@ -186,10 +186,8 @@ class LiveState:
         for key, entry in record.devices.items():
             device = self.devices.get(int(key))
             if device is not None:
-                processes = entry.get("processes")
-                device.processes = (
-                    None if processes is None else _with_shares(device, processes, record.monotonic_s)
-                )
+                rows = entry.get("processes")
+                device.processes = None if rows is None else _with_shares(device, rows, record.monotonic_s)
                 device.processes_s = record.monotonic_s
 
 

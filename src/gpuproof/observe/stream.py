@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
-from gpuproof.processes.own import module_command
+from gpuproof.processes.own import our_command
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
@@ -38,7 +38,7 @@ _MAX_LINES: Final = 500
 def sampler_command(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
     """Give the command line of a sampler that writes to standard output and ends with us."""
     words = sampler_words(interval_s=interval_s, devices=devices, processes=processes)
-    return [*module_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
+    return [*our_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
 
 
 def sampler_words(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:

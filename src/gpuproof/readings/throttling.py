@@ -66,9 +66,7 @@ class Throttling:
 def throttling(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Throttling:
     """Take each reason's share from its counter, or else from the samples, and the same time once."""
     inside = window.holds(recording.time_s)
-    samples = _SampledReasons(
-        recording, track, answered=track.throttle_answered & inside, samples=int(inside.sum())
-    )
+    samples = _Samples(recording, track, answered=track.throttle_answered & inside, samples=int(inside.sum()))
     changes = _changes(recording, track, window)
     counters, disbelieved = _counters(changes, samples, recording, window)
     shares = _without_overlap(samples.shares() | counters)
@@ -84,7 +82,7 @@ def throttling(recording: RecordingData, *, track: DeviceTrack, window: Recordin
     )
 
 
-class _SampledReasons:
+class _Samples:
     """What the samples of a window said of reasons."""
 
     def __init__(
@@ -148,10 +146,7 @@ def _changes(
 
 
 def _counters(
-    changes: Mapping[str, CounterChange],
-    samples: _SampledReasons,
-    recording: RecordingData,
-    window: RecordingWindow,
+    changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
 ) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
     """Give the share of each counter that is believed, and of each other what it says.
 

@@ -153,10 +153,10 @@ def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
         "torch": facts.get("torch"),
         "cuda": facts.get("torch_cuda") or facts.get("torch_hip"),
         "nccl": facts.get("nccl"),
-        "clocks": _joined(_text(facts_of_device, "clock_sm_application_mhz") for facts_of_device in static),
-        "power_limit_w": _joined(_text(facts_of_device, "power_limit_w") for facts_of_device in static),
-        "mig": _joined(_text(facts_of_device, "mig_mode") for facts_of_device in static),
-        "ecc": _joined(_text(facts_of_device, "ecc_mode") for facts_of_device in static),
+        "clocks": _joined(_text(fields, "clock_sm_application_mhz") for fields in static),
+        "power_limit_w": _joined(_text(fields, "power_limit_w") for fields in static),
+        "mig": _joined(_text(fields, "mig_mode") for fields in static),
+        "ecc": _joined(_text(fields, "ecc_mode") for fields in static),
     }
 
 

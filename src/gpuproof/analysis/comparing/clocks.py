@@ -62,19 +62,17 @@ def in_cycles(
     return InCycles(comparison=compare(*values), clock_ratio=fmean(read[1]) / fmean(read[0]))
 
 
-def explained_by_clocks(compared: Comparison, cycles: InCycles | None) -> str:
+def explained_by_clocks(compared: Comparison, ratio: InCycles | None) -> str:
     """Say in one sentence what cycles say of a comparison in time; "" where nothing was to be explained."""
     if compared.verdict not in ("faster", "slower"):
         return ""
-    if cycles is None:
+    if ratio is None:
         return f"not confirmed in cycles: {NOT_READ}"
-    change = cycles.clock_ratio - 1
+    change = ratio.clock_ratio - 1
     clock = f"the clock of B was {abs(change):.1%} {'higher' if change > 0 else 'lower'}"
-    if cycles.comparison.verdict == compared.verdict:
+    if ratio.comparison.verdict == compared.verdict:
         moved = "" if abs(change) < SAME_CLOCK else f", though {clock}"
         return f"confirmed in cycles{moved}"
     if (change > 0) == (compared.verdict == "faster") and abs(change) >= SAME_CLOCK:
-        return f"the clock is the cause: {clock}, and in cycles: {cycles.comparison.verdict}"
-    return (
-        f"not confirmed in cycles ({cycles.comparison.verdict}), and the clock does not explain it: {clock}"
-    )
+        return f"the clock is the cause: {clock}, and in cycles: {ratio.comparison.verdict}"
+    return f"not confirmed in cycles ({ratio.comparison.verdict}), and the clock does not explain it: {clock}"

@@ -142,8 +142,8 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
     outcome = _outcome(values, bound, effect)
     is_confirmed = outcome != "met" or confirming >= confirmations
     is_alone = len(launches) < MIN_LAUNCHES_TO_MISS and num_over > bound.allowed * num
-    design = None if isinstance(effect, Unavailable) else effect
-    at_most = None if design is None else _at_most(values, bound, design)
+    deff = None if isinstance(effect, Unavailable) else effect
+    at_most = None if deff is None else _at_most(values, bound, deff)
     over = np.sort(np.concatenate(values))
     middle = float(over[min(int(bound.q / 100 * num), num - 1)])
     return BoundStanding(
@@ -154,10 +154,8 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
         num_requests=num,
         num_over=num_over,
         num_confirming=confirming,
-        effective_requests=None if design is None else num / design,
-        largest_share_over=None
-        if design is None
-        else share_bound(num_over / design, num / design, risk=RISK),
+        effective_requests=None if deff is None else num / deff,
+        largest_share_over=None if deff is None else share_bound(num_over / deff, num / deff, risk=RISK),
         percentile=middle if middle < inf else None,
         percentile_at_most=at_most,
         needed_requests=None if outcome != "undecided" or is_alone else _needed(num, num_over, bound, effect),

@@ -146,10 +146,7 @@ def _predicted(points: Sequence[CurvePoint], law: LawName, num_devices: int) -> 
 def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
     """Return 1 / slowdown: the first one's, with the interval of all; never over 1 nor under 0."""
     first = slowdowns[0]
-    slowest, fastest = (
-        max(slowdown.high for slowdown in slowdowns),
-        min(slowdown.low for slowdown in slowdowns),
-    )
+    slowest, fastest = (max(ratio.high for ratio in slowdowns), min(ratio.low for ratio in slowdowns))
     return replace(
         first,
         centre=1 / first.centre if first.centre > 1 else 1.0,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import UsageError
-from gpuproof.processes.own import module_command
+from gpuproof.processes.own import our_command
 
 FLAGS: Mapping[str, str] = {
     "optimizer": "training.optimizer",
@@ -106,7 +106,7 @@ def training_command(
         **settings,
     }
     overrides = [f"--{key}={value}" for key, value in keys.items()]
-    return (*module_command(__name__), "run", "pruning", *overrides), settings["model.name"]
+    return (*our_command(__name__), "run", "pruning", *overrides), settings["model.name"]
 
 
 def _read_defaults(path: Path | None) -> dict[str, str]:

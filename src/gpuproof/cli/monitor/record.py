@@ -246,14 +246,12 @@ def _options(
 
 def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
     from gpuproof.processes.foreground import run_in_foreground
-    from gpuproof.processes.own import module_command
+    from gpuproof.processes.own import our_command
     from gpuproof.processes.start import exit_status
 
     flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
     end = ["--", *command] if command else []
-    returncode = run_in_foreground(
-        [*module_command(RECORD_MODULE), f"--out={path}", *arguments, *flags, *end]
-    )
+    returncode = run_in_foreground([*our_command(RECORD_MODULE), f"--out={path}", *arguments, *flags, *end])
     return exit_status(returncode)
 
 

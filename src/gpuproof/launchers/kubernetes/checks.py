@@ -117,10 +117,10 @@ def _hindrance(node: Node, options: KubernetesOptions) -> str | None:
 
 def _is_tolerated(taint: Mapping[str, Any], options: KubernetesOptions) -> bool:
     return any(
-        toleration.key in (None, taint["key"])
-        and toleration.effect in (None, taint["effect"])
-        and (toleration.operator == "Exists" or toleration.value == taint.get("value", ""))
-        for toleration in options.tolerations
+        rule.key in (None, taint["key"])
+        and rule.effect in (None, taint["effect"])
+        and (rule.operator == "Exists" or rule.value == taint.get("value", ""))
+        for rule in options.tolerations
     )
 
 

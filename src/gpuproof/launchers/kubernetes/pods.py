@@ -203,9 +203,7 @@ def placement_fields(options: KubernetesOptions, case: Case, *, name: str) -> Ma
     """Return the fields of a pod that say where it may run, and who it is."""
     fields: Manifest = {
         "nodeSelector": options.node_selector,
-        "tolerations": [
-            toleration.model_dump(mode="json", exclude_none=True) for toleration in options.tolerations
-        ],
+        "tolerations": [rule.model_dump(mode="json", exclude_none=True) for rule in options.tolerations],
         "imagePullSecrets": [{"name": secret} for secret in options.pull_secrets],
         "priorityClassName": options.priority_class,
         "serviceAccountName": options.service_account,

@@ -215,15 +215,13 @@ class SlurmCommands:
         return answer.stdout
 
 
-def _error(program: str, output: str) -> GpuproofError:
+def _error(program: str, text: str) -> GpuproofError:
     """Turn what a command says to its failure into an error with its next step."""
-    lines = [
-        line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in output.splitlines()
-    ]
+    lines = [line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in text.splitlines()]
     words = "; ".join(dict.fromkeys(filter(None, lines))) or "it failed without an error message"
-    if program != "sbatch" or any(sign in output for sign in _UNREACHABLE):
+    if program != "sbatch" or any(sign in text for sign in _UNREACHABLE):
         return SlurmSilentError(program, words)
-    next_step = next((step for sign, step in _REMEDIES.items() if sign in output), _LOOK)
+    next_step = next((step for sign, step in _REMEDIES.items() if sign in text), _LOOK)
     return SlurmRefusalError(words, place="sbatch", next_step=next_step)
 
 

@@ -216,7 +216,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return answer
 
     def _refuse_ill_typed(
-        self, answer: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage
+        self, reply: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage
     ) -> None:
         """Refuse an answer that lacks something or has it in another type.
 
@@ -224,9 +224,9 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             HostError: naming what is wrong.
         """
         for name, kind in facts.items():
-            if type(answer.get(name)) is not kind:
+            if type(reply.get(name)) is not kind:
                 raise HostError(
-                    f"what the agent says cannot be read: {name} is {answer.get(name)!r:.60}",
+                    f"what the agent says cannot be read: {name} is {reply.get(name)!r:.60}",
                     host=self.host.name,
                     stage=stage,
                 )

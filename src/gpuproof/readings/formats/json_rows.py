@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuproof.errors import RecordError
 from gpuproof.outside import parse_json
-from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite_values, number
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite, number
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.readings import Vendor
 
@@ -122,11 +122,9 @@ def _row(gpu: dict[str, Any], *, unix_s: float, elapsed_s: float, zeros: tuple[s
         index=None if index is None else int(index),
         name=str(gpu.get("gpu_name") or ""),
         vendor=_vendor(str(gpu.get("gpu_type") or "")),
-        values=finite_values(_values(gpu), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
-        static=finite_values(
-            {"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)
-        ),
-        host=finite_values(gpu.get("host") or {}),
+        values=finite(_values(gpu), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
+        static=finite({"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)),
+        host=finite(gpu.get("host") or {}),
         metadata=metadata if isinstance(metadata, dict) else {},
     )
 

@@ -179,7 +179,7 @@ def number(value: Any) -> float:
         return NAN
 
 
-def finite_values(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
+def finite(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
     """Keep the finite values, without the zeros by which the format says that it has none."""
     doubtful = set(zero_is_missing)
     return {

@@ -85,13 +85,10 @@ class OneByOne:
 def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
     """Return what several members' outcomes come to, with the step for those that are left."""
     return StepOutcome(
-        steps=(
-            *(step for outcome in outcomes for step in outcome.steps),
-            *((left,) if left.suspects else ()),
-        ),
-        cleared=tuple(member for outcome in outcomes for member in outcome.cleared),
-        accused=tuple(each for outcome in outcomes for each in outcome.accused),
-        undecided=tuple(each for outcome in outcomes for each in outcome.undecided),
+        steps=(*(step for part in outcomes for step in part.steps), *((left,) if left.suspects else ())),
+        cleared=tuple(member for part in outcomes for member in part.cleared),
+        accused=tuple(accusation for part in outcomes for accusation in part.accused),
+        undecided=tuple(group for part in outcomes for group in part.undecided),
     )
 
 

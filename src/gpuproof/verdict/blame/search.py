@@ -110,8 +110,8 @@ class BlameSearch:
         """Return what is known now; what a search that goes on has not decided is undecided."""
         planned = self._planned()
         left = tuple(
-            Undecided(members=open_step.step.suspects, why="the search did not come to its end")
-            for open_step in planned.open
+            Undecided(members=entry.step.suspects, why="the search did not come to its end")
+            for entry in planned.open
         )
         return conclude(
             planned.members,
@@ -132,27 +132,27 @@ class BlameSearch:
         search = self
         while True:
             planned = search._with_requests()
-            if not planned.open or any(open_step.requests for open_step in planned.open):
+            if not planned.open or any(entry.requests for entry in planned.open):
                 return planned
             search = planned._with_instead()
 
     def _with_requests(self) -> BlameSearch:
         """Let steps that have no groups yet ask for them, with partners that nobody else needs."""
-        taken = {m for open_step in self.open for a in open_step.requests for m in a.group.members}
-        suspects = {m for open_step in self.open for m in open_step.step.suspects}
+        taken = {m for entry in self.open for a in entry.requests for m in a.group.members}
+        suspects = {m for entry in self.open for m in entry.step.suspects}
         now: list[Open] = []
-        for open_step in self.open:
-            if not open_step.requests and taken.isdisjoint(open_step.step.suspects):
+        for entry in self.open:
+            if not entry.requests and taken.isdisjoint(entry.step.suspects):
                 free = [m for m in self._partners() if m not in taken and m not in suspects]
-                groups = open_step.step.ask(free)
+                groups = entry.step.ask(free)
                 if groups == ():
-                    return self._settled(open_step, open_step.step.settle({}))._with_requests()
+                    return self._settled(entry, entry.step.settle({}))._with_requests()
                 taken |= {m for group in groups or () for m in group.members}
                 now.append(
-                    replace(open_step, requests=tuple(GroupRequest(group=group) for group in groups or ()))
+                    replace(entry, requests=tuple(GroupRequest(group=group) for group in groups or ()))
                 )
             else:
-                now.append(open_step)
+                now.append(entry)
         return replace(self, open=tuple(now))
 
     def _partners(self) -> tuple[str, ...]:
@@ -171,14 +171,14 @@ class BlameSearch:
         return replace(self, open=tuple(others), undecided=undecided)
 
     def _abandoned(self, why: str) -> BlameSearch:
-        left = tuple(Undecided(members=open_step.step.suspects, why=why) for open_step in self.open)
+        left = tuple(Undecided(members=entry.step.suspects, why=why) for entry in self.open)
         return replace(self, open=(), undecided=(*self.undecided, *left))
 
     def _round(self) -> Iterator[GroupRequest]:
         """Yield what is due and disjoint."""
         taken: set[str] = set()
-        for open_step in self.open:
-            for request in open_step.requests:
+        for entry in self.open:
+            for request in entry.requests:
                 if request.is_due and taken.isdisjoint(request.group.members):
                     taken.update(request.group.members)
                     yield request
@@ -206,8 +206,7 @@ class BlameSearch:
         return replace(
             self,
             open=tuple(
-                replace(open_step, requests=tuple(map(with_result, open_step.requests)))
-                for open_step in self.open
+                replace(entry, requests=tuple(map(with_result, entry.requests))) for entry in self.open
             ),
             tests=(*self.tests, *tests),
             num_rounds=self.num_rounds + 1,
@@ -222,7 +221,7 @@ class BlameSearch:
 
     def _weighed_kind(self, kind: Kind, results: Mapping[Group, float | None]) -> BlameSearch:
         before = self.levels.get(kind)
-        alike = [r for open_step in self.open for r in open_step.requests if r.group.kind == kind]
+        alike = [r for entry in self.open for r in entry.requests if r.group.kind == kind]
         untested = any(r.verdict is None and not r.tries for r in alike)
         figures = list(self._figures(kind))
         level = (
@@ -256,10 +255,10 @@ class BlameSearch:
 
     def _figures(self, kind: Kind) -> Iterator[GroupFigures]:
         good = set(self.good)
-        for open_step in self.open:
-            for request in open_step.requests:
+        for entry in self.open:
+            for request in entry.requests:
                 if request.group.kind == kind and request.waiting:
-                    is_good = good.difference(open_step.step.suspects).issuperset(request.group.members)
+                    is_good = good.difference(entry.step.suspects).issuperset(request.group.members)
                     yield GroupFigures(group=request.group, values=request.waiting, is_trusted=is_good)
 
     def _asking_again(self, figures: Sequence[GroupFigures]) -> BlameSearch:
@@ -277,10 +276,10 @@ class BlameSearch:
     def _stepped(self) -> BlameSearch:
         """Settle every step whose groups all have a verdict."""
         search = self
-        for open_step in self.open:
-            if open_step.is_judged:
-                verdicts = {a.group: a.verdict for a in open_step.requests if a.verdict is not None}
-                search = search._settled(open_step, open_step.step.settle(verdicts))
+        for entry in self.open:
+            if entry.is_judged:
+                verdicts = {a.group: a.verdict for a in entry.requests if a.verdict is not None}
+                search = search._settled(entry, entry.step.settle(verdicts))
         return search
 
     def _settled(self, settled: Open, outcome: StepOutcome) -> BlameSearch:
@@ -294,7 +293,7 @@ class BlameSearch:
         return replace(
             self,
             open=(
-                *(open_step for open_step in self.open if open_step is not settled),
+                *(entry for entry in self.open if entry is not settled),
                 *(Open(step=step) for step in outcome.steps),
             ),
             good=tuple(member for member in self.members if member in good),

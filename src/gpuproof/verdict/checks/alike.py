@@ -70,10 +70,7 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     if not facts.hosts:
         return with_unlisted((), facts)
     hosts = facts.all_hosts.items()
-    values = {
-        f"host/{host}": None if host_facts is None else OF_HOSTS[what](host_facts)
-        for host, host_facts in hosts
-    }
+    values = {f"host/{host}": None if node is None else OF_HOSTS[what](node) for host, node in hosts}
     if (
         what in NEEDS_GPU
         and not {*values.values()} - {None, "none"}

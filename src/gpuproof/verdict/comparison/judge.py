@@ -79,21 +79,17 @@ class Judgement:
     exit_code: int
 
 
-def judge(comparison: SideBySide) -> Judgement:
+def judge(sides: SideBySide) -> Judgement:
     """Return the verdict of a comparison; of a gate where a limit is given."""
-    if comparison.unlike:
-        named = "; ".join(unlike.text for unlike in comparison.unlike)
+    if sides.unlike:
+        named = "; ".join(unlike.text for unlike in sides.unlike)
         return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
-    compared = [measure for measure in comparison.measures if measure.comparison.ratio is not None]
+    compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
     if not compared:
         return Judgement(
-            word="CANNOT TELL", meaning=_why_nothing(comparison.measures), exit_code=ExitCode.INCONCLUSIVE
+            word="CANNOT TELL", meaning=_why_nothing(sides.measures), exit_code=ExitCode.INCONCLUSIVE
         )
-    return (
-        _direction(compared)
-        if comparison.max_regression is None
-        else _gated(comparison, comparison.max_regression)
-    )
+    return _direction(compared) if sides.max_regression is None else _gated(sides, sides.max_regression)
 
 
 def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
@@ -111,11 +107,11 @@ def _direction(measures: Sequence[ComparedMeasure]) -> Judgement:
     return Judgement(word=word, meaning="", exit_code=ExitCode.DONE)
 
 
-def _gated(comparison: SideBySide, limit: float) -> Judgement:
-    if worse := [measure for measure in comparison.measures if is_regression(measure, limit)]:
+def _gated(sides: SideBySide, limit: float) -> Judgement:
+    if worse := [measure for measure in sides.measures if is_regression(measure, limit)]:
         meaning = f"{_titles(worse)} by more than {units.share(limit)}"
         return Judgement(word="REGRESSION", meaning=meaning, exit_code=ExitCode.FAILED)
-    if open_still := [measure for measure in comparison.measures if not _is_excluded(measure, limit)]:
+    if open_still := [measure for measure in sides.measures if not _is_excluded(measure, limit)]:
         meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     meaning = f"of more than {units.share(limit)}"

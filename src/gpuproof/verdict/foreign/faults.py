@@ -238,15 +238,15 @@ def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
         rates = board_rates(_parts_of(threshold), boards)
         labels = {**threshold.conditions, **({"num_ranks": None} if _is_collective(threshold) else {})}
         most = highest_rate(threshold.unit, labels, boards)
-        floor = with_unit(value, threshold.unit)
+        edge = with_unit(value, threshold.unit)
         if most is not None and value > most[0]:
-            yield threshold, "impossible", f"{floor} is over {with_unit(most[0], threshold.unit)}, {most[1]}"
+            yield threshold, "impossible", f"{edge} is over {with_unit(most[0], threshold.unit)}, {most[1]}"
         elif rates and value < VACUOUS_SHARE * min(rates)[0]:
             least = f"{with_unit(min(rates)[0], threshold.unit)}, what {min(rates)[1]} does"
             yield (
                 threshold,
                 "vacuous",
-                f"{floor} is under {share(VACUOUS_SHARE)} of {least} by its data sheet",
+                f"{edge} is under {share(VACUOUS_SHARE)} of {least} by its data sheet",
             )
 
 

@@ -240,9 +240,7 @@ def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) 
     if rule.each == "host":
         wanted = [f"host/{host}" for host in facts.hosts]
     elif rule.each == "gpu":
-        wanted = [
-            subject for host, host_facts in facts.hosts.items() for subject in gpu_subjects(host, host_facts)
-        ]
+        wanted = [subject for host, node in facts.hosts.items() for subject in gpu_subjects(host, node)]
     else:
         wanted = []
     return [subject for subject in wanted if subject not in have]

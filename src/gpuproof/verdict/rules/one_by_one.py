@@ -35,7 +35,7 @@ Found = Iterator[tuple[Measure, Outcome]]
 
 def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
     """Judge each measure by itself; `error_rate` is for all of them together."""
-    rate_of_measure = error_rate / max(1, len(measures))
+    rate = error_rate / max(1, len(measures))
     for measure in measures:
         expected = _stated(rule) if rule.expected.key is None else _published(rule, measure, facts)
         if isinstance(expected, Outcome):
@@ -45,10 +45,7 @@ def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *,
         else:
             reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
             healthy = None if reference is None else reference[0]
-            yield (
-                measure,
-                _held_against(rule, measure, *expected, error_rate=rate_of_measure, healthy=healthy),
-            )
+            yield (measure, _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy))
 
 
 def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:

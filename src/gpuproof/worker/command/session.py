@@ -154,15 +154,12 @@ def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> 
     return {
         **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
         **more,
-        **{
-            name: _inherited_value(name) if v is None else _with_folder(v, places)
-            for name, v in spec.env.items()
-        },
+        **{name: _inherited(name) if v is None else _with_folder(v, places) for name, v in spec.env.items()},
         OUTPUT_VARIABLE: str(places.output),
     }
 
 
-def _inherited_value(name: str) -> str:
+def _inherited(name: str) -> str:
     if not os.environ.get(name):
         raise EnvironmentUnfitError(
             f"the environment variable {name} is not set on this host",
