@@ -126,7 +126,7 @@ class FleetSummary:
 def summarize_fleet(
     hosts: Sequence[HostMeasured], *, num_hosts: int, error_rate: float | None = None
 ) -> FleetSummary:
-    """Put together what hosts measured; `num_hosts` were asked, those of `hosts` measured something.
+    """Return what hosts measured together; `num_hosts` were asked, those of `hosts` measured something.
 
     `error_rate` is what naming outliers of one type may use of the whole run's; None: all of it is for these.
     """

@@ -96,7 +96,7 @@ class SuiteSummary:
 def summarize_suite(
     tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int, whole_share: float = WHOLE_SHARE
 ) -> SuiteSummary:
-    """Put together what hosts measured of each test; `num_hosts` were asked.
+    """Return what hosts measured of each test; `num_hosts` were asked.
 
     `whole_share` of the error rate is for the mean over tests; with 0 none is judged.
     """
@@ -140,7 +140,7 @@ def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: fl
 def _ratios(
     tests: Mapping[str, Sequence[HostMeasured]], fleet_tests: Sequence[FleetTest]
 ) -> dict[str, dict[str, float]]:
-    """Give by host and test the rate over the median of its type, where there are others to compare with."""
+    """Return by host and test the rate over its type's median, where there are others to compare with."""
     ratios: dict[str, dict[str, float]] = {}
     for test in fleet_tests:
         kinds = {kind.gpu_type: kind.items_per_s_per_device for kind in test.summary.types}

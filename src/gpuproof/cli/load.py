@@ -132,7 +132,7 @@ def _run_tests(
     hosts: HostChoice,
     **tests: object,
 ) -> tuple[RunDirectory, ExitCode]:
-    """Begin the suite or finish a run of it; `given` are the options on the command line."""
+    """Begin the suite or finish a run of it; `stated` are the options on the command line."""
     from gpuproof.cli.measuring import begin_run, finish_run
 
     words = _words(tests, stated)

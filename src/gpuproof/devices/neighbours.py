@@ -39,7 +39,7 @@ def other_users(
     deadline_s: float = DEADLINE_S,
     proc: Path = Path("/proc"),
 ) -> DeviceNeighbours:
-    """Count the processes on a device that are not among `our_pids`, and their memory.
+    """Return how many processes on a device are not among `our_pids`, and their memory.
 
     Display servers are named apart and not counted: a desktop that shows what is going on is on every
     workstation's GPU.
@@ -72,7 +72,7 @@ def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbou
 def others_among(
     processes: Sequence[DeviceProcess], our_pids: Collection[int] = (), proc: Path = Path("/proc")
 ) -> DeviceNeighbours:
-    """Count the processes that are neither of `our_pids` nor a display server."""
+    """Return how many processes are neither of `our_pids` nor a display server."""
     foreign = [process for process in processes if process.pid not in our_pids]
     if our_pids and len(foreign) == len(processes):
         return _unknown(

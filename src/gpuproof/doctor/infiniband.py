@@ -61,7 +61,7 @@ def judge_infiniband(fabric: Mapping[str, Any]) -> list[Judged]:
 
 
 def _kinds(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Outcome | None:
-    """Warn where InfiniBand and RoCE ports stand beside each other: NCCL would use both."""
+    """Return a warning where InfiniBand and RoCE ports stand beside each other: NCCL would use both."""
     by_kind = {
         kind: [p["device"] for p in active if p.get("link_layer") == kind]
         for kind in ("InfiniBand", "Ethernet")
@@ -84,7 +84,7 @@ def _gid(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> O
 
 
 def _retries(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Outcome | None:
-    """Warn where somebody has shortened how long an adapter tries again."""
+    """Return a warning where somebody has shortened how long an adapter tries again."""
     least = {"NCCL_IB_TIMEOUT": 20, "NCCL_IB_RETRY_CNT": 7}
     values = {name: variables[name] for name in least if variables.get(name, "").isdigit()}
     if not active or not values:

@@ -81,7 +81,7 @@ def unsaid_failure(
 
 
 def _not_begun(folder: Path, host: str | None) -> Failure:
-    """Explain a launch that ended by itself before any rank began, in its own last words."""
+    """Return why a launch ended by itself before any rank began, in its own last words."""
     killed = _first_killed(folder)
     if killed is not None:
         rank, how = killed

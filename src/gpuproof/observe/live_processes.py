@@ -114,7 +114,7 @@ def _untold(states: States) -> Iterator[str]:
 
 
 def _largest(name: str) -> Callable[[ProcessRow], tuple[Any, ...]]:
-    """Order by a number, the largest first and those that have none last."""
+    """Return the order by a number: the largest first, those that have none last."""
     return lambda row: (-(row.number(name) or 0.0), row.host, row.gpu, row.facts["pid"])
 
 

@@ -28,7 +28,7 @@ EVENTS_SHOWN: Final = 8
 
 
 def on_one_line(text: str) -> str:
-    r"""Make text of another machine harmless to a terminal, and to the lines of a table.
+    r"""Return text of another machine harmless to a terminal, and to the lines of a table.
 
     >>> on_one_line("python\x1b[2J\n")
     'python [2J '

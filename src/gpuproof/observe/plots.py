@@ -303,7 +303,7 @@ def _draw_limits(axes: Axes, panel: Panel, recording: RecordingData, length_s: f
 
 
 def _level(limit: float | Floats | None) -> float | None:
-    """Reduce a sampled limit to its median: a cap that was changed during it stands in the summary."""
+    """Return a sampled limit's median: a cap that was changed during it stands in the summary."""
     if isinstance(limit, np.ndarray):
         values = limit[~np.isnan(limit)]
         return float(np.median(values)) if len(values) else None

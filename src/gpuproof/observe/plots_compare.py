@@ -191,7 +191,7 @@ def _draw_memory_bars(axes: Axes, recordings: Sequence[RecordingData]) -> None:
 
 
 def _total_memory(recording: RecordingData) -> Floats:
-    """Sum memory over the GPUs; NaN where one of them was not read, for a part is not the whole."""
+    """Return memory summed over the GPUs; NaN where one of them was not read, for a part is not the whole."""
     columns = [track.values("mem_used_bytes") for track in recording.devices]
     read = [column for column in columns if column is not None]
     if not read or len(read) < len(columns):

@@ -36,7 +36,7 @@ _MAX_LINES: Final = 500
 
 
 def sampler_command(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
-    """Give the command line of a sampler that writes to standard output and ends with us."""
+    """Return the command line of a sampler that writes to standard output and ends with us."""
     words = sampler_words(interval_s=interval_s, devices=devices, processes=processes)
     return [*our_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
 

@@ -66,14 +66,14 @@ class PowerOverTime:
 
     @property
     def mean_w(self) -> float | None:
-        """Power over time; None without a value."""
+        """Return the mean power over time; None without a value."""
         is_read = ~np.isnan(self.power_w)
         lasting_s = self.lasting_s[is_read]
         return float(np.average(self.power_w[is_read], weights=lasting_s)) if lasting_s.any() else None
 
 
 def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Flags) -> PowerOverTime | None:
-    """Give the power at the samples `inside`, as the energy counter had it where it moves there.
+    """Return the power at the samples `inside`, as the energy counter had it where it moves there.
 
     That is the counter's increase from a sample to the next one that has it, over the time in between, for
     each sample until that one; across a hole it is unknown. Else the power sensor's readings; None without
@@ -145,7 +145,7 @@ def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int
 def _integrated(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow
 ) -> tuple[float, float] | None:
-    """Integrate power by trapezoids: joules, and the seconds that they cover; None without two readings."""
+    """Return joules by trapezoids, and the seconds that they cover; None without two readings."""
     column = track.values("power_w")
     if column is None:
         return None

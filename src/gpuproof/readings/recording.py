@@ -197,7 +197,7 @@ class Columns:
 def _columns(
     tables: Mapping[tuple[str, ...], tuple[array[int], array[float]]], length: int
 ) -> dict[str, Floats]:
-    """Spread the tables of one owner over all samples."""
+    """Return the tables of one owner spread over all samples."""
     filled = {named: table for named, table in tables.items() if table[0]}
     names = list(dict.fromkeys(chain.from_iterable(filled)))
     columns = np.full((len(names), length), NAN)
@@ -312,7 +312,7 @@ class _Builder:
         self.samples.put(index, line=number, devices=HOST, names=data["host_names"], values=host)
 
     def _reasons_of(self, data: dict[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
-        """Give the devices of a sample and what it told of them; None where it told nothing.
+        """Return the devices of a sample and what it told of them; None where it told nothing.
 
         Raises:
             TypeError: a reason is no text.

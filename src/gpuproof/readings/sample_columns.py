@@ -220,7 +220,7 @@ class SampleColumns:
 
 
 def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
-    """Give a metric's column of each device of the tables that have it, and let go of what it was made of."""
+    """Yield a metric's column of each device of the tables that have it; let go of what it was made of."""
     pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
     devices = list(dict.fromkeys(device for table in having for device in table.devices))
     if all(table.devices == devices for table in having):

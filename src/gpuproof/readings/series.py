@@ -81,7 +81,7 @@ def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Fl
 
 
 def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
-    """Average columns of several devices at each of `length` samples, NaN where none was read."""
+    """Return the mean of several devices' columns at each of `length` samples, NaN where none was read."""
     if not columns:
         return np.full(length, np.nan)
     table = np.vstack(columns)
@@ -92,7 +92,7 @@ def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
 def summarise_series(
     times: Floats, column: Floats, *, dithered: bool, weights: Floats | None = None
 ) -> SeriesSummary | None:
-    """Summarise the readings of a column; None where it holds none.
+    """Return the summary of a column's readings; None where it holds none.
 
     `weights` are the times for which readings stood that are there at all of `times`.
     """
@@ -272,7 +272,7 @@ class Envelope:
 
 
 def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Envelope:
-    """Reduce a column to at most about `pieces` points, and break it where readings are missing."""
+    """Return at most about `pieces` points of a column, broken where readings are missing."""
     is_read = ~np.isnan(column)
     times, values = time_s[is_read], column[is_read]
     if len(times) <= 2 * pieces:

@@ -112,7 +112,7 @@ class _Samples:
         return durations(self._times, dithered=self._dithered)
 
     def shares(self) -> dict[str, ThrottleShare]:
-        """Give each reason's share, of one that stands for others only what none of them has."""
+        """Return each reason's share, of one that stands for others only what none of them has."""
         shares = {}
         for reason, flags in self._flags.items():
             alone = flags
@@ -122,7 +122,7 @@ class _Samples:
         return shares
 
     def error(self, reason: str) -> float:
-        """Bound the error of a reason's share: a sample at each change of it, and one at either end.
+        """Return the error of a reason's share at most: a sample at each change of it, and one at either end.
 
         Of samples at random moments, one in each interval, the error is no larger than that of as many
         independent ones (stratified sampling); five standard deviations of that bound it as well.
@@ -148,7 +148,7 @@ def _changes(
 def _counters(
     changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
 ) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
-    """Give the share of each counter that is believed, and of each other what it says.
+    """Return the share of each counter that is believed, and of each other what it says.
 
     One that stood still while a sample named its reason is not believed, nor one that says less than the
     samples by more than sampling explains; one that says more may have seen what came between them, and

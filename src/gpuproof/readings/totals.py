@@ -69,7 +69,7 @@ def device_totals(
 
 
 def host_totals(recording: RecordingData, window: RecordingWindow) -> Iterator[Total]:
-    """Give what the host's counters gained in a window."""
+    """Return what the host's counters gained in a window."""
     for metric in HOST_TOTALS:
         column = recording.host.get(metric)
         if column is None:

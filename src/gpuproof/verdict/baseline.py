@@ -195,7 +195,7 @@ def record_baseline(
     gpuproof_version: str,
     day_effect: float = DAY_EFFECT,
 ) -> Baseline:
-    """Pool what runs measured, subject by subject.
+    """Return what runs measured, subject by subject.
 
     Raises:
         UsageError: runs, or hosts of one, were of unlike stacks, a run is INVALID, or nothing was measured.

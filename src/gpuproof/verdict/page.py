@@ -59,7 +59,7 @@ def _sources(doubted: Sequence[Judged]) -> list[Section]:
 
 
 def _rows(judged: Sequence[Judged]) -> list[list[Judged]]:
-    """Put outcomes that share a row together, where the first of them stands."""
+    """Return outcomes by row: those that share one stand where the first of them does."""
     rows: defaultdict[object, list[Judged]] = defaultdict(list)
     for number, item in enumerate(judged):
         is_alone = item.outcome.status not in SHARING

@@ -71,7 +71,7 @@ def summarize(
     observed: Sequence[Doubt] = (),
     clock_max_mhz: float | None = None,
 ) -> RunSummary:
-    """Put launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
+    """Return launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None

@@ -96,7 +96,7 @@ class _Used:
     busy_percent: float | None
 
     def series(self, metric: str) -> tuple[Floats, Floats]:
-        """Average a metric over the GPUs that were busy at each sample; samples with none are left out.
+        """Return a metric's mean over the GPUs busy at each sample; samples with none are left out.
 
         Returns the values, and the seconds that each stands for.
         """

@@ -135,7 +135,7 @@ class Contest:
 
 
 def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
-    """Sort out who may win: what all have is alike, and two at least must be left.
+    """Return who may win: what all have is alike, and two at least must be left.
 
     None wins, either, where one that is SUSPECT and so left out has the best figure of all.
     """

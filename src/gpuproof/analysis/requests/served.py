@@ -103,7 +103,7 @@ class Served:
 
     @property
     def num_within(self) -> int | None:
-        """Requests within all bounds; None where there is none."""
+        """Return the requests within all bounds; None where there is none."""
         bounds = separate_bounds(self.spec)
         return num_within(self.series, bounds) if bounds else None
 

@@ -28,7 +28,7 @@ class MeasuredAdvice:
 
 
 def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
-    """Answer by the average that speaks most for several devices; each is named by its law.
+    """Return the answer of the average that speaks most for several devices, each named by its law.
 
     *yes* where one is told that is beneficial; *no* where every one is told and none is; else not decided: an
     interval that holds 1 is no answer. None where nothing was compared. Picking the best of several is

@@ -26,7 +26,7 @@ class LaunchFigure:
 
 
 def figure_of(values_s: Iterable[float | None], *, missing: str | None = None) -> LaunchFigure:
-    """Put the values of launches together, those that have one; `missing` says why none has.
+    """Return the figure of the launches that have a value; `missing` says why none has.
 
     >>> figure_of([0.010, 0.012]).mean_s
     0.011

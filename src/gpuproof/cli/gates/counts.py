@@ -56,7 +56,7 @@ def device_words(
 
 
 def count_devices(python: str | None, device: str) -> int:
-    """Count the devices of a type that torch sees here; of `auto` those of all types.
+    """Return how many devices of a type torch sees here; of `auto` those of all types.
 
     Raises:
         EnvironmentUnfitError: there is none, and a driver does not answer.

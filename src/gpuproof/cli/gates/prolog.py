@@ -140,7 +140,7 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
 
 
 def _free_devices(python: str | None, *, limit_s: float) -> int:
-    """Count the devices that this process may use, by asking their drivers alone.
+    """Return how many devices this process may use, by asking their drivers alone.
 
     Raises:
         EnvironmentUnfitError: somebody uses one of them: neither is to be disturbed by the other; or there is

@@ -198,7 +198,7 @@ def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None)
 
 
 def _recordings(name: str) -> list[Path]:
-    """Give a file or pattern as it is, and of a directory the recordings in it, each run once.
+    """Return a file or pattern as it is, and of a directory the recordings in it, each run once.
 
     Raises:
         UsageError: a directory holds no recording.

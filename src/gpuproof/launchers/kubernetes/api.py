@@ -98,7 +98,7 @@ class Cluster:
         return str(created["metadata"]["uid"])
 
     def set_owner(self, name: str, kind: Kind, *, owner: Manifest) -> None:
-        """Let an object go when its owner goes, whatever becomes of us."""
+        """Name the owner with which an object goes, whatever becomes of us."""
         body = {"metadata": {"ownerReferences": [owner]}}
         self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
 
@@ -183,7 +183,7 @@ class Cluster:
         return call
 
     def _ask(self, place: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call the API; return what it says as plain values.
+        """Return what the API says to a call, as plain values.
 
         Raises:
             KubernetesRefusalError: it refuses.

@@ -113,7 +113,7 @@ def _is_allowed(name: str) -> bool:
 
 
 def host_file_names(host: str, calls_itself: str, others: Sequence[str]) -> Rename:
-    """Keep apart what hosts of one job call the same: their output, and recordings of hosts of one name.
+    """Return names that keep apart what hosts of one job call the same: output, and recordings.
 
     `others` is what the hosts before this one call themselves; the first one's files keep their names.
 

@@ -133,7 +133,7 @@ class SshLauncher:
         await self._connector.close()
 
     def notes(self) -> Sequence[str]:
-        """Tell of each host key that was new."""
+        """Return a note on each host key that was new."""
         note = "its key {} was new and is trusted from now on"
         return [f"{host}: {note.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
 

@@ -89,7 +89,7 @@ class _Exported:
         yield from (family for family in (info, up) if family.samples)
 
     def metric(self, row: catalogue.Metric) -> Iterator[Metric]:
-        """Give one metric under our name, and under DCGM's where it has one.
+        """Yield one metric under our name, and under DCGM's where it has one.
 
         DCGM's are untyped: its counters lack the `_total` that Prometheus' own rules ask of a counter.
         """
@@ -101,7 +101,7 @@ class _Exported:
             yield from self._under_dcgms_name(row.dcgm, row.description, lambda d: _value(d, row), factor)
 
     def memory_left(self) -> Iterator[Metric]:
-        """Give free memory, as the driver counts it: without what it holds back itself."""
+        """Yield free memory, as the driver counts it: without what it holds back itself."""
         text = "device memory that is neither in use nor held back"
         ours = GaugeMetricFamily("gpuproof_gpu_memory_free_bytes", text, labels=LABELS)
         yield from self._filled(ours, _free_bytes, 1.0)

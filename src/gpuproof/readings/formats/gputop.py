@@ -86,7 +86,7 @@ def _lacking(track: DeviceTrack) -> list[str]:
 
 
 def _carried(recording: RecordingData, column: Floats) -> Floats:
-    """Let each reading stand until the next, for at most one slow interval (in whole ticks)."""
+    """Return readings that stand until the next, for at most one slow interval (in whole ticks)."""
     fast_s = recording.recording.fast_interval_s
     longest_s = ceil(recording.recording.slow_interval_s / fast_s - 1e-9) * fast_s if fast_s > 0 else 0.0
     read_at = np.flatnonzero(~np.isnan(column))

@@ -48,7 +48,7 @@ def build(
     notes: Iterable[str] = (),
     same_moment_s: float = 0.0,
 ) -> RecordingData:
-    """Make a recording of rows; a GPU's next row, or one later than `same_moment_s`, begins a new sample.
+    """Return a recording of rows; a GPU's next row, or one later than `same_moment_s`, begins a new sample.
 
     Raises:
         RecordError: there is no row.
@@ -180,7 +180,7 @@ def number(value: Any) -> float:
 
 
 def finite(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
-    """Keep the finite values, without the zeros by which the format says that it has none."""
+    """Return the finite values, without the zeros by which the format says that it has none."""
     doubtful = set(zero_is_missing)
     return {
         name: value

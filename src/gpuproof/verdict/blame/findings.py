@@ -82,7 +82,7 @@ def conclude(
     num_rounds: int,
     every_link: bool,
 ) -> Findings:
-    """Put together what is known, each accusation with its evidence."""
+    """Return what is known, each accusation with its evidence."""
     accusations = [_finding(accusation, tests) for accusation in accused]
     named = {
         member for accusation in accusations if len(accusation.members) == 1 for member in accusation.members

@@ -126,7 +126,7 @@ class BlameSearch:
     # Planning.
 
     def _planned(self) -> BlameSearch:
-        """Let every step ask for its groups, those first that have asked before; give up what cannot."""
+        """Return the search whose steps asked for groups, the earlier first, without what cannot."""
         if self.most_tests is not None and len(self.tests) >= self.most_tests:
             return self._abandoned(f"the {self.most_tests} tests that were allowed are used up")
         search = self
@@ -137,7 +137,7 @@ class BlameSearch:
             search = planned._with_instead()
 
     def _with_requests(self) -> BlameSearch:
-        """Let steps that have no groups yet ask for them, with partners that nobody else needs."""
+        """Return the search whose steps all have groups, with partners that nobody else needs."""
         taken = {m for entry in self.open for a in entry.requests for m in a.group.members}
         suspects = {m for entry in self.open for m in entry.step.suspects}
         now: list[Open] = []
@@ -274,7 +274,7 @@ class BlameSearch:
         return replace(self, open=tuple(opened))
 
     def _stepped(self) -> BlameSearch:
-        """Settle every step whose groups all have a verdict."""
+        """Return the search with every step settled whose groups all have a verdict."""
         search = self
         for entry in self.open:
             if entry.is_judged:

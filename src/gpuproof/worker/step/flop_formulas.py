@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 def extra_formulas() -> dict[object, Callable[..., int]]:
-    """Give every formula of ours by the operator that it is for; not every version of torch has all."""
+    """Return every formula of ours by the operator that it is for; not every version of torch has all."""
     formulas: dict[object, Callable[..., int]] = {
         **_attention_formulas(),
         torch.ops.aten.convolution_backward: convolution_backward_flops,

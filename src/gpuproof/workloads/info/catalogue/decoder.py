@@ -195,7 +195,7 @@ def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) 
 
 
 def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
-    """Count the values that a sequence through a dense decoder leaves for the backward pass, at least.
+    """Return how many values a sequence through a dense decoder leaves for the backward pass, at least.
 
     A token leaves in each layer 8 d_model (the inputs and outputs of both norms; queries, and keys and values
     for every head; what attention mixed) and 4 d_ff (gate, its SiLU, up, their product); after the layers
