@@ -157,7 +157,7 @@ def test_a_processor_answers_for_what_it_lacks() -> None:
 def test_random_numbers_are_as_before_after_work_in_between() -> None:
     cpu = torch.device("cpu")
     before = torch.random.get_rng_state()
-    with accelerator_of(cpu).preserved_random_state(cpu):
+    with accelerator_of(cpu).kept_random_state(cpu):
         torch.rand(3)
     assert torch.equal(torch.random.get_rng_state(), before)
 

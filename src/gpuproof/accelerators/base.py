@@ -290,7 +290,7 @@ class Accelerator(Protocol):
         return f"cpu:gloo,{self.type}:{backend}"
 
     @contextmanager
-    def preserved_random_state(self, device: torch.device) -> Iterator[None]:
+    def kept_random_state(self, device: torch.device) -> Iterator[None]:
         """Put the state of random numbers back at the end, the processor's too."""
         with torch.random.fork_rng(devices=[device], device_type=self.type):
             yield

@@ -45,7 +45,7 @@ class Processor(Accelerator):
         return backend
 
     @contextmanager
-    def preserved_random_state(self, device: torch.device) -> Iterator[None]:
+    def kept_random_state(self, device: torch.device) -> Iterator[None]:
         """Put the state of random numbers back at the end."""
         with torch.random.fork_rng(devices=[]):
             yield
@@ -99,7 +99,7 @@ class MpsAccelerator(Accelerator):
         return max(0, total - int(torch.mps.driver_allocated_memory())), total
 
     @contextmanager
-    def preserved_random_state(self, device: torch.device) -> Iterator[None]:
+    def kept_random_state(self, device: torch.device) -> Iterator[None]:
         """Put the state of random numbers back at the end, the processor's too."""
         before = torch.mps.get_rng_state()
         with torch.random.fork_rng(devices=[]):

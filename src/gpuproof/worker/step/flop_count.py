@@ -154,7 +154,7 @@ def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
     state = module.state_dict(keep_vars=True)
     saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in state]
-    with accelerator_of(device).preserved_random_state(device):
+    with accelerator_of(device).kept_random_state(device):
         try:
             yield
         finally:
