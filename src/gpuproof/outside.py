@@ -17,10 +17,10 @@ from typing import Any
 
 MAX_DEPTH = 64
 """Levels of nesting of JSON: what we write has ten or fewer, and who reads it calls itself at each."""
-KEPT = "\n\t\N{NO-BREAK SPACE}"
+PASSED_ON = "\n\t\N{NO-BREAK SPACE}"
 
 
-def plain(text: str, *, allowed: str = KEPT) -> str:
+def plain(text: str, *, allowed: str = PASSED_ON) -> str:
     """Return a text in which each character that is not printed is a blank, but for line ends and tabs."""
     if text.isprintable():
         return text

@@ -155,7 +155,7 @@ class LineProgress:
 
     def __init__(self) -> None:
         self._cases: dict[LaunchKey, CaseProgress] = {}
-        self._said_s = -inf
+        self._last_line_s = -inf
 
     def says(self, line: str) -> None:
         """Print a line."""
@@ -189,10 +189,10 @@ class LineProgress:
         self.says(_host_line(error))
 
     def _is_due(self) -> bool:
-        return monotonic() - self._said_s >= LINE_EVERY_S
+        return monotonic() - self._last_line_s >= LINE_EVERY_S
 
     def _say(self, key: LaunchKey, what: str) -> None:
-        self._said_s = monotonic()
+        self._last_line_s = monotonic()
         self.says(f"{self._cases[key].title}: {what}")
 
 

@@ -17,7 +17,7 @@ from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.files import join_output, pod_files, take_files
-from gpuproof.launchers.kubernetes.launch import KubernetesLaunch, Made
+from gpuproof.launchers.kubernetes.launch import ClusterObject, KubernetesLaunch
 from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, folder_in_pod, kubernetes_node
@@ -39,7 +39,7 @@ class LaunchObjects:
         self._label = label
 
     def make(self, launch: KubernetesLaunch) -> None:
-        """Make a launch's objects; `launch.made` holds those that were, whatever happens.
+        """Make a launch's objects; `launch.objects` holds those that were, whatever happens.
 
         Raises:
             UsageError: the cluster does not take one, or the case cannot be run there.
@@ -62,12 +62,12 @@ class LaunchObjects:
         *others, starting = manifests
         for manifest in others:
             (kind,) = (kind for kind in OBJECTS if kind.kind == manifest["kind"])
-            launch.made.append(Made(launch.name, self._cluster.create(manifest, kind), kind))
+            launch.objects.append(ClusterObject(launch.name, self._cluster.create(manifest, kind), kind))
         kind = KINDS[self._options.engine]
         uid = self._cluster.create(starting, kind)
         owner = {"apiVersion": starting["apiVersion"], "kind": kind.kind, "name": launch.name, "uid": uid}
-        owned = list(launch.made)
-        launch.made.insert(0, Made(launch.name, uid, kind))
+        owned = list(launch.objects)
+        launch.objects.insert(0, ClusterObject(launch.name, uid, kind))
         for dependent in owned:
             self._cluster.set_owner(dependent.name, dependent.kind, owner=owner)
 
@@ -132,10 +132,10 @@ class LaunchObjects:
             GpuproofError: something could not be removed; the rest was.
         """
         faults: list[GpuproofError] = []
-        for item in list(launch.made):
+        for item in list(launch.objects):
             try:
                 self._cluster.delete(item.name, item.uid, item.kind)
-                launch.made.remove(item)
+                launch.objects.remove(item)
             except GpuproofError as error:  # noqa: PERF203  # the rest is removed all the same
                 faults.append(error)
         if faults:

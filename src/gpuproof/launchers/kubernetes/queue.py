@@ -66,7 +66,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._make(launch)
 
     def _make(self, launch: KubernetesLaunch) -> None:
-        if launch.num_end_asked:
+        if launch.num_end_requests:
             self._over(launch)
             return
         try:
@@ -85,11 +85,11 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
     def _tell_ends(self) -> None:
         """Have the ranks of launches told to end whose end was asked for; asked again, remove them."""
         for launch in self._open:
-            if launch.num_end_asked <= launch.num_end_told or launch.leaving_since_s is not None:
+            if launch.num_end_requests <= launch.num_end_signals or launch.leaving_since_s is not None:
                 continue
-            if launch.num_end_told or launch.placed is None:
+            if launch.num_end_signals or launch.placed is None:
                 self._leave(launch)
-            launch.num_end_told = launch.num_end_asked
+            launch.num_end_signals = launch.num_end_requests
 
     def _look(self) -> bool:
         by_launch: dict[str, list[Manifest]] = defaultdict(list)
@@ -153,7 +153,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._leave(launch, pods, failure)
             return
         if launch.ending_since_s is None:
-            if failure or launch.num_end_asked or any(pod.status for pod in pods):
+            if failure or launch.num_end_requests or any(pod.status for pod in pods):
                 launch.ending_since_s = time.monotonic()
                 self._objects.tell_end(launch, pods)
         elif time.monotonic() - launch.ending_since_s > LAST_WORDS_S or len(ended) == len(pods):

@@ -33,7 +33,7 @@ NOISE_BYTES = 1 << 16
 
 AGENT_FACTS = {"python": str, "archive": str, "directory": str, "pid": int, "host": str}
 """What an agent says of itself, once it is there."""
-ASKED_FACTS = {"status": int, "stdout": str, "stderr": str}
+COMMAND_FACTS = {"status": int, "stdout": str, "stderr": str}
 
 
 class Follower(Protocol):
@@ -173,7 +173,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         order = {"do": "ask", "about": about, "command": list(command), "timeout_s": timeout_s}
         await self._write(encode_frame(order))
         answer = await self._answer(about, timeout_s + START_TIMEOUT_S, stage="execute")
-        self._refuse_ill_typed(answer, ASKED_FACTS, stage="execute")
+        self._refuse_ill_typed(answer, COMMAND_FACTS, stage="execute")
         return answer
 
     async def free_port(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
@@ -20,7 +20,7 @@ from gpuproof.verdict.expectations import (
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
-from gpuproof.verdict.rules.model import Form, Rule
+from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, why_no_figure
 from gpuproof.verdict.rules.quantities import edge_of
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
@@ -30,10 +30,11 @@ FAR_UNDER = 1 / 3
 """Of the dense rate: of all published products of known boards the slowest does 0.51 of it (bf16, MI300X)."""
 LARGE_EDGE = 4096
 """Of matrices whose products keep any board busy."""
-Found = Iterator[tuple[Measure, Outcome]]
 
 
-def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
+def judge_figures(
+    rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
+) -> MeasureOutcomes:
     """Judge each measure by itself; `error_rate` is for all of them together."""
     rate = error_rate / max(1, len(measures))
     for measure in measures:

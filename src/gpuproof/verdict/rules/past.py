@@ -27,7 +27,7 @@ from gpuproof.verdict.baseline import (
     unlike_keys,
 )
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, Rule
+from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, MeasureOutcomes, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by
 
 FLEET_SHARE = 0.1
@@ -36,7 +36,6 @@ BASELINE_SHARE = 0.5
 """Of the error rate of required rules, what those of baselines are taken to use when one is recorded."""
 NO_PAST = "it has no past of its own: held against the fleet's figures alone"
 Better = Literal["higher", "lower"]
-Found = Iterator[tuple[Measure, Outcome]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +116,7 @@ def _why_none(facts: FleetFacts) -> str | None:
     return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
 
 
-def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> Found:
+def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> MeasureOutcomes:
     """Judge each measure by the baseline; `past` is of all figures that are held against its spread."""
     for measure in measures:
         reason = past.refused or _why_not(rule, measure, past, facts)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuproof.records.outcome import Outcome, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of
 from gpuproof.verdict.checks.answers import pass_or_fail
-from gpuproof.verdict.rules.model import Rule
-
-Found = Iterator[tuple[Measure, Outcome]]
+from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 
 
-def judge_equal(rule: Rule, measures: Sequence[Measure]) -> Found:
+def judge_equal(rule: Rule, measures: Sequence[Measure]) -> MeasureOutcomes:
     """Judge whether all measures of the same work say the same: their digest, else their value."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
@@ -29,7 +27,7 @@ def _value(measure: Measure) -> str | None:
     return str(digest) if digest is not None else None if measure.value is None else repr(measure.value)
 
 
-def _judge_same(rule: Rule, group: Sequence[Measure]) -> Found:
+def _judge_same(rule: Rule, group: Sequence[Measure]) -> MeasureOutcomes:
     times = Counter(value for measure in group if (value := _value(measure)) is not None)
     common, most = times.most_common(1)[0] if times else ("", 0)
     has_majority = most > len(group) / 2 and len(group) > 2
