@@ -123,7 +123,7 @@ def recorded(times: Floats, metrics: dict[str, Floats], dithered: bool) -> Recor
         dither_seed=1 if dithered else None,
     )
     nothing = np.zeros(len(times), dtype=bool)
-    track = DeviceTrack(identity=identity, metrics=metrics, throttle={}, throttle_known=nothing)
+    track = DeviceTrack(identity=identity, metrics=metrics, throttle={}, throttle_answered=nothing)
     return RecordingData(
         source="simulated",
         format="gpuproof",

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.processes.own import own_command
+from gpuproof.processes.own import our_command
 
 SHORT_S = 3.0
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def _record(seconds: float, variables: Mapping[str, str], *, interval_s: float, 
     path = folder / "recording.jsonl"
     path.unlink(missing_ok=True)
     command = [
-        *own_command("gpuproof.worker.commands.sample"),
+        *our_command("gpuproof.worker.commands.sample"),
         f"--interval={interval_s}",
         f"--duration={seconds}",
     ]

@@ -48,7 +48,7 @@ def _stretches(columns: Columns, interval_s: float) -> int:
         identity=identity,
         metrics=dict(zip(METRICS, columns, strict=True)),
         throttle={},
-        throttle_known=np.zeros(n, dtype=bool),
+        throttle_answered=np.zeros(n, dtype=bool),
     )
     data = RecordingData(
         source="simulated",

@@ -101,7 +101,7 @@ def recorded(held: Flags, counter: Counter, rng: np.random.Generator) -> Recordi
         identity=identity,
         metrics={f"throttle_time_{REASON}_s": total},
         throttle={REASON: held[at]} if held[at].any() else {},
-        throttle_known=np.ones(ticks, dtype=bool),
+        throttle_answered=np.ones(ticks, dtype=bool),
     )
     head = Recording(
         host="simulated", pid=0, boot_id=None, gpuproof_version="", unix_s=0.0, monotonic_s=0.0,

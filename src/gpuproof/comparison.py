@@ -97,7 +97,7 @@ def compare_runs(
     _refuse_idle(across, unlike)
     if others and max_regression is None:
         raise _refused(a, b, others)
-    found = _side_by_side(
+    comparison = _side_by_side(
         a,
         b,
         stated=stated,
@@ -105,17 +105,17 @@ def compare_runs(
         max_regression=max_regression,
         between_sessions=between_sessions,
     )
-    return _result(found, a, b)
+    return _result(comparison, a, b)
 
 
 def _refuse_idle(across: Sequence[str], unlike: Sequence[UnlikeKey]) -> None:
     for named in across:
         if not any(covers(named, key.key) for key in unlike):
-            known = ", ".join(key.key for key in unlike) or "nothing"
+            names = ", ".join(key.key for key in unlike) or "nothing"
             raise UsageError(
                 f"the runs do not differ in {named}",
                 place=f"--across {named}",
-                next_step=f"They differ in {known}",
+                next_step=f"They differ in {names}",
             )
 
 
@@ -139,15 +139,15 @@ def _side_by_side(
 ) -> SideBySide:
     labels = [key.key.rpartition(".")[2] for key in stated]
     is_same_work = not any(covers(work, key.key) for work in OTHER_WORK for key in stated)
-    own, other = (
+    measures_a, measures_b = (
         comparable([m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES], labels)
         for x in (a, b)
     )
     sides = ComparedRun.of(a.result, a.name), ComparedRun.of(b.result, b.name)
     invalid = next((f"{side.name} is INVALID" for side in sides if side.validity == "INVALID"), None)
     measures = compare_measures(
-        own,
-        other,
+        measures_a,
+        measures_b,
         clocks=(clocks_of(a.result), clocks_of(b.result)),
         doubts=(partial(doubts_at, a.result), partial(doubts_at, b.result)),
         pairing=Pairing(between_sessions=between_sessions),
@@ -163,12 +163,12 @@ def _side_by_side(
         unlike=others,
         max_regression=max_regression,
         between_sessions=between_sessions,
-        notes=(*untold, *only_in_one(own, other)),
+        notes=(*untold, *only_in_one(measures_a, measures_b)),
     )
 
 
-def _result(found: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
-    judgement = judge(found)
+def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
+    judgement = judge(comparison)
     conditions = {key: value for key, value in a.conditions.items() if b.conditions.get(key) == value}
     sides = (a.result, b.result)
     result = Result(
@@ -177,23 +177,23 @@ def _result(found: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
         gpuproof_version=__version__,
         validity=_worse(sides),
         verdict=judgement.word,
-        headline=headline(found),
+        headline=headline(comparison),
         exit_code=judgement.exit_code,
         num_launches=sum(side.num_launches for side in sides),
         num_planned=sum(side.num_planned for side in sides),
         conditions=conditions,
         doubts=tuple(doubt for side in sides for doubt in side.doubts),
         failures=(),
-        measures=tuple(compared_measures(found.measures)),
-        detail=to_json(found),
+        measures=tuple(compared_measures(comparison.measures)),
+        detail=to_json(comparison),
     )
     return as_simulated(result) if _is_simulated(sides) else result
 
 
 def _worse(sides: Sequence[Result]) -> Any:
-    found = [side.validity for side in sides]
+    validities = [side.validity for side in sides]
     order = ("INVALID", None, "SUSPECT", "VALID")
-    return min(found, key=order.index)
+    return min(validities, key=order.index)
 
 
 def _is_simulated(sides: Sequence[Result]) -> bool:
@@ -202,8 +202,8 @@ def _is_simulated(sides: Sequence[Result]) -> bool:
 
 def page_of(result: Result) -> Page:
     """Lay out a comparison from its result alone."""
-    found = from_json(SideBySide, result.detail, place="the comparison")
-    page = comparison_page(found, judge(found))
+    comparison = from_json(SideBySide, result.detail, place="the comparison")
+    page = comparison_page(comparison, judge(comparison))
     if page.verdict is None or not result.conditions.get(CONDITION):
         return page
     return marked(replace(page, verdict=replace(page.verdict, word=result.verdict)))

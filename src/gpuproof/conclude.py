@@ -77,9 +77,9 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
-    given = evidence.config.suite_options
-    asked = {**given, suite.name: {**given.get(suite.name, {}), **options}}
-    other = replace(evidence, config=evidence.config.model_copy(update={"suite_options": asked}))
+    recorded = evidence.config.suite_options
+    suite_options = {**recorded, suite.name: {**recorded.get(suite.name, {}), **options}}
+    other = replace(evidence, config=evidence.config.model_copy(update={"suite_options": suite_options}))
     return _concluded(suite, suite.conclude(other).result, other)
 
 
@@ -158,8 +158,8 @@ def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
         for launch in evidence.launches
         for trace in launch.of(ProfileTrace)
     ]
-    kept = [(host, source) for host, source in sources if source.is_file()]
-    for host, source in reversed(kept):
+    traces = [(host, source) for host, source in sources if source.is_file()]
+    for host, source in reversed(traces):
         names = [source.name]
         if evidence.hosts and host is not None:
             names.append(f"{HOSTS_FOLDER}/{folder_name(host)}/{source.name}")
@@ -168,16 +168,16 @@ def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
                 link_plain(source, run.place(name))
         except OSError as error:
             yield f"{source.name} is not copied from {source}: {error.strerror}"
-    if sources and not kept:
+    if sources and not traces:
         yield f"{sources[0][1].name} was written and is gone: expected {sources[0][1]}"
 
 
 def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:
     """Add what holds for every run: notes of its files, where they lie, and what may be typed next."""
-    said = tuple(notes)
+    lines = tuple(notes)
     has_notes = bool(page.sections) and page.sections[-1].title == "Notes"
     names = sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))
-    more = [Text(title="" if has_notes else "Notes", lines=said)] if said else []
+    more = [Text(title="" if has_notes else "Notes", lines=lines)] if lines else []
     files = Files(title="Files", folder=str(run.root), names=tuple(names))
     commands = Commands(title="Next", commands=tuple(_next_commands(run, result, suite)))
     return replace(page, sections=(*page.sections, *more, files, commands))

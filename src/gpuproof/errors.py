@@ -49,7 +49,7 @@ class GpuproofError(Exception):
         if self.next_step:
             parts.append(self.next_step)
         paragraph = ". ".join(part.strip().rstrip(".") for part in parts) + "."
-        return redacted(plain(paragraph, kept=""))
+        return redacted(plain(paragraph, allowed=""))
 
 
 class UsageError(GpuproofError):

@@ -119,7 +119,7 @@ def find_link_peak(device_name: str, link: Link) -> BandwidthPeak | None:
     return BandwidthPeak(bytes_per_s=rate * 1e9, source=device["source"], date=device["date"])
 
 
-def known_devices() -> list[str]:
+def board_names() -> list[str]:
     """Name the devices of which the ceilings are known."""
     return list(_devices())
 

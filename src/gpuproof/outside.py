@@ -17,14 +17,14 @@ from typing import Any
 
 MAX_DEPTH = 64
 """Levels of nesting of JSON: what we write has ten or fewer, and who reads it calls itself at each."""
-KEPT = "\n\t\N{NO-BREAK SPACE}"
+PASSED_ON = "\n\t\N{NO-BREAK SPACE}"
 
 
-def plain(text: str, *, kept: str = KEPT) -> str:
+def plain(text: str, *, allowed: str = PASSED_ON) -> str:
     """Return a text in which each character that is not printed is a blank, but for line ends and tabs."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in kept else " " for c in text)
+    return "".join(c if c.isprintable() or c in allowed else " " for c in text)
 
 
 def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:

@@ -5,7 +5,7 @@ In: a text, and secrets that are known by their value, such as the key of an end
 
 >>> redacted("NCCL_AUTH=abc http://me:pw@host/v1")
 'NCCL_AUTH=redacted http://redacted@host/v1'
->>> redacted("wrong key abcdefgh-123, cut: abcdefgh-1", known=("abcdefgh-123",))
+>>> redacted("wrong key abcdefgh-123, cut: abcdefgh-1", secrets=("abcdefgh-123",))
 'wrong key redacted, cut: redacted'
 """
 
@@ -43,15 +43,15 @@ SHORTEST_CUT = 8
 """Characters of a known secret by which a cut one is known again."""
 
 
-def redacted(text: str, *, known: Iterable[str] = ()) -> str:
+def redacted(text: str, *, secrets: Iterable[str] = ()) -> str:
     """Return a text without secrets."""
-    return redacted_with_count(text, known=known)[0]
+    return redacted_with_count(text, secrets=secrets)[0]
 
 
-def redacted_with_count(text: str, *, known: Iterable[str] = ()) -> tuple[str, int]:
+def redacted_with_count(text: str, *, secrets: Iterable[str] = ()) -> tuple[str, int]:
     """Return a text without secrets, and how many were taken out."""
     total = 0
-    for secret in known:
+    for secret in secrets:
         text, count = _pattern(secret).subn(REDACTED, text)
         total += count
     for pattern in PATTERNS:

@@ -403,7 +403,7 @@ def test_physical_order_is_by_pci_address_and_the_framework_index_is_looked_up(
 
 @pytest.mark.parametrize("uuid", [UUID_0, UUID_0.removeprefix("GPU-")])
 def test_neighbours_are_those_that_are_not_ours(nvml: nvml_library.FakeNvml, uuid: str) -> None:
-    neighbours = other_users(uuid, own_pids=[4343])
+    neighbours = other_users(uuid, our_pids=[4343])
 
     assert neighbours == DeviceNeighbours(other_processes=1, other_memory_bytes=2_147_483_648, missing=None)
 
@@ -415,18 +415,18 @@ def test_a_display_server_is_named_apart_and_is_no_neighbour(
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
 
-    neighbours = other_users(UUID_0, own_pids=[4343], proc=tmp_path)
+    neighbours = other_users(UUID_0, our_pids=[4343], proc=tmp_path)
 
     assert neighbours == DeviceNeighbours(
         other_processes=0, other_memory_bytes=0, missing=None, display_servers=("Xorg",)
     )
-    assert other_users(UUID_0, own_pids=[4343], proc=tmp_path / "gone").other_processes == 1
+    assert other_users(UUID_0, our_pids=[4343], proc=tmp_path / "gone").other_processes == 1
 
 
 def test_neighbours_are_unknown_where_the_driver_does_not_list_ourselves(
     nvml: nvml_library.FakeNvml,
 ) -> None:
-    neighbours = other_users(UUID_0, own_pids=[1])
+    neighbours = other_users(UUID_0, our_pids=[1])
 
     assert (neighbours.other_processes, neighbours.other_memory_bytes) == (None, None)
     assert "PID namespace" in (neighbours.missing or "")
@@ -435,7 +435,7 @@ def test_neighbours_are_unknown_where_the_driver_does_not_list_ourselves(
 def test_neighbours_with_untold_memory_are_counted_and_not_weighed(nvml: nvml_library.FakeNvml) -> None:
     nvml.remove("0.compute_mem0")
 
-    neighbours = other_users(UUID_0, own_pids=[4343])
+    neighbours = other_users(UUID_0, our_pids=[4343])
 
     assert (neighbours.other_processes, neighbours.other_memory_bytes) == (1, None)
     assert neighbours.missing == "the driver does not tell every process's memory"
@@ -444,8 +444,8 @@ def test_neighbours_with_untold_memory_are_counted_and_not_weighed(nvml: nvml_li
 def test_neighbours_are_unknown_without_a_driver(nvml: nvml_library.FakeNvml) -> None:
     nvml.remove("s.gpus")
 
-    assert other_users(UUID_0, own_pids=[]).missing == "the NVIDIA kernel driver is not loaded"
-    assert other_users(None, own_pids=[]).missing == "the device has no UUID"
+    assert other_users(UUID_0, our_pids=[]).missing == "the NVIDIA kernel driver is not loaded"
+    assert other_users(None, our_pids=[]).missing == "the device has no UUID"
 
 
 def test_a_gpu_that_is_lost_from_the_start_is_listed_with_reasons(nvml: nvml_library.FakeNvml) -> None:
@@ -592,7 +592,7 @@ def test_a_driver_that_hangs_while_it_is_opened_leaves_its_vendor_absent(
 def test_neighbours_are_unknown_while_the_driver_hangs(nvml: nvml_library.FakeNvml) -> None:
     nvml.update(g0_compute="~")
 
-    neighbours = other_users(UUID_0, own_pids=[4343], deadline_s=0.2)
+    neighbours = other_users(UUID_0, our_pids=[4343], deadline_s=0.2)
     nvml.update(g0_compute=0)
 
     assert neighbours.other_processes is None
@@ -603,8 +603,8 @@ def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nv
     nvml.update(g18_compute=1, g18_compute_pid0=55, g18_compute_mem0=7, g18_graphics=0)
 
     for uuid in ("MIG-00000018-aaaa", "00000018-aaaa", "GPU-00000018-aaaa"):
-        assert other_users(uuid, own_pids=[]).other_memory_bytes == 7
-    assert other_users("unheard-of", own_pids=[]).missing == "the driver knows no such device"
+        assert other_users(uuid, our_pids=[]).other_memory_bytes == 7
+    assert other_users("unheard-of", our_pids=[]).missing == "the driver knows no such device"
 
 
 @pytest.mark.parametrize(

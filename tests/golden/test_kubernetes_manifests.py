@@ -51,7 +51,7 @@ def manifests(name: str) -> list[Manifest]:
     node = kubernetes_node(options, "/shared/quick/run_1")
     given = {"gpuproof-node.pyz": b"\0\1", "spec.json": b"{}\n"}
     called = launch_name("Run_1", asked)
-    return launch_manifests(options, asked, node, name=called, run="shown", given=given)
+    return launch_manifests(options, asked, node, name=called, run="shown", contents=given)
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

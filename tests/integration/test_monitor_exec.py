@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import pytest
 
-from gpuproof.processes.own import own_command
+from gpuproof.processes.own import our_command
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.run import PhaseName
 from running import MEASURED
@@ -461,7 +461,7 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     assert 1 <= len(data.time_s) <= 6  # a machine that stalls leaves readings out
     assert data.end is not None
     assert data.end.reason == "duration"
-    for start_of_command in (command, [*own_command("gpuproof.worker.commands.record"), "--out=r.jsonl"]):
+    for start_of_command in (command, [*our_command("gpuproof.worker.commands.record"), "--out=r.jsonl"]):
         again = subprocess.run([*start_of_command, "--", "touch", "ran"], timeout=PATIENCE_S, **options)
         assert again.returncode == 2
         assert again.stderr == "gpuproof: r.jsonl: the file exists. Name another file, or remove it.\n"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuproof.processes.own import own_command
+from gpuproof.processes.own import our_command
 from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import Counters, Recording, RecordingEnd, Sample
@@ -31,7 +31,7 @@ def environment(fake: str) -> dict[str, str]:
 
 def sample(*arguments: str, fake: str = "2", **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*own_command("gpuproof.worker.commands.sample"), *arguments],
+        [*our_command("gpuproof.worker.commands.sample"), *arguments],
         env=environment(fake),
         capture_output=True,
         text=True,
@@ -42,7 +42,7 @@ def sample(*arguments: str, fake: str = "2", **options: Any) -> subprocess.Compl
 
 def started(*arguments: str, fake: str = "2", **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*own_command("gpuproof.worker.commands.sample"), *arguments],
+        [*our_command("gpuproof.worker.commands.sample"), *arguments],
         env=environment(fake),
         text=True,
         stdout=subprocess.PIPE,
@@ -115,7 +115,7 @@ import subprocess, sys, os, time
 subprocess.Popen(sys.argv[1:] + [f"--parent-pid={os.getpid()}"])
 while not os.path.exists(sys.argv[-1].partition("=")[2]): time.sleep(0.02)
 """
-    command = [*own_command("gpuproof.worker.commands.sample"), "--interval=0.1", f"--out={path}"]
+    command = [*our_command("gpuproof.worker.commands.sample"), "--interval=0.1", f"--out={path}"]
     subprocess.run(
         [sys.executable, "-c", script, *command], env=environment("1"), timeout=PATIENCE_S, check=True
     )

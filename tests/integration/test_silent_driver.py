@@ -53,7 +53,7 @@ def test_the_command_starts_before_the_driver_answers_and_its_devices_join(tmp_p
 
     recording = load_recording(tmp_path / "out.jsonl")
     assert [track.identity.name for track in recording.devices] == ["Fake device"] * 2
-    assert len(recording.devices[1].given("power_w")) > 0
+    assert len(recording.devices[1].readings("power_w")) > 0
     assert {event.event for event in recording.events} == {"not_answering", "appeared"}
 
 

@@ -18,7 +18,7 @@ from gpuproof.conclude import conclude
 from gpuproof.selftest.catalogue import FAULTS, Fault
 from gpuproof.selftest.judging import Turned
 from gpuproof.selftest.run import SIMULATED, named
-from gpuproof.selftest.worker import told_by_fingerprints, told_by_validation
+from gpuproof.selftest.worker import fingerprints_verdict, validation_verdict
 from gpuproof.store.run import RunDirectory
 
 RECORDED = Path(__file__).parent / "selftest"
@@ -29,7 +29,7 @@ def told(name: str, twin: str, folder: Path) -> Turned:
     shutil.copytree(RECORDED / name, folder / name)
     conclude(RunDirectory.open(folder / name))
     result: dict[str, Any] = json.loads((folder / name / "result.json").read_text())
-    return told_by_fingerprints(result) if twin == "fingerprints" else told_by_validation(result)
+    return fingerprints_verdict(result) if twin == "fingerprints" else validation_verdict(result)
 
 
 @pytest.mark.parametrize("fault", OF_RANKS, ids=lambda fault: fault.name)

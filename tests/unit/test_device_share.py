@@ -90,7 +90,7 @@ def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
             share=DeviceShare(**{"wait_s": 2.5 * device_share.POLL_S, **asked}),
             rank=0,
             folder=tmp_path / "devices",
-            needs_own_memory=own,
+            needs_exclusive_memory=own,
         )
         held = taker.take({}, lambda: None)
         taken.extend([held] if held is not None else [])

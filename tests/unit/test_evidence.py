@@ -144,7 +144,7 @@ def test_two_questions_about_a_launch_read_its_file_once_and_few_are_kept(
     assert loaded == ["main-node7.jsonl", "main-node8.jsonl"]
     monkeypatch.setattr(module, "KEPT_VALUES", 0)
     found.recording(MONITORED, "node9")
-    assert [path.name for path in found.kept] == ["main-node9.jsonl"]
+    assert [path.name for path in found.loaded] == ["main-node9.jsonl"]
 
 
 def test_only_leaves_one_case_or_one_host(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_processes_are_sorted_and_filtered() -> None:
     )
 
     def pids(**how: Any) -> list[int]:
-        return [row.told["pid"] for row in process_rows({"": state}, **how)]
+        return [row.facts["pid"] for row in process_rows({"": state}, **how)]
 
     assert pids(order="GPU memory") == [2, 1, 3]
     assert pids(order="CPU") == [1, 2, 3]

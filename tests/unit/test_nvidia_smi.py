@@ -32,7 +32,7 @@ def test_nvidia_smi_csv_field_by_field(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.metrics["pstate_level"], [0.0, 0.0])
     np.testing.assert_array_equal(first.throttle["thermal_software"], [True, False])
     np.testing.assert_array_equal(first.throttle["power_cap"], [True, False])
-    np.testing.assert_array_equal(first.throttle_known, [True, True])
+    np.testing.assert_array_equal(first.throttle_answered, [True, True])
     np.testing.assert_array_equal(second.metrics["temp_gpu_c"], [61.0, np.nan])
     assert not {"util_gpu_percent", "power_w"} & second.metrics.keys()
     assert data.notes == ("1 damaged line(s) left out",)

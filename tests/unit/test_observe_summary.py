@@ -234,8 +234,8 @@ def test_told_nothing_is_not_never_throttled(tmp_path: Path) -> None:
     told = [rec.sample(t, {0: {"power_w": 1.0}}, reasons={0: ()}) for t in range(3)]
     silent = [rec.sample(t, {0: {"power_w": 1.0}}) for t in range(3)]
     head = rec.header([rec.identity()])
-    assert throttling_of(tmp_path, [head, *told]).known
-    assert not throttling_of(tmp_path, [head, *silent]).known
+    assert throttling_of(tmp_path, [head, *told]).has_answers
+    assert not throttling_of(tmp_path, [head, *silent]).has_answers
 
 
 def phased(tmp_path: Path) -> list[Any]:

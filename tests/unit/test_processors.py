@@ -12,7 +12,7 @@ import pytest
 from gpuproof.processes.processors import (
     AGENT_MARK,
     cpu_quota,
-    threads_of_each,
+    threads_per_rank,
     usable_cpus,
     users_threads,
     why_fewer_threads,
@@ -70,10 +70,10 @@ def test_threads_are_whole_processors_of_the_quota(monkeypatch: pytest.MonkeyPat
         assert usable_cpus() == usable
         said = why_fewer_threads(None)
         assert said is None if why is None else why in str(said)
-        assert threads_of_each(None, num_ranks=2, users=None) == max(1, usable // 2)
-        assert threads_of_each(None, num_ranks=1, users=1) == 1
-        assert threads_of_each(5, num_ranks=1, users=1) == 5  # the recipe's word is above the shell's
-        assert threads_of_each(None, num_ranks=1, users=99) == usable
+        assert threads_per_rank(None, num_ranks=2, users=None) == max(1, usable // 2)
+        assert threads_per_rank(None, num_ranks=1, users=1) == 1
+        assert threads_per_rank(5, num_ranks=1, users=1) == 5  # the recipe's word is above the shell's
+        assert threads_per_rank(None, num_ranks=1, users=99) == usable
 
 
 @pytest.mark.parametrize(

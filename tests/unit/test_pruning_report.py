@@ -13,7 +13,7 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.pruning import Pruned, end_of_pruning
 from gpuproof.suites.cases import build_case
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.figures import other_than_asked
+from gpuproof.verdict.doubts.figures import other_than_configured
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
 from records_by_hand import Story, window
@@ -35,7 +35,7 @@ DIGIT = InputShape(kind="image", shape=(1, 32, 32), num_targets=10)
 
 def doubts(*pruned: Pruned) -> list[tuple[str, str]]:
     story = Story(windows=[window(rank) for rank in range(len(pruned))], extra=pruned)
-    return [(found.validity, found.code) for found in other_than_asked(Measured(launch=story.launch()))]
+    return [(found.validity, found.code) for found in other_than_configured(Measured(launch=story.launch()))]
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,10 @@ def test_columns_have_one_entry_a_sample_and_nan_where_nothing_was_read(tmp_path
 
 def test_throttling_that_was_not_told_is_told_apart_from_none(tmp_path: Path) -> None:
     data = load_recording(write(tmp_path / "m.jsonl", list(RECORDS)))
-    np.testing.assert_array_equal(data.devices[0].throttle_known, [True, True, False])
+    np.testing.assert_array_equal(data.devices[0].throttle_answered, [True, True, False])
     np.testing.assert_array_equal(data.devices[0].throttle["power_cap"], [False, True, False])
     assert data.devices[1].throttle == {}
-    np.testing.assert_array_equal(data.devices[1].throttle_known, [False, False, False])
+    np.testing.assert_array_equal(data.devices[1].throttle_answered, [False, False, False])
 
 
 def test_phases_run_from_mark_to_mark(tmp_path: Path) -> None:

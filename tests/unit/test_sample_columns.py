@@ -51,7 +51,7 @@ def assert_same(one: RecordingData, other: RecordingData) -> None:
         assert mine.throttle.keys() == theirs.throttle.keys()
         for reason, flags in mine.throttle.items():
             np.testing.assert_array_equal(flags, theirs.throttle[reason])
-        np.testing.assert_array_equal(mine.throttle_known, theirs.throttle_known)
+        np.testing.assert_array_equal(mine.throttle_answered, theirs.throttle_answered)
     assert one.host.keys() == other.host.keys()
     np.testing.assert_array_equal(one.host["cpu_percent"], other.host["cpu_percent"])
 
@@ -89,7 +89,7 @@ def test_a_damaged_line_is_named_and_costs_itself_alone(tmp_path: Path, key: str
     lines[3] = json.dumps({**json.loads(lines[3]), key: value})
     data = loaded(tmp_path / "r.jsonl", lines)
     assert any("line 5" in note for note in data.notes)
-    given = data.devices[0].given("a_w")
+    given = data.devices[0].readings("a_w")
     np.testing.assert_array_equal(given, [1.0, 2.0, 3.0, 5.0, 6.0])
     with pytest.raises(RecordError):
         decode(lines[3])

@@ -65,7 +65,7 @@ class World:
 
     # the clock
     def clock(self) -> Clock:
-        return Clock(monotonic=lambda: self.now_s, wall=lambda: self.now_s + 5e8, own_cpu=lambda: 0.25)
+        return Clock(monotonic=lambda: self.now_s, wall=lambda: self.now_s + 5e8, process_cpu=lambda: 0.25)
 
     # the devices
     def _readout(self, **values: float) -> dict[PhysicalIndex, Readout]:

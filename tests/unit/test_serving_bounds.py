@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from gpuproof.analysis.requests.bounds import (
     RequestSeries,
-    bounds_each,
     bounds_judged,
     judge,
     judge_rate,
     num_within,
+    separate_bounds,
 )
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
@@ -34,8 +34,10 @@ SERIES = RequestSeries(
 
 
 def test_a_request_is_within_all_bounds_or_it_is_not() -> None:
-    assert num_within(SERIES, bounds_each(TEXT)) == 1  # each of the others breaks one, the last one failed
-    assert num_within(SERIES, bounds_each(replace(TEXT, bounds=BoundsSpec()))) == 3
+    assert (
+        num_within(SERIES, separate_bounds(TEXT)) == 1
+    )  # each of the others breaks one, the last one failed
+    assert num_within(SERIES, separate_bounds(replace(TEXT, bounds=BoundsSpec()))) == 3
     (together,) = bounds_judged(replace(TEXT, bounds=replace(TEXT.bounds, goodput_percentile=90.0)))
     assert together.q == 90
     assert list(together.values(SERIES) <= together.limit) == [True, False, False, False, False]

@@ -16,7 +16,7 @@ from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmRefusalError
 from gpuproof.launchers.slurm.endings import job_failure
 from gpuproof.launchers.slurm.site import allocated_nodes
-from gpuproof.worker.launched.slurm_task import known_here
+from gpuproof.worker.launched.slurm_task import node_facts
 
 
 @pytest.fixture
@@ -206,15 +206,15 @@ def test_an_allocation_is_seen_and_several_of_us_in_it_refused() -> None:
 
 def test_node_ranks_are_slurms_unless_an_order_is_given() -> None:
     environment = {"SLURM_NODEID": "0", "SLURMD_NODENAME": "n1", "GPUPROOF_ADDRESS": "10.0.0.1", "HOME": "/x"}
-    known = known_here(environment, folder="/f", nodes=None)
+    known = node_facts(environment, folder="/f", nodes=None)
     assert known["SLURM_NODEID"] == "0"
-    assert known_here(environment, folder="/f", nodes="n2,n1")["SLURM_NODEID"] == "1"
+    assert node_facts(environment, folder="/f", nodes="n2,n1")["SLURM_NODEID"] == "1"
     assert known["GPUPROOF_ADDRESS"] == "10.0.0.1"
     assert "HOME" not in known
     with pytest.raises(EnvironmentUnfitError, match="no task of the job"):
-        known_here(environment, folder="/f", nodes="n2,n3")
+        node_facts(environment, folder="/f", nodes="n2,n3")
     with pytest.raises(EnvironmentUnfitError, match="SLURM_NODEID"):
-        known_here({}, folder="/f", nodes=None)
+        node_facts({}, folder="/f", nodes=None)
 
 
 def start_task(folder: str, *command: str) -> subprocess.Popen[str]:

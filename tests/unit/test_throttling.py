@@ -107,7 +107,7 @@ def test_never_is_said_only_where_something_could_have_told(tmp_path: Path) -> N
     assert line.endswith(
         "– this device gave no throttle reasons; its counters of throttled time have never counted"
     )
-    assert not found.known
+    assert not found.has_answers
 
 
 @pytest.mark.parametrize("name", sorted(simulated.TRUTHS))

@@ -171,7 +171,9 @@ def recording(*totals: float, event: str | None = None) -> RecordingData:
         recording=begun,
         time_s=np.zeros(0),
         unix_s=np.zeros(0),
-        devices=(DeviceTrack(identity=identity, metrics={}, throttle={}, throttle_known=np.zeros(0, bool)),),
+        devices=(
+            DeviceTrack(identity=identity, metrics={}, throttle={}, throttle_answered=np.zeros(0, bool)),
+        ),
         host={},
         counters=tuple(
             Counters(monotonic_s=0.0, at="x", devices={"0": {"ecc_uncorrected_count": n}}) for n in totals

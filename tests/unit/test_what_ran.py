@@ -13,7 +13,7 @@ from gpuproof.records.result import Doubt
 from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch
 from gpuproof.suites.recipe.options import options_in_effect
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.figures import in_type, other_than_asked
+from gpuproof.verdict.doubts.figures import in_type, other_than_configured
 from records_by_hand import CHANNELS_LAST, H200, STEP_OPTIONS, Story, case, effective, setup
 
 
@@ -55,7 +55,7 @@ def launch(
 
 
 def doubts(found: Launch) -> tuple[Doubt, ...]:
-    return tuple(other_than_asked(Measured(launch=found)))
+    return tuple(other_than_configured(Measured(launch=found)))
 
 
 def codes(*records: Any, **asked: Any) -> list[tuple[str, str]]:

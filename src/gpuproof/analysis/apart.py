@@ -137,7 +137,7 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> Ho
     limit = wider * z_limit(len(rates), error_rate)
     needed = np.maximum(LEAST_DIFFERENCE, reaches * values / middle)
     apart = (np.abs(scores) > limit) & (np.abs(differences) > needed)
-    found = [
+    outliers = [
         Apart(
             host=rates[place].host,
             relative_difference=float(differences[place]),
@@ -146,7 +146,7 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> Ho
         for place in np.flatnonzero(apart).tolist()
     ]
     return HostsJudged(
-        apart=_farthest_first(found),
+        apart=_farthest_first(outliers),
         needed=_by_host(rates, np.maximum(needed, limit * unit / middle)),
         standard=_standard(rates, "spread", LEAST_DIFFERENCE, limit),
     )
@@ -173,14 +173,14 @@ def _by_host(rates: Sequence[HostRate], values: FloatArray) -> dict[str, float]:
 def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     least = HEALTHY_SPREAD * sigma_limit(len(rates), error_rate)
     beside_all = [_beside(host, rates, least) for host in rates]
-    found = [each for each in beside_all if each.is_far and each.is_farther_than_others]
-    named = {each.host for each in found}
+    outliers = [beside for beside in beside_all if beside.is_far and beside.is_farther_than_others]
+    named = {beside.host for beside in outliers}
     rest = [host for host in rates if host.host not in named]
     beside_rest = [_beside(host, rest, least) for host in rest] if len(rest) > 1 else []
     return HostsJudged(
-        apart=_farthest_first([each.apart for each in found]),
-        undecided=_farthest_first([each.apart for each in beside_rest if each.is_far]),
-        needed={each.host: each.needed for each in (*beside_all, *beside_rest)},
+        apart=_farthest_first([beside.apart for beside in outliers]),
+        undecided=_farthest_first([beside.apart for beside in beside_rest if beside.is_far]),
+        needed={beside.host: beside.needed for beside in (*beside_all, *beside_rest)},
         standard=_standard(rates, "launches", least, None),
     )
 
@@ -254,5 +254,5 @@ def _standard(
     )
 
 
-def _farthest_first(found: Sequence[Apart]) -> tuple[Apart, ...]:
-    return tuple(sorted(found, key=lambda apart: -abs(apart.relative_difference)))
+def _farthest_first(hosts: Sequence[Apart]) -> tuple[Apart, ...]:
+    return tuple(sorted(hosts, key=lambda apart: -abs(apart.relative_difference)))

@@ -6,7 +6,7 @@ its place alone makes of it, so that they can be judged as those of equal steps.
 
 Where a window holds twenty generations, what a place makes is the median of its steps; with fewer, a line
 through the medians of ten parts of a generation, where they lie on one. In less than two generations time and
-place run together, and a device that slows down looks like a cache that grows: `is_told_apart` says so.
+place run together, and a device that slows down looks like a cache that grows: `is_separable` says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EvenedSteps:
     growth: float | None
     """From the first place of a generation that the window holds to the last (0.1 is 10 %); None where steps
     do not grow, or nothing was evened."""
-    is_told_apart: bool
+    is_separable: bool
     """Whether growth with the place could be told from a change with time."""
 
 
@@ -49,17 +49,17 @@ def evened_steps(launch: Launch) -> EvenedSteps:
     length, begin = launch.case.model_work.steps_of_a_generation, launch.slowest.tokens_before
     enough = length is not None and len(times_s) >= MANY_GENERATIONS * length
     if length is None or len(times_s) < FEWEST_STEPS or (begin is None and not enough):
-        return EvenedSteps(times_s=times_s, growth=None, is_told_apart=True)
+        return EvenedSteps(times_s=times_s, growth=None, is_separable=True)
     times, places = np.array(times_s), ((begin or 0) + np.arange(len(times_s))) % length
     expected = _medians(times, places, length) if enough else _line(times, places)
     if expected is None:
-        return EvenedSteps(times_s=times_s, growth=None, is_told_apart=True)
+        return EvenedSteps(times_s=times_s, growth=None, is_separable=True)
     evened = times / expected * np.median(times)
     first, last = expected[np.argmin(places)], expected[np.argmax(places)]
     return EvenedSteps(
         times_s=tuple(evened.tolist()),
         growth=float(last / first) - 1,
-        is_told_apart=len(times_s) >= TOLD_APART * length,
+        is_separable=len(times_s) >= TOLD_APART * length,
     )
 
 

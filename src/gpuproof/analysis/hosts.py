@@ -126,7 +126,7 @@ class FleetSummary:
 def summarize_fleet(
     hosts: Sequence[HostMeasured], *, num_hosts: int, error_rate: float | None = None
 ) -> FleetSummary:
-    """Put together what hosts measured; `num_hosts` were asked, those of `hosts` measured something.
+    """Return what hosts measured together; `num_hosts` were asked, those of `hosts` measured something.
 
     `error_rate` is what naming outliers of one type may use of the whole run's; None: all of it is for these.
     """
@@ -145,7 +145,7 @@ def summarize_fleet(
         num_devices=sum(host.num_devices for host in hosts),
         items_per_s_total=sum(host.items_per_s_total for host in hosts) if hosts else None,
         items_per_s_per_device=_spread(hosts) if hosts else None,
-        types=tuple(sorted(types, key=lambda found: -found.items_per_s_per_device.median)),
+        types=tuple(sorted(types, key=lambda summary: -summary.items_per_s_per_device.median)),
         energy_j_per_item=energy,
         energy_missing=energy_missing,
         cost_per_million_items=cost,
@@ -209,14 +209,14 @@ def _outliers(gpu_type: str, hosts: Sequence[HostMeasured], judged: HostsJudged)
 
 
 def _energy(hosts: Sequence[HostMeasured]) -> tuple[float | None, str | None]:
-    known = [host.energy_j for host in hosts if host.energy_j is not None]
-    if not hosts or len(known) < len(hosts):
-        return None, f"energy is known of {len(known)} of {len(hosts)} hosts"
-    return sum(known) / sum(host.items_total for host in hosts), None
+    joules = [host.energy_j for host in hosts if host.energy_j is not None]
+    if not hosts or len(joules) < len(hosts):
+        return None, f"energy is known of {len(joules)} of {len(hosts)} hosts"
+    return sum(joules) / sum(host.items_total for host in hosts), None
 
 
 def _cost(hosts: Sequence[HostMeasured]) -> tuple[float | None, str | None]:
-    known = [host.price_per_hour for host in hosts if host.price_per_hour is not None]
-    if not hosts or len(known) < len(hosts):
-        return None, f"price_per_hour is given for {len(known)} of {len(hosts)} hosts"
-    return cost_per_million(sum(known), sum(host.items_per_s_total for host in hosts)), None
+    prices = [host.price_per_hour for host in hosts if host.price_per_hour is not None]
+    if not hosts or len(prices) < len(hosts):
+        return None, f"price_per_hour is given for {len(prices)} of {len(hosts)} hosts"
+    return cost_per_million(sum(prices), sum(host.items_per_s_total for host in hosts)), None

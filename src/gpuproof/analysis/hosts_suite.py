@@ -96,11 +96,11 @@ class SuiteSummary:
 def summarize_suite(
     tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int, whole_share: float = WHOLE_SHARE
 ) -> SuiteSummary:
-    """Put together what hosts measured of each test; `num_hosts` were asked.
+    """Return what hosts measured of each test; `num_hosts` were asked.
 
     `whole_share` of the error rate is for the mean over tests; with 0 none is judged.
     """
-    found = [
+    fleet_tests = [
         FleetTest(
             name=name,
             summary=summarize_fleet(
@@ -109,20 +109,20 @@ def summarize_suite(
         )
         for name, measured in tests.items()
     ]
-    types, types_missing = _types(tests, found)
-    ratios = _ratios(tests, found)
+    types, types_missing = _types(tests, fleet_tests)
+    ratios = _ratios(tests, fleet_tests)
     overall = _overall(tests, ratios, whole_share) if len(tests) > 1 and whole_share else ()
     return SuiteSummary(
         num_hosts=num_hosts,
         num_measured=len({host.host for measured in tests.values() for host in measured}),
-        tests=tuple(found),
+        tests=tuple(fleet_tests),
         hosts=tuple(
             HostSpeed(host=name, relative_to_type=geometric_mean(of_host.values()), num_tests=len(of_host))
             for name, of_host in ratios.items()
         ),
         types=types,
         types_missing=types_missing,
-        apart=tuple(_apart(found, overall)),
+        apart=tuple(_apart(fleet_tests, overall)),
         overall=overall,
     )
 
@@ -138,11 +138,11 @@ def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: fl
 
 
 def _ratios(
-    tests: Mapping[str, Sequence[HostMeasured]], found: Sequence[FleetTest]
+    tests: Mapping[str, Sequence[HostMeasured]], fleet_tests: Sequence[FleetTest]
 ) -> dict[str, dict[str, float]]:
-    """Give by host and test the rate over the median of its type, where there are others to compare with."""
+    """Return by host and test the rate over its type's median, where there are others to compare with."""
     ratios: dict[str, dict[str, float]] = {}
-    for test in found:
+    for test in fleet_tests:
         kinds = {kind.gpu_type: kind.items_per_s_per_device for kind in test.summary.types}
         for host in tests[test.name]:
             spread = kinds[host.gpu_type]
@@ -197,18 +197,18 @@ def _overall_of_type(
 
 def _mean_reach(reaches: Sequence[float | None]) -> float | None:
     """Return how far the mean of ratios is known: no worse than their mean reach; None where one lacks it."""
-    known = [reach for reach in reaches if reach is not None]
-    return sum(known) / len(known) if len(known) == len(reaches) else None
+    numbers = [reach for reach in reaches if reach is not None]
+    return sum(numbers) / len(numbers) if len(numbers) == len(reaches) else None
 
 
 def _types(
-    tests: Mapping[str, Sequence[HostMeasured]], found: Sequence[FleetTest]
+    tests: Mapping[str, Sequence[HostMeasured]], fleet_tests: Sequence[FleetTest]
 ) -> tuple[tuple[TypeSpeed, ...], str | None]:
     hosts: dict[str, set[str]] = {}
     for measured in tests.values():
         for host in measured:
             hosts.setdefault(host.gpu_type, set()).add(host.host)
-    by_test = [{kind.gpu_type: kind for kind in test.summary.types} for test in found]
+    by_test = [{kind.gpu_type: kind for kind in test.summary.types} for test in fleet_tests]
     common = [kinds for kinds in by_test if set(kinds) == set(hosts)]
     if not hosts or not common:
         speeds = [
@@ -234,10 +234,10 @@ def _median(kind: TypeSummary) -> float:
     return kind.items_per_s_per_device.median
 
 
-def _apart(found: Sequence[FleetTest], overall: Sequence[TypeOverall]) -> list[HostApart]:
+def _apart(fleet_tests: Sequence[FleetTest], overall: Sequence[TypeOverall]) -> list[HostApart]:
     in_mean = {(apart.host, kind.gpu_type): apart for kind in overall for apart in kind.judged.apart}
     by_host: dict[tuple[str, str], list[tuple[str, Outlier]]] = {key: [] for key in in_mean}
-    for test in found:
+    for test in fleet_tests:
         for outlier in test.summary.outliers:
             by_host.setdefault((outlier.host, outlier.gpu_type), []).append((test.name, outlier))
     apart = [

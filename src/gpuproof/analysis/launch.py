@@ -38,7 +38,7 @@ class Launch:
     setups: tuple[Setup, ...]
     step_times_s: tuple[float, ...]
     """Of the slowest rank; empty where they were not kept."""
-    num_kept: tuple[int, ...] = ()
+    num_step_times: tuple[int, ...] = ()
     """Step times that were kept of each rank, in the order of ranks."""
     memory: tuple[Memory, ...] = ()
     """Of each rank; empty in runs of versions that did not look."""
@@ -177,15 +177,15 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
     if records.status != "done" or not windows or any(not window.num_steps for window in windows):
         return None
     slowest = max(windows, key=lambda window: window.wall_s)
-    num_kept: Counter[int] = Counter()
+    num_step_times: Counter[int] = Counter()
     for steps in records.of(Steps):
-        num_kept[steps.rank] += len(steps.durations_s) * (steps.phase == "measure")
+        num_step_times[steps.rank] += len(steps.durations_s) * (steps.phase == "measure")
     return Launch(
         case=records.case,
         windows=windows,
         setups=tuple(sorted(records.setups, key=lambda setup: setup.rank)),
         step_times_s=tuple(records.step_times_s(slowest.rank)),
-        num_kept=tuple(num_kept[window.rank] for window in windows),
+        num_step_times=tuple(num_step_times[window.rank] for window in windows),
         memory=tuple(sorted(records.of(Memory), key=lambda record: record.rank)),
         ceilings=records.of(Ceilings),
         evaluations=records.of(Evaluation),

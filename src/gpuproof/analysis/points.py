@@ -128,20 +128,20 @@ class BatchLimits:
 def rank(points: Sequence[PointFigures]) -> Ranking:
     """Find the best point of those that can be used and compare the others with it."""
     measured = [p for p in points if p.items_per_s_total is not None]
-    found = contest([point.side for point in measured], better="higher")
-    names = {side.name for side in found.contenders}
+    outcome = contest([point.side for point in measured], better="higher")
+    names = {side.name for side in outcome.contenders}
     usable = [point for point in measured if point.case_id in names]
     items = {point.item for point in usable}
-    missing = found.missing if measured else "nothing was measured"
+    missing = outcome.missing if measured else "nothing was measured"
     if missing is None and len(items) > 1:
         missing = f"points count different things ({', '.join(sorted(items))})"
     if missing is not None:
-        return Ranking(best=None, missing=missing, against_best={}, left_out=found.left_out)
+        return Ranking(best=None, missing=missing, against_best={}, left_out=outcome.left_out)
     best = max(usable, key=_rate)
     num_pairs = max(1, len(usable) * (len(usable) - 1) // 2)
     confidence = 1 - (1 - CONFIDENCE) / num_pairs
     compared = {p.case_id: _compare(p, best, confidence=confidence) for p in usable if p is not best}
-    return Ranking(best=best, missing=None, against_best=compared, left_out=found.left_out)
+    return Ranking(best=best, missing=None, against_best=compared, left_out=outcome.left_out)
 
 
 def _rate(point: PointFigures) -> float:
@@ -155,8 +155,8 @@ def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> A
         return AgainstBest(comparison=None, missing=TOO_FEW)
     if not (best.are_replicates and point.are_replicates):
         return AgainstBest(comparison=None, missing=FORKED)
-    found = compare_sides(best.side, point.side, better="higher", confidence=confidence)
-    return AgainstBest(comparison=found, missing=found.reason)
+    comparison = compare_sides(best.side, point.side, better="higher", confidence=confidence)
+    return AgainstBest(comparison=comparison, missing=comparison.reason)
 
 
 def batch_limits(points: Sequence[PointFigures], ranking: Ranking, *, key: str) -> BatchLimits:
@@ -180,10 +180,10 @@ def describe_comparison(point: PointFigures, ranking: Ranking) -> str:
     if against is None or ranking.best is None:
         return ""
     change = f"{_rate(point) / _rate(ranking.best) - 1:+.1%}"
-    found = against.comparison
-    if found is None or found.ratio is None:
+    comparison = against.comparison
+    if comparison is None or comparison.ratio is None:
         return f"{change}; cannot tell"
-    if found.verdict == "no difference shown":
-        assert found.min_detectable is not None
-        return f"{change}; no difference shown ({would_show(found.min_detectable)})"
-    return f"{change}; {found.verdict} at {CONFIDENCE:.0%}, all pairs together"
+    if comparison.verdict == "no difference shown":
+        assert comparison.min_detectable is not None
+        return f"{change}; no difference shown ({would_show(comparison.min_detectable)})"
+    return f"{change}; {comparison.verdict} at {CONFIDENCE:.0%}, all pairs together"

@@ -201,13 +201,13 @@ def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
     for event in sorted(operators, key=lambda event: (event.thread, event.begin_us, -event.end_us)):
         calls = open_calls[event.thread]
         while calls and calls[-1][0].end_us <= event.begin_us:
-            done, own_us = calls.pop()
-            yield done.name, own_us
+            done, self_us = calls.pop()
+            yield done.name, self_us
         if calls:
             calls[-1][1] -= event.end_us - event.begin_us
         calls.append([event, event.end_us - event.begin_us])
     for calls in open_calls.values():
-        yield from ((event.name, own_us) for event, own_us in calls)
+        yield from ((event.name, self_us) for event, self_us in calls)
 
 
 def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
@@ -218,11 +218,11 @@ def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
     return tuple(
         ProfileRow(
             name=name,
-            calls=len(own_us),
-            self_s=sum(own_us) / US_PER_S,
-            share=sum(own_us) / total_us if total_us else 0.0,
+            calls=len(self_us),
+            self_s=sum(self_us) / US_PER_S,
+            share=sum(self_us) / total_us if total_us else 0.0,
         )
-        for name, own_us in longest
+        for name, self_us in longest
     )
 
 

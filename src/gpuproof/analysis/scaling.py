@@ -83,7 +83,7 @@ class SpeedUp:
         return self.comparison.verdict in ("faster", "slower")
 
     @property
-    def is_told(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether it says what to use."""
         return self.excludes_one and not self.is_implausible
 
@@ -95,14 +95,14 @@ class SpeedUp:
     @property
     def recommendation(self) -> str:
         """Say what to use, where the interval excludes 1; else what could not be shown."""
-        found = self.comparison
-        if found.verdict == "cannot tell":
-            return f"cannot tell: {found.reason}"
+        comparison = self.comparison
+        if comparison.verdict == "cannot tell":
+            return f"cannot tell: {comparison.reason}"
         if self.is_implausible:
             return f"cannot tell: {self.num_devices} devices cannot be {self.ratio:.2f} times as fast as one"
         if not self.excludes_one or self.ratio is None:
-            assert found.min_detectable is not None
-            return f"no difference shown ({would_show(found.min_detectable)})"
+            assert comparison.min_detectable is not None
+            return f"no difference shown ({would_show(comparison.min_detectable)})"
         if self.ratio >= BENEFICIAL:
             return "Multi-GPU beneficial"
         return "Marginal difference" if self.ratio >= MARGINAL else "Single GPU preferred"
@@ -116,7 +116,7 @@ def speed_up(single: ComparedSide, several: ComparedSide, *, num_devices: int, c
 
 def conclusion_in_words(average: SpeedUp) -> str:
     """Say what the average over batch sizes comes to, where its interval excludes 1 (S2's words)."""
-    if average.ratio is None or not average.is_told:
+    if average.ratio is None or not average.is_decided:
         return average.recommendation
     if average.ratio >= BENEFICIAL:
         return "Multi-GPU provides significant performance benefits"

@@ -46,11 +46,11 @@ def lambda_() -> None:
 @json_option
 def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
     """List the types of instance, what they cost an hour, and where there is room."""
-    found = [kind for kind in _api(api_key_file).types() if kind.regions or not available]
+    kinds = [kind for kind in _api(api_key_file).types() if kind.regions or not available]
     if as_json:
-        print_json(found)
+        print_json(kinds)
         return
-    for kind in found:
+    for kind in kinds:
         rooms = ", ".join(kind.regions) or "no room"
         say(f"{kind.name:<28} {kind.price_per_hour:>8.2f} USD/h  {kind.description}  ({rooms})")
 
@@ -60,13 +60,13 @@ def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
 @json_option
 def list_(*, api_key_file: str | None, as_json: bool) -> None:
     """List your instances."""
-    found = _api(api_key_file).instances()
+    instances = _api(api_key_file).instances()
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(instances)
+    elif not instances:
         click.echo("No instances.")
     else:
-        for instance in found:
+        for instance in instances:
             say(_line(instance))
 
 
@@ -85,22 +85,22 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @click.option("--region", required=True, metavar="NAME", help="Region: us-east-1.")
 @click.option("--ssh-key", required=True, metavar="NAME", help="Name that your public key has at Lambda.")
 @click.option(
-    "--file-systems", callback=lambda *given: _listed(given[2]), metavar="A,B", help="File systems to attach."
+    "--file-systems", callback=lambda *call: _listed(call[2]), metavar="A,B", help="File systems to attach."
 )
 @click.option("--hostname", metavar="NAME", help="Host name of the instance; only with --count 1.")
 @click.option("--image", metavar="ID", help="Image to boot.")
 @click.option(
     "--user-data",
     type=click.Path(path_type=Path),
-    callback=lambda *given: _text(given[2]),
+    callback=lambda *call: _text(call[2]),
     metavar="FILE",
     help="cloud-init file to pass on.",
 )
 @click.option(
-    "--tags", callback=lambda *given: _tags(given[2]), metavar="K=V,K=V", help="Tags of the instances."
+    "--tags", callback=lambda *call: _tags(call[2]), metavar="K=V,K=V", help="Tags of the instances."
 )
 @click.option(
-    "--firewall-rules", callback=lambda *given: _listed(given[2]), metavar="ID,ID",
+    "--firewall-rules", callback=lambda *call: _listed(call[2]), metavar="ID,ID",
     help="Firewall rule sets to apply.",
 )  # fmt: skip
 @click.option("--wait/--no-wait", default=True, help="Wait until all are active.")
@@ -124,7 +124,7 @@ def deploy(
     timeout: float,
     output: Path,
     api_key_file: str | None,
-    **asked: Any,
+    **request: Any,
 ) -> None:
     """Launch instances and write them to a file of hosts.
 
@@ -133,22 +133,22 @@ def deploy(
     from gpuproof.cli.deployment import Deployed
     from gpuproof.cloud.lambda_cloud import LaunchRequest, launch_all, wait_until_active
 
-    if asked["hostname"] is not None and count > 1:
+    if request["hostname"] is not None and count > 1:
         raise UsageError("one host name for several instances", place="--hostname")
     if output.exists():
         raise UsageError("the file exists", place=str(output), next_step="Name another with --output")
     numbers = range(1, count + 1)
-    requests = [LaunchRequest(name=f"{name_prefix}-{number}", **asked) for number in numbers]
+    requests = [LaunchRequest(name=f"{name_prefix}-{number}", **request) for number in numbers]
     api = _api(api_key_file)
     deployed = Deployed(output, requests)
     for instance_id in launch_all(api, requests):
         deployed.add(instance_id)
         say(f"launched {instance_id}")
     if wait:
-        found = wait_until_active(
+        active = wait_until_active(
             api, deployed.ids, timeout_s=timeout, on_status=lambda instance: say(_line(instance))
         )
-        deployed.complete(found)
+        deployed.complete(active)
     click.echo(f"Hosts are in {output}. They cost money until: gpuproof cloud lambda terminate "
                f"--deployment-file {output}")  # fmt: skip
 

@@ -225,10 +225,10 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
     """
     num_named = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     configs, settings = list(words[:num_named]), words[num_named:]
-    own = {side: [_of_both(word, side) for word in settings if _is_of(word, side)] for side in SIDES}
+    side_words = {side: [_of_both(word, side) for word in settings if _is_of(word, side)] for side in SIDES}
     both = [word for word in settings if not any(_is_of(word, side) for side in (*SIDES, SUITE))]
-    is_told_apart = len(configs) == 2 or any(own.values())
-    if len(configs) not in (1, 2) or is_told_apart == is_same:
+    differs = len(configs) == 2 or any(side_words.values())
+    if len(configs) not in (1, 2) or differs == is_same:
         raise UsageError(
             "--aa takes one configuration and no key of a side; --ab two, or one and the keys of a side",
             place=" ".join(words) or "compare",
@@ -238,14 +238,14 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
 
     base = load_config(configs[0], both).config
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
-        other = load_config(source, [*both, *own[side]]).config
+        other = load_config(source, [*both, *side_words[side]]).config
         if other.suite is not None:
             raise UsageError(f"a side is one recipe, and this is of the suite {other.suite}", place=source)
         block[side] = _differences(base, other)
-        block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *own[side]])
-    asked = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
+        block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *side_words[side]])
+    suite_words = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
     looks = [word for word in settings if _is_of(word, SUITE)]
-    return configs[0], [*both, f"--suite={SUITE}", *asked, *looks]
+    return configs[0], [*both, f"--suite={SUITE}", *suite_words, *looks]
 
 
 def _written(value: Any) -> str:
@@ -268,16 +268,16 @@ def _of_both(word: str, side: str) -> str:
 def _differences(base: RunConfig, other: RunConfig) -> dict[str, Any]:
     """Return the keys of a section, and those above sections, in which a configuration differs."""
     before, after = (config.model_dump(mode="json") for config in (base, other))
-    found: dict[str, Any] = {}
+    differing: dict[str, Any] = {}
     for section, values in after.items():
         if section in NOT_DIFFERENCES or values == before[section]:
             continue
         if not isinstance(values, dict):
-            found[section] = values
+            differing[section] = values
             continue
-        found |= {
+        differing |= {
             f"{section}.{key}": value
             for key, value in values.items()
             if key not in before[section] or value != before[section][key]
         }
-    return found
+    return differing

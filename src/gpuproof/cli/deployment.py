@@ -34,17 +34,17 @@ class Deployed:
 
     def complete(self, instances: Sequence[Instance]) -> None:
         """Add what is known once they are active: addresses, GPUs and prices."""
-        for entry, found in zip(self._entries, instances, strict=True):
-            known = {
-                "ip": found.ip,
-                "hostname": found.hostname,
-                "region": found.region,
-                "status": found.status,
-                "gpus": found.gpus,
-                "gpu_type": found.gpu_type,
-                "price_per_hour": found.price_per_hour,
+        for entry, instance in zip(self._entries, instances, strict=True):
+            facts = {
+                "ip": instance.ip,
+                "hostname": instance.hostname,
+                "region": instance.region,
+                "status": instance.status,
+                "gpus": instance.gpus,
+                "gpu_type": instance.gpu_type,
+                "price_per_hour": instance.price_per_hour,
             }
-            entry |= {key: value for key, value in known.items() if value is not None}
+            entry |= {key: value for key, value in facts.items() if value is not None}
         self._write()
 
     def _write(self) -> None:

@@ -113,11 +113,11 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
 
 
 def _between(facts: Mapping[str, Any], part: Part | None) -> list[Judged]:
-    from gpuproof.doctor.meeting import judge_meeting, not_asked
+    from gpuproof.doctor.meeting import judge_meeting, not_tried
     from gpuproof.doctor.multi_node import judge_host
 
     fabric = facts["fabric"]
-    met = not_asked()
+    met = not_tried()
     if part is not None:
         met = judge_meeting(facts["meeting"], part, interfaces=fabric["interfaces"])
     return [*judge_host(fabric), *met]

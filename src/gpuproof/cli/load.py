@@ -102,28 +102,28 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
     The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
-    given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    stated = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if dry_run:
-        ctx.exit(_show_tests(given, **options))
+        ctx.exit(_show_tests(stated, **options))
     try_place("--output", output)
-    directory, code = _run_tests(given, **options)
+    directory, code = _run_tests(stated, **options)
     ctx.exit(_copy_results(directory, output, code))
 
 
 def _show_tests(
-    given: set[str], *, python: str | None, resume: Path | None, hosts: HostChoice, **tests: Any
+    stated: set[str], *, python: str | None, resume: Path | None, hosts: HostChoice, **tests: Any
 ) -> ExitCode:
     """Print what would be started, with the time and memory that it takes at least."""
     from gpuproof.cli.measuring import show_commands
 
     if resume is not None:
         refuse_dry_resume(dry_run=True)
-    show_commands(RECIPE, _words(tests, given), hosts=hosts, python=python)
+    show_commands(RECIPE, _words(tests, stated), hosts=hosts, python=python)
     return ExitCode.DONE
 
 
 def _run_tests(
-    given: set[str],
+    stated: set[str],
     *,
     python: str | None,
     resume: Path | None,
@@ -132,25 +132,25 @@ def _run_tests(
     hosts: HostChoice,
     **tests: object,
 ) -> tuple[RunDirectory, ExitCode]:
-    """Begin the suite or finish a run of it; `given` are the options on the command line."""
+    """Begin the suite or finish a run of it; `stated` are the options on the command line."""
     from gpuproof.cli.measuring import begin_run, finish_run
 
-    words = _words(tests, given)
+    words = _words(tests, stated)
     if resume is None:
         from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
         refuse_to_be_a_rank(os.environ, command="gpuproof load")
         return begin_run(RECIPE, words, hosts=hosts, python=python, as_json=as_json, command="load")
-    directory = _resumed(resume, given)
+    directory = _resumed(resume, stated)
     code = finish_run(
         directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command="load"
     )
     return directory, code
 
 
-def _words(tests: dict[str, object], given: set[str]) -> list[str]:
+def _words(tests: dict[str, object], stated: set[str]) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
-    values = {name: value for name, value in tests.items() if name in given & set(KEYS)}
+    values = {name: value for name, value in tests.items() if name in stated & set(KEYS)}
     if tests["quick"]:
         values = {**QUICK, **values}
     if tests["loader"]:
@@ -161,12 +161,12 @@ def _words(tests: dict[str, object], given: set[str]) -> list[str]:
     return [*words, "--data.loading=loader"] if tests["loader"] else words
 
 
-def _resumed(path: Path, given: set[str]) -> RunDirectory:
+def _resumed(path: Path, stated: set[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
     from gpuproof.store.description import read_suite
 
-    said = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in given]
-    directory = resumed(path, None, said)
+    options = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in stated]
+    directory = resumed(path, None, options)
     if read_suite(directory).command != "load":
         raise UsageError(
             "this is no run of the load suite",

@@ -152,11 +152,11 @@ def main() -> NoReturn:
         click.echo(plain(shown.getvalue()), err=True, nl=False)
         code = ExitCode.USAGE
     except Exception as error:  # noqa: BLE001  # the last line of defence: say it, and that the fault may be ours
-        known = explained(error)
-        code = _tell_bug() if known is None else known.exit_code
-        if known is not None:
-            click.echo(f"gpuproof: {known}", err=True)
-            if known.more_words:
-                say(f"  {shlex.join(['gpuproof', *sys.argv[1:], *known.more_words])}", err=True)
+        fault = explained(error)
+        code = _tell_bug() if fault is None else fault.exit_code
+        if fault is not None:
+            click.echo(f"gpuproof: {fault}", err=True)
+            if fault.more_words:
+                say(f"  {shlex.join(['gpuproof', *sys.argv[1:], *fault.more_words])}", err=True)
     _tell_loss(files)
     sys.exit(int(code or 0))

@@ -115,11 +115,11 @@ def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[
     """Return the files of matrices, each with the Kconfig file that names its cases, if any does."""
     others = [config] if config is not None else []
     if folder is not None:
-        found = sorted(str(path) for path in folder.glob("*") if path.name.endswith((KCONFIG, *SUFFIXES)))
-        if not found:
+        paths = sorted(str(path) for path in folder.glob("*") if path.name.endswith((KCONFIG, *SUFFIXES)))
+        if not paths:
             kinds = ", ".join((KCONFIG, *SUFFIXES))
             raise UsageError(f"holds no file of a matrix ({kinds})", place=str(folder))
-        others += found
+        others += paths
     of_kconfig = [name for name in others if name.endswith(KCONFIG)]
     whole: list[tuple[str, str | None]] = [(name, None) for name in others if name not in of_kconfig]
     if matrix is None and of_kconfig:
@@ -242,7 +242,7 @@ def _words(
 
     is_command = _has_command(file)
     chosen = _filters(filters, filter_optimizer)
-    given = {
+    settings = {
         "cases.only": json.dumps(chosen) if chosen else None,
         "cases.parallel": parallel,
         "distributed.devices": None if devices is None else f"[{devices}]",
@@ -253,8 +253,8 @@ def _words(
         "cases.fields.epochs" if is_command else "training.epochs": override_epochs,
     }
     fields = [text.partition("=") for text in changed]
-    given |= {f"cases.fields.{name}" if is_command else name: value for name, _, value in fields}
-    return [f"--{key}={value}" for key, value in given.items() if value is not None]
+    settings |= {f"cases.fields.{name}" if is_command else name: value for name, _, value in fields}
+    return [f"--{key}={value}" for key, value in settings.items() if value is not None]
 
 
 def _filters(filters: Sequence[str], optimizer: str | None) -> list[str]:

@@ -40,9 +40,9 @@ class ConfigCommand(click.Command):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options, and every key, each up to its `=`."""
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if not incomplete.startswith("-"):
-            return found
+            return items
         from click.shell_completion import CompletionItem
 
         from gpuproof.config.keys import all_keys
@@ -50,7 +50,7 @@ class ConfigCommand(click.Command):
 
         keys = {f"--{dotted(path)}=": key.description for path, key in all_keys().items()}
         words = [word for word in keys if word.startswith(incomplete)]
-        return [*found, *(CompletionItem(word, help=keys[word]) for word in words)]
+        return [*items, *(CompletionItem(word, help=keys[word]) for word in words)]
 
 
 def refuse_dry_resume(*, dry_run: bool) -> None:

@@ -30,23 +30,23 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
     """
     from gpuproof.doctor.plugins import list_plugins
 
-    found = list_plugins(name=name, load_plugins=load_plugins or name is not None)
+    states = list_plugins(name=name, load_plugins=load_plugins or name is not None)
     if as_json:
-        print_json(found)
+        print_json(states)
     else:
-        _print(found)
+        _print(states)
     tried = load_plugins or name is not None
-    unusable = tried and any(plugin.state != "loads" for plugin in found)
+    unusable = tried and any(plugin.state != "loads" for plugin in states)
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unusable else ExitCode.DONE)
 
 
-def _print(found: Sequence[PluginState]) -> None:
+def _print(states: Sequence[PluginState]) -> None:
     from gpuproof.cli.report import show_page
     from gpuproof.records.page import Cell, Column, Page, table
 
     listed = table(
         "",
-        found,
+        states,
         Column.of("kind", lambda row: row.kind, align="left"),
         Column.of("name", lambda row: row.name, align="left", folds=True),
         Column.of("package", lambda row: f"{row.distribution} {row.version or ''}".strip(), align="left"),

@@ -155,7 +155,7 @@ class LineProgress:
 
     def __init__(self) -> None:
         self._cases: dict[LaunchKey, CaseProgress] = {}
-        self._said_s = -inf
+        self._last_line_s = -inf
 
     def says(self, line: str) -> None:
         """Print a line."""
@@ -189,10 +189,10 @@ class LineProgress:
         self.says(_host_line(error))
 
     def _is_due(self) -> bool:
-        return monotonic() - self._said_s >= LINE_EVERY_S
+        return monotonic() - self._last_line_s >= LINE_EVERY_S
 
     def _say(self, key: LaunchKey, what: str) -> None:
-        self._said_s = monotonic()
+        self._last_line_s = monotonic()
         self.says(f"{self._cases[key].title}: {what}")
 
 
@@ -200,8 +200,8 @@ def _speed(records: CaseRecords) -> str:
     """Return the throughput of a launch that counts items a second; nothing for the others."""
     if records.status != "done" or records.case.measures_latency or not records.windows:
         return ""
-    found = summarize_launch(records)
-    return "" if found is None else f", {units.rate(found.items_per_s_total, found.setup.item)}"
+    launch = summarize_launch(records)
+    return "" if launch is None else f", {units.rate(launch.items_per_s_total, launch.setup.item)}"
 
 
 def _host_line(error: HostError) -> str:

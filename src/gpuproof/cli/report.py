@@ -224,7 +224,7 @@ def _page_of_runs(rows: Sequence[dict[str, object]], save_dir: Path) -> Page:
     from gpuproof.records.page import Column, Page, table
     from gpuproof.units import MISSING
 
-    found = table(
+    runs = table(
         "",
         [{**row, "number": number} for number, row in enumerate(rows, start=1)],
         Column.of("#", lambda row: str(row["number"])),
@@ -234,7 +234,7 @@ def _page_of_runs(rows: Sequence[dict[str, object]], save_dir: Path) -> Page:
         Column.of("result", lambda row: row["headline"] or MISSING, align="left"),
         Column.of("verdict", _verdict, align="left"),
     )
-    return Page(title=f"Runs under {save_dir}", verdict=None, sections=(found,))
+    return Page(title=f"Runs under {save_dir}", verdict=None, sections=(runs,))
 
 
 def _created(row: Mapping[str, Any]) -> str:

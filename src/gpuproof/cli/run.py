@@ -108,12 +108,12 @@ def _as_overrides(
     *, nproc: str | None, devices: str | None, timeout: str | None, letters: Mapping[str, str | None]
 ) -> list[str]:
     """Turn the options that stand for a key of the config into the words that set it."""
-    given = {
+    settings = {
         "distributed.nproc": nproc,
         "distributed.devices": None if devices is None else f"[{devices}]",
         "run.time_limit_s": timeout,
     }
     for letter, (key, _, _) in COLLECTIVE_LETTERS.items():
         value = letters[f"letter_{letter}"]
-        given[f"collective.{key}"] = BLOCKING.get(value, value) if letter == "z" and value else value
-    return [f"--{key}={value}" for key, value in given.items() if value is not None]
+        settings[f"collective.{key}"] = BLOCKING.get(value, value) if letter == "z" and value else value
+    return [f"--{key}={value}" for key, value in settings.items() if value is not None]

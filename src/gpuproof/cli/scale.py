@@ -13,7 +13,7 @@ import click
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
-from gpuproof.processes.processors import threads_of_each, users_threads
+from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import CommunicationProfile
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _scale(
     dry_run: bool,
     as_json: bool,
     hosts: HostChoice,
-    **asked: Any,
+    **options: Any,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
     from gpuproof.launchers.surroundings import refuse_to_be_a_rank
@@ -180,8 +180,8 @@ def _scale(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
         )
         return _copy_files(directory, output_dir, code)
-    ladder = _ladder_on(hosts, asked["max_devices"]) if hosts.are_named else None
-    words = [*_words(overrides, output_dir=output_dir, python=python, ladder=ladder, **asked), *overrides]
+    ladder = _ladder_on(hosts, options["max_devices"]) if hosts.are_named else None
+    words = [*_words(overrides, output_dir=output_dir, python=python, ladder=ladder, **options), *overrides]
     if dry_run:
         show_commands(RECIPE, words, hosts=hosts, python=python)
         return ExitCode.DONE
@@ -220,7 +220,7 @@ def _words(
     if not _wants_several(gpu_mode, ladder[-1], [*words, *overrides]):
         ladder = [1]
     # As many threads along the ladder: one rank with all processors is another program than two with half.
-    threads = threads_of_each(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
+    threads = threads_per_rank(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
         "distributed.threads_per_rank": str(threads),
@@ -240,13 +240,13 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
     """
     from gpuproof.launchers.probe import probe
 
-    is_asked = device in LISTED or framework != "torch"
-    facts = probe(python, words=["--framework", framework]) if is_asked else {}
+    is_probed = device in LISTED or framework != "torch"
+    facts = probe(python, words=["--framework", framework]) if is_probed else {}
     if device not in LISTED:
         return at_most or 2
-    found = len(facts["devices"])
-    click.echo(f"Found {found} GPU(s)", err=True)
-    return found if at_most is None else min(found, at_most)
+    num_gpus = len(facts["devices"])
+    click.echo(f"Found {num_gpus} GPU(s)", err=True)
+    return num_gpus if at_most is None else min(num_gpus, at_most)
 
 
 def _wants_several(gpu_mode: str, available: int, words: Sequence[str]) -> bool:
@@ -268,16 +268,16 @@ def _wants_several(gpu_mode: str, available: int, words: Sequence[str]) -> bool:
     from gpuproof.config.load import load_config
     from gpuproof.suites.scale.advice import advise_before
 
-    found = advise_before(load_config(RECIPE, words).config)
+    advice = advise_before(load_config(RECIPE, words).config)
     click.echo(
-        f"Intelligent Strategy Decision: {found.advice} - {found.reason} (heuristic, not measured here)",
+        f"Intelligent Strategy Decision: {advice.advice} - {advice.reason} (heuristic, not measured here)",
         err=True,
     )
-    if found.advice != "no" and available < 2:
+    if advice.advice != "no" and available < 2:
         click.echo(
             f"One device is measured: there are {available}, and several were to be compared", err=True
         )
-    return found.advice != "no" and available >= 2
+    return advice.advice != "no" and available >= 2
 
 
 def _ladder(available: int) -> list[int]:
@@ -299,18 +299,18 @@ def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
     from gpuproof.launchers.registry import site_type
 
     numbers = site_type(hosts.launcher).device_numbers(hosts)
-    each = min((number or 0 for number in numbers), default=0)
-    if at_most is None and not each:
+    per_host = min((number or 0 for number in numbers), default=0)
+    if at_most is None and not per_host:
         raise UsageError(
             "how many devices the other host has is not known here",
             place="--on",
             next_step="Give it: --max-devices N, or `gpus` of each host in the inventory",
         )
-    most = at_most or each * len(numbers)
-    if not each or most <= each:
+    most = at_most or per_host * len(numbers)
+    if not per_host or most <= per_host:
         return _ladder(most)
-    whole = [each * number for number in _ladder(most // each)[1:]]
-    return list(dict.fromkeys([*_ladder(each), *whole, most]))
+    whole = [per_host * number for number in _ladder(most // per_host)[1:]]
+    return list(dict.fromkeys([*_ladder(per_host), *whole, most]))
 
 
 def _copy_files(directory: RunDirectory, output_dir: Path | None, code: ExitCode) -> ExitCode:

@@ -177,15 +177,15 @@ def validate(
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
-    asked = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
-    for name, path in asked.items():
+    outputs = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
+    for name, path in outputs.items():
         try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
 
-        ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **asked))
-    asked |= {name: options.pop(name) for name in ("resume", "dry_run")}
-    ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **asked))
+        ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
+    outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
+    ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
@@ -210,11 +210,11 @@ def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
     return values
 
 
-def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **asked: Any) -> ExitCode:
+def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **outputs: Any) -> ExitCode:
     from gpuproof.cli.gates.prolog import judge_by_options
 
     words = partial(_words, options, standards)
-    return judge_by_options(options, recipes=RECIPES, words=words, seconds=_seconds, **asked)
+    return judge_by_options(options, recipes=RECIPES, words=words, seconds=_seconds, **outputs)
 
 
 def _validate(
@@ -268,16 +268,16 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
         refuse_to_be_a_rank(os.environ, command="gpuproof validate on named hosts")
         return nproc
     take_ranks(os.environ)
-    given = attached_world_size(os.environ)
-    if given is None:
+    size = attached_world_size(os.environ)
+    if size is None:
         return nproc
-    if nproc not in (None, str(given)):
+    if nproc not in (None, str(size)):
         raise UsageError(
-            f"{nproc} ranks are asked for, and your own launcher started {given}",
+            f"{nproc} ranks are asked for, and your own launcher started {size}",
             place="--nproc",
             next_step="Leave it out under torchrun, srun or mpirun",
         )
-    return str(given)
+    return str(size)
 
 
 def _words(
@@ -348,9 +348,9 @@ def _data(mode: str | None, folder: str | None, *, may_fall_back: bool) -> dict[
             place=f"--data-mode {mode}",
             next_step="Put it there, use --data-mode synthetic, or allow the latter with --allow-fallback",
         )
-    said = f"{cause}: trained on synthetic data in place of {mode} (--allow-fallback)"
-    say(said, err=True)
-    return {"data.name": "synthetic", "validate.data_replaced": json.dumps(said)}
+    note = f"{cause}: trained on synthetic data in place of {mode} (--allow-fallback)"
+    say(note, err=True)
+    return {"data.name": "synthetic", "validate.data_replaced": json.dumps(note)}
 
 
 def _seconds(place: str, text: str) -> float:
@@ -359,10 +359,10 @@ def _seconds(place: str, text: str) -> float:
     Raises:
         UsageError: it is none of these.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if match is None:
         raise UsageError(f"{text!r} is not a time", place=place, next_step="Write 90s, 30m, 2h or 1d")
-    return float(found[1]) * TIMES[found[2]]
+    return float(match[1]) * TIMES[match[2]]
 
 
 def _host_names(text: str) -> list[str]:

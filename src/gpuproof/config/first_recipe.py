@@ -72,7 +72,7 @@ def _head(facts: ProbeFacts) -> str:
 
 
 def _one_line(text: str) -> str:
-    return plain(text, kept="")
+    return plain(text, allowed="")
 
 
 def _processor(facts: ProbeFacts) -> str:

@@ -165,7 +165,7 @@ def _lines(
             yield f"{indent}{key}:", None
             yield from _lines(value, origins, f"{above}{name}.")
         else:
-            printable = plain(origin or DEFAULT, kept="")
+            printable = plain(origin or DEFAULT, allowed="")
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
 
 

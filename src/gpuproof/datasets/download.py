@@ -163,7 +163,7 @@ class _Arriving:
     def __init__(self, archive: Archive, file: IO[bytes], say: Say) -> None:
         self.begin = file.tell()
         self._archive, self._file, self._say = archive, file, say
-        self._said_s = 0.0
+        self._last_line_s = 0.0
         self._answer: Any = None
 
     def receive(self) -> None:
@@ -216,8 +216,8 @@ class _Arriving:
             self._file.truncate(0)
 
     def update(self, _num_bytes: int) -> None:
-        if monotonic() - self._said_s >= SAY_EVERY_S:
-            self._said_s = monotonic()
+        if monotonic() - self._last_line_s >= SAY_EVERY_S:
+            self._last_line_s = monotonic()
             size = memory(self.begin + self.total) if self.total else "unknown size"
             self._say(f"fetching {self._archive.url}: {memory(self._file.tell())} of {size}")
 

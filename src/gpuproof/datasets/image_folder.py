@@ -108,8 +108,8 @@ def _no_image(file: Path, reason: str) -> UsageError:
 
 
 def _wanted(batch_size: int, size: int, *, world_size: int) -> int:
-    a_batch_each = batch_size * world_size
-    return max(2 * a_batch_each, min(POOL_BATCHES * a_batch_each, DEVICE_BYTES // (3 * size * size)))
+    global_batch = batch_size * world_size
+    return max(2 * global_batch, min(POOL_BATCHES * global_batch, DEVICE_BYTES // (3 * size * size)))
 
 
 def _choose(listing: ImageListing, wanted: int) -> list[int]:

@@ -111,7 +111,7 @@ class _Batch(Generic[T]):
         self.ended = threading.Event()
         self._functions = [function for _, function in calls]
         self._lock = threading.Lock()
-        self._given_up = False
+        self._is_overdue = False
         self._begun_s = time.monotonic()
 
     def run(self) -> None:
@@ -119,7 +119,7 @@ class _Batch(Generic[T]):
         for function in self._functions:
             outcome = _outcome(function)
             with self._lock:
-                if self._given_up:
+                if self._is_overdue:
                     break
                 self.outcomes.append(outcome)
                 self._begun_s = time.monotonic()
@@ -131,8 +131,8 @@ class _Batch(Generic[T]):
             with self._lock:
                 if len(self.outcomes) == len(self._functions):
                     return True
-                self._given_up = time.monotonic() >= self._begun_s + deadline_s
-                if self._given_up:
+                self._is_overdue = time.monotonic() >= self._begun_s + deadline_s
+                if self._is_overdue:
                     return False
         return True
 

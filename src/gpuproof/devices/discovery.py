@@ -92,14 +92,14 @@ class _Places:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
-        self._known: dict[tuple[Vendor, object], PhysicalIndex] = {}
+        self._indices: dict[tuple[Vendor, object], PhysicalIndex] = {}
 
     def placed(self, drivers: Drivers) -> list[OpenDevice]:
         """Number the devices that are listed now, in the order of their numbers."""
         listed = sorted((pair for pairs in drivers.listed.values() for pair in pairs), key=_place)
         for adapter, device in listed:
-            self._known.setdefault(_key(adapter, device), PhysicalIndex(len(self._known)))
-        candidates = [_candidate(self._known[_key(*pair)], *pair, listed) for pair in listed]
+            self._indices.setdefault(_key(adapter, device), PhysicalIndex(len(self._indices)))
+        candidates = [_candidate(self._indices[_key(*pair)], *pair, listed) for pair in listed]
         numbering = number(candidates, self._env)
         devices = [
             OpenDevice(identity=_identity(candidate, *pair, numbering), adapter=pair[0])

@@ -94,7 +94,7 @@ _NOT_GIVEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class _DeclaredDevice:
     """One device: what it is called, and what happens to it."""
 
     uuid: str
@@ -133,7 +133,7 @@ def open_adapter(
     num_devices = int(count)
     while scenario == "hang_open" and not (released_by and Path(released_by).exists()):
         time.sleep(_RELEASE_POLL_S)
-    devices = [_Made(uuid=f"FAKE-{index:04d}") for index in range(num_devices)]
+    devices = [_DeclaredDevice(uuid=f"FAKE-{index:04d}") for index in range(num_devices)]
     for last in devices[-1:]:
         devices[-1] = replace(
             last,
@@ -163,10 +163,10 @@ def open_twins(declaration: str, *, clock: Callable[[], float] = time.monotonic)
     )
 
 
-def _twin(index: int, declared: SimulatedDevices) -> _Made:
+def _twin(index: int, declared: SimulatedDevices) -> _DeclaredDevice:
     fault = declared.fault(index)
     slowdown = 1 + fault.slower_percent / 100
-    return _Made(
+    return _DeclaredDevice(
         uuid=uuid_of(index),
         name=declared.name,
         scenario="normal" if fault.xid_after_s is None else "xid",
@@ -189,8 +189,8 @@ class FakeAdapter(DeviceAdapter):
     vendor = "fake"
     unknown = "the fake device has no such metric"
 
-    def __init__(self, devices: Sequence[_Made], *, clock: Callable[[], float]) -> None:
-        self._made = tuple(devices)
+    def __init__(self, devices: Sequence[_DeclaredDevice], *, clock: Callable[[], float]) -> None:
+        self._declared = tuple(devices)
         self._clock = clock
         self._opened_s = clock()
         self._announced: set[int] = set()
@@ -198,8 +198,8 @@ class FakeAdapter(DeviceAdapter):
 
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the devices, on PCI bus f0 and up of a domain that no host has."""
-        whole = [self._identity(index) for index in range(len(self._made))]
-        has_instances = bool(self._made) and self._made[-1].scenario == "mig"
+        whole = [self._identity(index) for index in range(len(self._declared))]
+        has_instances = bool(self._declared) and self._declared[-1].scenario == "mig"
         return (*whole, *(self._instance(place) for place in range(2 if has_instances else 0)))
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
@@ -210,7 +210,7 @@ class FakeAdapter(DeviceAdapter):
         """
         self._refuse_if_gone(vendor_index)
         missing: dict[str, str] = {}
-        if vendor_index >= len(self._made):
+        if vendor_index >= len(self._declared):
             missing = dict.fromkeys(wanted, "measured for the whole GPU, not for a MIG instance")
             missing.pop("mem_used_bytes", None)
         elif self._is_scene(vendor_index, "na"):
@@ -221,7 +221,7 @@ class FakeAdapter(DeviceAdapter):
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """Name one process that does not exist, of a device that is not alone: no host has ids this high."""
         self._refuse_if_gone(vendor_index)
-        if vendor_index < len(self._made) and self._made[vendor_index].is_alone:
+        if vendor_index < len(self._declared) and self._declared[vendor_index].is_alone:
             return ()
         return (DeviceProcess(pid=2**30 + vendor_index, mem_used_bytes=2 * _GIB, kind="compute"),)
 
@@ -229,7 +229,7 @@ class FakeAdapter(DeviceAdapter):
         """Announce each device's error once, when its time has come."""
         due = [
             index
-            for index, device in enumerate(self._made)
+            for index, device in enumerate(self._declared)
             if index not in self._announced
             and device.event_after_s is not None
             and self._elapsed_s() >= device.event_after_s
@@ -238,7 +238,7 @@ class FakeAdapter(DeviceAdapter):
         return tuple(map(self._event, due))
 
     def _event(self, index: int) -> VendorEvent:
-        if self._made[index].scenario == "xid":
+        if self._declared[index].scenario == "xid":
             event, code, message = "xid", _XID_CODE, f"XID {_XID_CODE}"
             return VendorEvent(vendor_index=VendorIndex(index), event=event, code=code, message=message)
         message = "a memory error that ECC could not correct"
@@ -251,7 +251,7 @@ class FakeAdapter(DeviceAdapter):
         self._closed.set()
 
     def _identity(self, index: int) -> VendorDevice:
-        device = self._made[index]
+        device = self._declared[index]
         static = dict(_STATIC, mem_total_bytes=device.mem_total_bytes)
         if device.scenario == "power_cap":
             static["power_limit_w"] = CAPPED_W
@@ -264,9 +264,9 @@ class FakeAdapter(DeviceAdapter):
         )
 
     def _instance(self, place: int) -> VendorDevice:
-        parent = len(self._made) - 1
+        parent = len(self._declared) - 1
         return VendorDevice(
-            vendor_index=VendorIndex(len(self._made) + place),
+            vendor_index=VendorIndex(len(self._declared) + place),
             uuid=f"MIG-FAKE-{parent:04d}-{place}",
             pci_bus_id=_address(parent),
             name="Fake device MIG instance",
@@ -275,7 +275,7 @@ class FakeAdapter(DeviceAdapter):
         )
 
     def _is_scene(self, index: int, scenario: Scenario) -> bool:
-        return index < len(self._made) and self._made[index].scenario == scenario
+        return index < len(self._declared) and self._declared[index].scenario == scenario
 
     def _elapsed_s(self) -> float:
         return self._clock() - self._opened_s
@@ -288,7 +288,7 @@ class FakeAdapter(DeviceAdapter):
 
     def _values(self, index: int) -> dict[str, Any]:
         elapsed_s = self._elapsed_s()
-        device = self._made[min(index, len(self._made) - 1)]
+        device = self._declared[min(index, len(self._declared) - 1)]
         angle = 2 * math.pi * elapsed_s / _PERIOD_S
         swing = 0.0 if device.is_alone else 1.0
         values: dict[str, Any] = {
@@ -316,7 +316,7 @@ class FakeAdapter(DeviceAdapter):
 
     def _scene(self, index: int, elapsed_s: float) -> dict[str, Any]:
         """Return what the scenario changes."""
-        device = self._made[min(index, len(self._made) - 1)]
+        device = self._declared[min(index, len(self._declared) - 1)]
         throttled_s = -1.0 if device.throttled_after_s is None else elapsed_s - device.throttled_after_s
         if throttled_s >= 0:
             return {

@@ -34,17 +34,17 @@ DISPLAY_SERVERS = frozenset(
 
 def other_users(
     device_uuid: str | None,
-    own_pids: Collection[int],
+    our_pids: Collection[int],
     *,
     deadline_s: float = DEADLINE_S,
     proc: Path = Path("/proc"),
 ) -> DeviceNeighbours:
-    """Count the processes on a device that are not among `own_pids`, and their memory.
+    """Return how many processes on a device are not among `our_pids`, and their memory.
 
     Display servers are named apart and not counted: a desktop that shows what is going on is on every
     workstation's GPU.
 
-    In a container, NVML's process ids may be those of the host: where none of `own_pids` is listed, the
+    In a container, NVML's process ids may be those of the host: where none of `our_pids` is listed, the
     answer is unknown, not that all others are foreign.
     """
     if device_uuid is None:
@@ -56,7 +56,7 @@ def other_users(
         return _unknown(error.cause)
     finally:
         guard.close()
-    return others_among(processes, own_pids, proc)
+    return others_among(processes, our_pids, proc)
 
 
 def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbours:
@@ -70,11 +70,11 @@ def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbou
 
 
 def others_among(
-    processes: Sequence[DeviceProcess], own_pids: Collection[int] = (), proc: Path = Path("/proc")
+    processes: Sequence[DeviceProcess], our_pids: Collection[int] = (), proc: Path = Path("/proc")
 ) -> DeviceNeighbours:
-    """Count the processes that are neither of `own_pids` nor a display server."""
-    foreign = [process for process in processes if process.pid not in own_pids]
-    if own_pids and len(foreign) == len(processes):
+    """Return how many processes are neither of `our_pids` nor a display server."""
+    foreign = [process for process in processes if process.pid not in our_pids]
+    if our_pids and len(foreign) == len(processes):
         return _unknown(
             "the driver lists none of this launch's processes: it sees another PID namespace, or they hold "
             "no context"

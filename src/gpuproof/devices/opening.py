@@ -50,10 +50,10 @@ def on_the_bus(vendor: str, sysfs_root: Path) -> list[VendorDevice]:
     devices: list[VendorDevice] = []
     for folder in sorted((sysfs_root / "bus/pci/devices").glob("*")):
         try:
-            made_by, kind = ((folder / name).read_text().strip() for name in ("vendor", "class"))
+            vendor_id, kind = ((folder / name).read_text().strip() for name in ("vendor", "class"))
         except OSError:
             continue  # gone since it was listed
-        if _PCI_VENDORS.get(made_by) == vendor and kind.startswith(_PCI_CLASSES):
+        if _PCI_VENDORS.get(vendor_id) == vendor and kind.startswith(_PCI_CLASSES):
             devices.append(silent_device(len(devices), folder.name.lower()))
     return devices
 
@@ -133,7 +133,7 @@ class Drivers:
         self.listed: dict[Vendor, list[Listed]] = {}
         self.absent: dict[str, str] = {}
         """Vendor → why it has no device here, or since when its driver does not answer."""
-        self._asked_s: dict[Vendor, float] = {}
+        self._begun_s: dict[Vendor, float] = {}
 
     def wait(self, patience_s: float) -> None:
         """Wait for all drivers, at most so long together; for those that do not answer the bus stands in.
@@ -154,9 +154,9 @@ class Drivers:
     def late(self) -> bool:
         """Take in drivers that answered since the last call; tell whether there are any devices of them."""
         now_s = time.monotonic()
-        for vendor, asked_s in list(self._asked_s.items()):
-            if now_s - asked_s >= ASK_AGAIN_S:
-                del self._asked_s[vendor]
+        for vendor, begun_s in list(self._begun_s.items()):
+            if now_s - begun_s >= ASK_AGAIN_S:
+                del self._begun_s[vendor]
                 self._openings[vendor] = _DriverOpening(self._openers[vendor])
         return self._take()
 
@@ -170,7 +170,7 @@ class Drivers:
             if isinstance(devices, DeviceError):
                 self.absent[vendor] = devices.cause
                 if isinstance(devices, DriverMissingError):
-                    self._asked_s[vendor] = opening.begun_s
+                    self._begun_s[vendor] = opening.begun_s
                 continue
             self.absent.pop(vendor, None)
             self.listed[vendor] = devices

@@ -63,9 +63,9 @@ def _record(
 def _cuda(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Candidate], str]:
     whole = [device for device in devices if device.mig_parent_uuid is None]
     chosen = env.get("CUDA_VISIBLE_DEVICES")
-    order_known = env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({d.name for d in whole}) <= 1
+    is_ordered = env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({d.name for d in whole}) <= 1
     by_number = chosen is None or any(token.strip().isdigit() for token in chosen.split(","))
-    if by_number and not order_known:
+    if by_number and not is_ordered:
         return [], "CUDA's order of unlike GPUs is not known here; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
     if by_number and len(whole) < len(devices):
         return [], "a GPU is in MIG mode; choose with CUDA_VISIBLE_DEVICES=MIG-…"

@@ -84,7 +84,7 @@ COMPILER = Expectation(
 def judge_machine(facts: Facts) -> list[Judged]:
     """Judge a machine's facts; what cannot be asked of it is left out."""
     there, compiler = facts["modules"]["psutil"], facts["compiler"]
-    found = {
+    outcomes = {
         "Python": PYTHON.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}"),
         "PyTorch": _torch(facts),
         "processor": _processor(facts),
@@ -98,7 +98,7 @@ def judge_machine(facts: Facts) -> list[Judged]:
         ),
         "C++ compiler": COMPILER.judge(bool(compiler), compiler or "none"),
     }
-    return [Judged(name=name, outcome=outcome) for name, outcome in found.items() if outcome is not None]
+    return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items() if outcome is not None]
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -118,21 +118,21 @@ def _processor(facts: Facts) -> Outcome | None:
     if cpu is None:
         return None
     is_steady = cpu["governor"] in (None, "performance")
-    found = [
+    parts = [
         cpu["name"] or "unknown processor",
         f"{cpu['usable_cpus'] or cpu['logical_cpus']} usable",
         units.memory(facts.get("memory_total_bytes")),
         *([] if is_steady else [f"frequency governor {cpu['governor']}"]),
     ]
-    return GOVERNOR.judge(is_steady, ", ".join(found))
+    return GOVERNOR.judge(is_steady, ", ".join(parts))
 
 
-def _accelerators(found: Mapping[str, Any]) -> Outcome:
-    if found.get("silent"):
-        places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in found["silent"])
-        return ANSWERING.judge(False, f"{places}: {found['silent'][0]['reason']}")
-    names = "; ".join(device["name"] for device in found["devices"])
-    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in found["absent"].items())
+def _accelerators(accelerators: Mapping[str, Any]) -> Outcome:
+    if accelerators.get("silent"):
+        places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in accelerators["silent"])
+        return ANSWERING.judge(False, f"{places}: {accelerators['silent'][0]['reason']}")
+    names = "; ".join(device["name"] for device in accelerators["devices"])
+    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in accelerators["absent"].items())
     return ACCELERATORS.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
 
 

@@ -50,18 +50,18 @@ def judge_infiniband(fabric: Mapping[str, Any]) -> list[Judged]:
     """Judge settings of RDMA adapters against the ports that there are."""
     variables = fabric["variables"]
     active = [port for port in fabric["infiniband"] if port["state"] == "ACTIVE"]
-    found = {
+    outcomes = {
         "kinds of RDMA port": _kinds(active, variables),
         "NCCL_IB_GID_INDEX": _gid(active, variables),
         "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT": _retries(active, variables),
         "UCX_NET_DEVICES": _ucx_devices(active, variables.get("UCX_NET_DEVICES")),
         "UCX of HPC-X": _one_ucx(fabric.get("hpcx", ()), fabric.get("library_path", ())),
     }
-    return [Judged(name=name, outcome=outcome) for name, outcome in found.items() if outcome is not None]
+    return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items() if outcome is not None]
 
 
 def _kinds(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Outcome | None:
-    """Warn where InfiniBand and RoCE ports stand beside each other: NCCL would use both."""
+    """Return a warning where InfiniBand and RoCE ports stand beside each other: NCCL would use both."""
     by_kind = {
         kind: [p["device"] for p in active if p.get("link_layer") == kind]
         for kind in ("InfiniBand", "Ethernet")
@@ -70,9 +70,9 @@ def _kinds(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) ->
         return None
     is_chosen = bool(variables.get("NCCL_IB_HCA"))
     wanted = ",".join(by_kind["InfiniBand"])
-    said = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
+    shown = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
     step = f"Set NCCL_IB_HCA={wanted} on every host, unless the Ethernet ports belong to the same fabric"
-    return ONE_KIND.judge(is_chosen, said, next_step=None if is_chosen else step)
+    return ONE_KIND.judge(is_chosen, shown, next_step=None if is_chosen else step)
 
 
 def _gid(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Outcome | None:
@@ -84,13 +84,13 @@ def _gid(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> O
 
 
 def _retries(active: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Outcome | None:
-    """Warn where somebody has shortened how long an adapter tries again."""
+    """Return a warning where somebody has shortened how long an adapter tries again."""
     least = {"NCCL_IB_TIMEOUT": 20, "NCCL_IB_RETRY_CNT": 7}
-    asked = {name: variables[name] for name in least if variables.get(name, "").isdigit()}
-    if not active or not asked:
+    values = {name: variables[name] for name in least if variables.get(name, "").isdigit()}
+    if not active or not values:
         return None
-    is_enough = all(int(value) >= least[name] for name, value in asked.items())
-    return RETRIES.judge(is_enough, ", ".join(f"{name}={value}" for name, value in asked.items()))
+    is_enough = all(int(value) >= least[name] for name, value in values.items())
+    return RETRIES.judge(is_enough, ", ".join(f"{name}={value}" for name, value in values.items()))
 
 
 def _ucx_devices(active: Sequence[Mapping[str, Any]], value: str | None) -> Outcome | None:

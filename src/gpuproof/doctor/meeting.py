@@ -50,33 +50,33 @@ class Part:
 
 
 def judge_meeting(
-    found: Mapping[str, Any], part: Part, *, interfaces: Sequence[Mapping[str, Any]] | None
+    meeting: Mapping[str, Any], part: Part, *, interfaces: Sequence[Mapping[str, Any]] | None
 ) -> list[Judged]:
     """Judge the address, the port, and what came of the meeting, as seen from this host."""
-    own = {address for interface in interfaces or () for address in interface["addresses"]}
-    outcomes = {"MASTER_ADDR": _address(found, part, own)}
-    if found["addresses"]:
-        outcomes |= (_as_node_0 if part.node_rank == 0 else _as_visitor)(found, part)
+    addresses = {address for interface in interfaces or () for address in interface["addresses"]}
+    outcomes = {"MASTER_ADDR": _address(meeting, part, addresses)}
+    if meeting["addresses"]:
+        outcomes |= (_as_node_0 if part.node_rank == 0 else _as_visitor)(meeting, part)
     return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items()]
 
 
-def not_asked() -> list[Judged]:
+def not_tried() -> list[Judged]:
     """Say that nothing was tried between the hosts."""
     reason = "MASTER_ADDR and MASTER_PORT are not given (--master, --port): the way to them was not tried"
     return [Judged(name="MASTER_ADDR", outcome=Outcome(status="SKIP", reason=reason))]
 
 
-def _address(found: Mapping[str, Any], part: Part, own: set[str]) -> Outcome:
-    addresses = found["addresses"]
+def _address(meeting: Mapping[str, Any], part: Part, addresses_here: set[str]) -> Outcome:
+    addresses = meeting["addresses"]
     if not addresses:
         step = "Give an address in place of a name, or add the name to /etc/hosts on every host"
         return ADDRESS.judge(
-            False, f"{part.master} resolves to no address ({found['unresolved']})", next_step=step
+            False, f"{part.master} resolves to no address ({meeting['unresolved']})", next_step=step
         )
     shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
     if part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
         return ADDRESS.judge(False, f"{shown}: every host's own loopback")
-    is_here = bool(own.intersection(addresses))
+    is_here = bool(addresses_here.intersection(addresses))
     if part.node_rank == 0 and not is_here:
         return TRANSLATED.judge(False, f"{shown}: no interface of this host has it")
     if part.node_rank > 0 and is_here:
@@ -87,13 +87,13 @@ def _address(found: Mapping[str, Any], part: Part, own: set[str]) -> Outcome:
     return ADDRESS.judge(True, shown)
 
 
-def _as_node_0(found: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
+def _as_node_0(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
     port = f"port {part.port}"
-    if not found["listening"]:
+    if not meeting["listening"]:
         step = f"{FREE_PORT.next_step}, or end what listens there (ss -ltnp 'sport = :{part.port}')"
-        measured = f"cannot be listened on: {found['why_not']}"
-        return {port: FREE_PORT.judge(False, measured, next_step=step if found["in_use"] else None)}
-    visitors = {visitor["node_rank"]: visitor for visitor in found["visitors"]}
+        measured = f"cannot be listened on: {meeting['why_not']}"
+        return {port: FREE_PORT.judge(False, measured, next_step=step if meeting["in_use"] else None)}
+    visitors = {visitor["node_rank"]: visitor for visitor in meeting["visitors"]}
     came = {f"node {rank}": _visitor(visitors.get(rank), part) for rank in range(1, part.num_nodes)}
     return {port: FREE_PORT.judge(True, "free"), **came}
 
@@ -108,24 +108,24 @@ def _visitor(visitor: Mapping[str, Any] | None, part: Part) -> Outcome:
     return VISITOR.judge(False, f"{who}; a port of its own: {visitor['called_back']}", next_step=step)
 
 
-def _as_visitor(found: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
+def _as_visitor(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
     way = f"way to {part.master}:{part.port}"
-    if found["outcome"] != "answered":
-        measured, step = _explain(found, part)
+    if meeting["outcome"] != "answered":
+        measured, step = _explain(meeting, part)
         return {way: WAY.judge(False, measured, next_step=step)}
-    there, here = found["data_port"], found["called_back"]
-    step = f"Open all ports between the hosts in the firewall of {found['host']}"
+    there, here = meeting["data_port"], meeting["called_back"]
+    step = f"Open all ports between the hosts in the firewall of {meeting['host']}"
     return {
-        way: WAY.judge(True, f"{found['host']} answered {found['from_address']}"),
+        way: WAY.judge(True, f"{meeting['host']} answered {meeting['from_address']}"),
         "other ports there": OTHER_PORTS.judge(there == "connected", there, next_step=step),
         "other ports here": OTHER_PORTS.judge(here == "connected", here),
     }
 
 
-def _explain(found: Mapping[str, Any], part: Part) -> tuple[str, str]:
+def _explain(meeting: Mapping[str, Any], part: Part) -> tuple[str, str]:
     """Tell apart a firewall, a host that is away and a port where nothing listens."""
-    outcome, other = found["outcome"], found.get("other_outcome")
-    seen = f"{outcome}; port {found.get('other_port')}: {other}" if other else str(outcome)
+    outcome, other = meeting["outcome"], meeting.get("other_outcome")
+    seen = f"{outcome}; port {meeting.get('other_port')}: {other}" if other else str(outcome)
     if outcome == "refused":
         return (
             f"{seen}: the host is there, and nothing listens on the port, or a firewall rejects it",

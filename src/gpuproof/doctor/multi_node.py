@@ -68,22 +68,22 @@ def judge_host(fabric: Mapping[str, Any]) -> list[Judged]:
     interfaces = fabric["interfaces"]
     if interfaces is None:
         reason, step = fabric["interfaces_missing"], "Look at them with: ip address"
-        found = {"interfaces": not_judged("whole", reason, step)}
+        outcomes = {"interfaces": not_judged("whole", reason, step)}
     else:
-        found = {
+        outcomes = {
             "interfaces": _interfaces(interfaces),
             "GLOO_SOCKET_IFNAME": _gloo_interface(fabric["variables"], interfaces),
             "NCCL_SOCKET_IFNAME": _nccl_interface(fabric["variables"], interfaces),
             "host name": _host_name(fabric),
         }
-    found |= {
+    outcomes |= {
         "InfiniBand": _infiniband(fabric),
         "NCCL_IB_HCA": _chosen_adapters(fabric),
         "shared memory": _shared_memory(fabric["shared_memory"]),
         "locked memory": _locked_memory(fabric),
     }
     return [
-        *(Judged(name=name, outcome=outcome) for name, outcome in found.items()),
+        *(Judged(name=name, outcome=outcome) for name, outcome in outcomes.items()),
         *judge_infiniband(fabric),
         *judge_nccl_settings(fabric["variables"]),
     ]
@@ -197,10 +197,10 @@ def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
     return ADAPTERS.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
 
 
-def _shared_memory(found: Mapping[str, Any]) -> Outcome:
-    free, total, step = found["free_bytes"], found["total_bytes"], "Mount a tmpfs at /dev/shm"
+def _shared_memory(filesystem: Mapping[str, Any]) -> Outcome:
+    free, total, step = filesystem["free_bytes"], filesystem["total_bytes"], "Mount a tmpfs at /dev/shm"
     if total is None:
-        return not_judged("whole", found["missing"], step, "administrator")
+        return not_judged("whole", filesystem["missing"], step, "administrator")
     return SHARED_MEMORY.judge(
         free >= SHARED_MEMORY_BYTES,
         f"{units.memory(free)} free of {units.memory(total)}",

@@ -47,8 +47,8 @@ def list_plugins(*, name: str | None = None, load_plugins: bool = False) -> tupl
     copies = Counter((group, entry_name) for group, entry_name, _, _ in distinct)
     chosen = [entry for entry in entries if name in (None, entry.name)]
     if not chosen and name is not None:
-        known = ", ".join(sorted({entry.name for entry in entries}))
-        raise UsageError(f"no plug-in is called {name!r}", next_step=f"Known: {known}")
+        names = ", ".join(sorted({entry.name for entry in entries}))
+        raise UsageError(f"no plug-in is called {name!r}", next_step=f"Known: {names}")
     return tuple(
         _state(entry, duplicate=copies[entry.group, entry.name] > 1, load_it=load_plugins) for entry in chosen
     )
@@ -91,7 +91,7 @@ def _load_workload(name: str) -> str:
 
 def _find_accelerator(name: str) -> str:
     """Look for an accelerator without importing it, since it needs torch."""
-    (entry,) = (found for found in registry.registered(registry.ACCELERATORS) if found.name == name)
+    (entry,) = (plugin for plugin in registry.registered(registry.ACCELERATORS) if plugin.name == name)
     _look_for(entry.value, owner=entry.distribution, name=name)
     return f"devices of type {name}, for distributed.device={name}"
 

@@ -81,7 +81,7 @@ def unsaid_failure(
 
 
 def _not_begun(folder: Path, host: str | None) -> Failure:
-    """Explain a launch that ended by itself before any rank began, in its own last words."""
+    """Return why a launch ended by itself before any rank began, in its own last words."""
     killed = _first_killed(folder)
     if killed is not None:
         rank, how = killed
@@ -92,11 +92,11 @@ def _not_begun(folder: Path, host: str | None) -> Failure:
             next_step=f"Look at stderr-{rank}.txt in {folder} and at dmesg; finish the run with --resume",
             host=host,
         )
-    said = _launcher_output(folder).strip()
+    output = _launcher_output(folder).strip()
     return launch_failure(
         "environment",
         "no rank could begin: "
-        f"{said.splitlines()[-1] if said else 'the launch ended without an error message'}",
+        f"{output.splitlines()[-1] if output else 'the launch ended without an error message'}",
         next_step=f"Try the command in {folder / layout.LAUNCH_TEXT} by hand; then finish the run with "
         "--resume",
         host=host,
@@ -112,9 +112,9 @@ def _launcher_output(folder: Path) -> str:
 
 def _first_killed(folder: Path) -> tuple[int, str] | None:
     """Return the rank that torch's agent saw end first, and the signal; None where it names none."""
-    found = _FIRST_KILLED.search(_launcher_output(folder))
-    how = None if found is None else signal_name(int(found[2]))
-    return None if found is None or how is None else (int(found[1]), how)
+    match = _FIRST_KILLED.search(_launcher_output(folder))
+    how = None if match is None else signal_name(int(match[2]))
+    return None if match is None or how is None else (int(match[1]), how)
 
 
 def _silent_ranks(records: CaseRecords) -> list[int]:

@@ -66,11 +66,11 @@ class HeldPlaces:
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
         """Return the places for a case, in the order of node ranks; None where it has to wait."""
-        asked = _devices(placement)
+        gpus = _devices(placement)
         free = [
-            name for name in placement.hosts or self._held if name not in lost and self._is_free(name, asked)
+            name for name in placement.hosts or self._held if name not in lost and self._is_free(name, gpus)
         ]
-        if asked == frozenset():  # the host with the fewest cases on it
+        if gpus == frozenset():  # the host with the fewest cases on it
             free.sort(key=lambda name: len(self._held[name]))
         free = free[: placement.num_hosts]
         return tuple(free) if len(free) == placement.num_hosts and self._may_be_busy(free) else None
@@ -100,11 +100,11 @@ class HeldPlaces:
         for held in self._held.values():
             held.pop(key, None)
 
-    def _is_free(self, name: str, asked: Devices) -> bool:
+    def _is_free(self, name: str, wanted: Devices) -> bool:
         held = self._held[name].values()
-        if asked is None:
+        if wanted is None:
             return not held
-        return all(devices is not None and not devices & asked for devices in held)
+        return all(devices is not None and not devices & wanted for devices in held)
 
     def _may_be_busy(self, hosts: Sequence[str]) -> bool:
         busy = {name for name, held in self._held.items() if held}

@@ -47,8 +47,8 @@ class QueuedLaunch:
         self.waits_for: str | None = "to be submitted"
         self.since_s = time.monotonic()
         """Since when it waits for what it waits for."""
-        self.num_end_asked = 0
-        self.num_end_told = 0
+        self.num_end_requests = 0
+        self.num_end_signals = 0
         """Of these, how many the scheduler has been told of."""
         self._wake = wake
 
@@ -56,7 +56,7 @@ class QueuedLaunch:
         """Have it told to end, with the scheduler's grace; asked again, it ends at once. Does not wait."""
         del grace_s
         if not self.is_over:
-            self.num_end_asked += 1
+            self.num_end_requests += 1
             self._wake()
 
     def finish(self, status: int) -> None:
@@ -183,7 +183,7 @@ class LaunchQueue(ABC, Generic[L]):
         return bool(taken)
 
     def _may_answer_yet(self) -> bool:
-        limit_s = self.end_s if all(launch.num_end_asked for launch in self._open) else SILENT_S
+        limit_s = self.end_s if all(launch.num_end_requests for launch in self._open) else SILENT_S
         return self._has_begun and time.monotonic() - self._heard_s <= limit_s
 
     def _give_up(self, error: BaseException) -> None:

@@ -180,14 +180,14 @@ def _refuse_other_world(environment: Environment) -> None:
     size = number_in(environment, "WORLD_SIZE", default=1)
     for launcher in _launchers_around(environment):
         started = number_in(environment, launcher.size)
-        told = f"WORLD_SIZE={size} is set, and {launcher.name}'s {launcher.size} says {started}"
+        contradiction = f"WORLD_SIZE={size} is set, and {launcher.name}'s {launcher.size} says {started}"
         if size < started and (launcher is not SLURM_JOB or "TORCHELASTIC_RUN_ID" not in environment):
             alone = "each process would run alone" if size == 1 else "some would take part in nothing"
-            raise _other_world(f"{told}: {alone}", launcher)
+            raise _other_world(f"{contradiction}: {alone}", launcher)
         if _is_nested(environment, size, started):
             continue
         if size > started:
-            raise _other_world(f"{told}: others would be waited for in vain", launcher)
+            raise _other_world(f"{contradiction}: others would be waited for in vain", launcher)
         if "RANK" in environment and number_in(environment, "RANK") != number_in(environment, launcher.rank):
             rank = f"RANK={environment['RANK']} is set, and {launcher.name}'s {launcher.rank} is"
             raise _other_world(f"{rank} {environment[launcher.rank]}: two may take the same place", launcher)
@@ -195,8 +195,8 @@ def _refuse_other_world(environment: Environment) -> None:
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
     """Say whether processes that were started start ranks of their own: one, torchrun, or as many on each."""
-    on_each = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
-    return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (on_each > 1 and size == started * on_each)
+    local = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
+    return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (local > 1 and size == started * local)
 
 
 def _other_world(cause: str, launcher: MpiVariables) -> UsageError:
@@ -218,11 +218,11 @@ def _launchers_around(environment: Environment) -> list[MpiVariables]:
 def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:
     """Refuse MPI ranks inside a Slurm step that are other than its tasks: mpirun under srun."""
     for mpi in MPI:
-        said = environment.get(mpi.size), environment.get(mpi.rank)
-        if None not in said and said != (slurm["WORLD_SIZE"], slurm["RANK"]):
-            told = f"rank {slurm['RANK']} of {slurm['WORLD_SIZE']}"
+        of_mpi = environment.get(mpi.size), environment.get(mpi.rank)
+        if None not in of_mpi and of_mpi != (slurm["WORLD_SIZE"], slurm["RANK"]):
+            of_slurm = f"rank {slurm['RANK']} of {slurm['WORLD_SIZE']}"
             raise UsageError(
-                f"Slurm says {told}, and {mpi.name} says {said[1]} of {said[0]}",
+                f"Slurm says {of_slurm}, and {mpi.name} says {of_mpi[1]} of {of_mpi[0]}",
                 place="environment",
                 next_step="Start it by srun alone, or set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE",
             )

@@ -60,7 +60,7 @@ class SystemListener:
         self.exit_code: int | None = None
         self._reason: str | None = None
         self._parent_pid = parent_pid
-        self._said_ready = threading.Lock()
+        self._ready_lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._wake, wake_writer = socket.socketpair()
         for end in (self._wake, wake_writer):
@@ -113,7 +113,7 @@ class SystemListener:
 
         May be called by any thread.
         """
-        if self._control is not None and not self._said_ready.acquire(blocking=False):
+        if self._control is not None and not self._ready_lock.acquire(blocking=False):
             return
         if self._control is not None:
             with contextlib.suppress(BrokenPipeError):

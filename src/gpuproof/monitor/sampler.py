@@ -65,7 +65,7 @@ class Clock:
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    own_cpu: Callable[[], float] = time.process_time
+    process_cpu: Callable[[], float] = time.process_time
 
 
 class Schedule:
@@ -324,7 +324,7 @@ class Sampler:
             samples=self._samples,
             missed_ticks=self._missed_ticks,
             max_jitter_s=self._max_jitter_s,
-            own_cpu_s=self._clock.own_cpu(),
+            own_cpu_s=self._clock.process_cpu(),
             reason=reason,
             exit_code=self._listener.exit_code,
             bad_marks=self._listener.bad_marks,

@@ -19,7 +19,7 @@ from pathlib import Path
 from gpuproof.errors import ExitCode
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
-from gpuproof.processes.own import own_command
+from gpuproof.processes.own import our_command
 from gpuproof.processes.scratch import make_scratch
 from gpuproof.processes.start import CommandNotStartedError, signal_name, start_process
 
@@ -149,4 +149,4 @@ def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: Mark
     arguments = [f"--out={out}", f"--control-fd={control_fd}"]
     if marks is not None:
         arguments.append(f"--marks-fd={marks.descriptor}")
-    return own_command("gpuproof.worker.commands.sample") + arguments + options.arguments
+    return our_command("gpuproof.worker.commands.sample") + arguments + options.arguments

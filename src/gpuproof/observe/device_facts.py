@@ -38,11 +38,11 @@ def _model(name: str, devices: Sequence[DeviceIdentity]) -> Iterator[str]:
     yield f"GPU {indices}: {name}"
     facts = [_facts(device) for device in devices]
     for fact in dict.fromkeys(fact for of_device in facts for fact in of_device):
-        told = [of_device.get(fact, "–") for of_device in facts]
-        if len(set(told)) == 1:
-            yield f"  {title(fact):<34}{told[0]}"
+        texts = [of_device.get(fact, "–") for of_device in facts]
+        if len(set(texts)) == 1:
+            yield f"  {title(fact):<34}{texts[0]}"
         else:
-            for device, text in zip(devices, told, strict=True):
+            for device, text in zip(devices, texts, strict=True):
                 yield f"  {title(fact):<34}GPU {device.physical_index}: {text}"
     reasons = grouped((why, title(fact)) for fact, why in devices[0].unavailable.items())
     for why, titles in reasons.items():
@@ -50,14 +50,14 @@ def _model(name: str, devices: Sequence[DeviceIdentity]) -> Iterator[str]:
 
 
 def _facts(device: DeviceIdentity) -> dict[str, str]:
-    own = {
+    ids = {
         "vendor": device.vendor,
         "vendor_index": device.vendor_index,
         "framework_index": device.framework_index,
         "uuid": device.uuid,
         "pci_bus_id": device.pci_bus_id,
     }
-    return {name: _text(name, value) for name, value in (own | device.static).items() if value is not None}
+    return {name: _text(name, value) for name, value in (ids | device.static).items() if value is not None}
 
 
 def _text(name: str, value: Any) -> str:

@@ -95,14 +95,14 @@ def _facts_table(facts: list[tuple[str, str]], *, width: int) -> Table:
 
 def _chart(device: DeviceState, metric: str, columns: int) -> list[RenderableType]:
     history = list(device.history.get(metric, ()))
-    known = [value for value in history if value is not None]
-    if not known:
+    values = [value for value in history if value is not None]
+    if not values:
         why = device.unavailable.get(metric, "not read")
         return [Text(f"\n {title(metric)}: {on_one_line(why)}", style=DIM)]
-    high = max(_ceiling(device, metric), *known)
+    high = max(_ceiling(device, metric), *values)
     now = quantity(metric, device.values.get(metric))
     rows = chart(history, width=columns, height=3, low=0.0, high=high)
-    labels = (title(metric), now, f"max {quantity(metric, max(known))}")
+    labels = (title(metric), now, f"max {quantity(metric, max(values))}")
     drawn = [
         Text.assemble((f" {label:<20.20} ", "" if label == now else DIM), (row, LINE))
         for label, row in zip(labels, rows, strict=True)

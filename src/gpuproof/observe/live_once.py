@@ -28,9 +28,9 @@ LOOKS = 2
 def look(sources: Mapping[str, Records]) -> tuple[dict[str, LiveState], dict[str, GpuproofError]]:
     """Read each host until it was looked at twice; return what is known, and of whom nothing is, and why."""
     with ThreadPoolExecutor(max_workers=len(sources)) as readers:
-        found = dict(zip(sources, readers.map(_look, sources.values()), strict=True))
-    states = {host: state for host, state in found.items() if isinstance(state, LiveState)}
-    return states, {host: error for host, error in found.items() if isinstance(error, GpuproofError)}
+        looks = dict(zip(sources, readers.map(_look, sources.values()), strict=True))
+    states = {host: state for host, state in looks.items() if isinstance(state, LiveState)}
+    return states, {host: error for host, error in looks.items() if isinstance(error, GpuproofError)}
 
 
 def _look(records: Records) -> LiveState | GpuproofError:

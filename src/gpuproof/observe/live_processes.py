@@ -30,35 +30,35 @@ class ProcessRow:
 
     host: str
     gpu: int
-    told: dict[str, Any]
+    facts: dict[str, Any]
 
     def number(self, name: str) -> float | None:
         """Return a number that was told of it; None where it was not."""
-        found = self.told.get(name)
-        return float(found) if isinstance(found, (int, float)) else None
+        value = self.facts.get(name)
+        return float(value) if isinstance(value, (int, float)) else None
 
     @property
     def owner(self) -> str:
         """Name the batch job, pod and container, where it has any."""
-        return "/".join(str(self.told[name]) for name in _OWNERS if name in self.told)
+        return "/".join(str(self.facts[name]) for name in _OWNERS if name in self.facts)
 
     @property
     def words(self) -> str:
         """Return what a filter looks in, in lower case."""
-        parts = (self.host, f"gpu {self.gpu}", self.told["pid"], self.told.get("user", ""), self.owner)
-        return " ".join(map(str, (*parts, self.told.get("command", "")))).lower()
+        parts = (self.host, f"gpu {self.gpu}", self.facts["pid"], self.facts.get("user", ""), self.owner)
+        return " ".join(map(str, (*parts, self.facts.get("command", "")))).lower()
 
 
 def process_rows(states: States, *, order: Order, containing: str = "") -> list[ProcessRow]:
     """List the processes that contain a word, in an order."""
     rows = [
-        ProcessRow(host=host, gpu=index, told=process)
+        ProcessRow(host=host, gpu=index, facts=process)
         for host, state in states.items()
         for index, device in state.devices.items()
         for process in device.processes or ()
     ]
-    kept = [row for row in rows if containing.lower() in row.words]
-    return sorted(kept, key=_KEYS[order])
+    matching = [row for row in rows if containing.lower() in row.words]
+    return sorted(matching, key=_KEYS[order])
 
 
 def process_table(
@@ -96,14 +96,14 @@ def _cells(row: ProcessRow, *, several: bool, owners: bool) -> Iterator[Text]:
     if several:
         yield Text(on_one_line(row.host))
     yield Text(str(row.gpu), style="bold")
-    yield Text(str(row.told["pid"]))
+    yield Text(str(row.facts["pid"]))
     yield Text(memory(row.number("mem_used_bytes")))
     yield Text(quantity("cpu_percent", row.number("cpu_percent")))
     yield Text(memory(row.number("rss_bytes")))
-    yield Text(on_one_line(str(row.told.get("user", MISSING))))
+    yield Text(on_one_line(str(row.facts.get("user", MISSING))))
     if owners:
         yield Text(on_one_line(row.owner or MISSING))
-    yield Text(on_one_line(str(row.told.get("command") or f"({row.told.get('kind', '')})")))
+    yield Text(on_one_line(str(row.facts.get("command") or f"({row.facts.get('kind', '')})")))
 
 
 def _untold(states: States) -> Iterator[str]:
@@ -114,13 +114,13 @@ def _untold(states: States) -> Iterator[str]:
 
 
 def _largest(name: str) -> Callable[[ProcessRow], tuple[Any, ...]]:
-    """Order by a number, the largest first and those that have none last."""
-    return lambda row: (-(row.number(name) or 0.0), row.host, row.gpu, row.told["pid"])
+    """Return the order by a number: the largest first, those that have none last."""
+    return lambda row: (-(row.number(name) or 0.0), row.host, row.gpu, row.facts["pid"])
 
 
 _KEYS: Final[dict[Order, Callable[[ProcessRow], tuple[Any, ...]]]] = {
     "GPU memory": _largest("mem_used_bytes"),
     "CPU": _largest("cpu_percent"),
-    "GPU": lambda row: (row.host, row.gpu, row.told["pid"]),
-    "user": lambda row: (str(row.told.get("user", "")), row.host, row.gpu, row.told["pid"]),
+    "GPU": lambda row: (row.host, row.gpu, row.facts["pid"]),
+    "user": lambda row: (str(row.facts.get("user", "")), row.host, row.gpu, row.facts["pid"]),
 }

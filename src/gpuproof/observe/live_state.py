@@ -186,8 +186,8 @@ class LiveState:
         for key, entry in record.devices.items():
             device = self.devices.get(int(key))
             if device is not None:
-                found = entry.get("processes")
-                device.processes = None if found is None else _with_shares(device, found, record.monotonic_s)
+                rows = entry.get("processes")
+                device.processes = None if rows is None else _with_shares(device, rows, record.monotonic_s)
                 device.processes_s = record.monotonic_s
 
 
@@ -210,12 +210,12 @@ def _note_rates(device: DeviceState, values: dict[str, float], now_s: float) -> 
 
 
 def _with_shares(
-    device: DeviceState, found: list[dict[str, Any]], now_s: float
+    device: DeviceState, processes: list[dict[str, Any]], now_s: float
 ) -> tuple[dict[str, Any], ...]:
     """Add `cpu_percent` (100 is one processor) to each process that was there before and tells its time."""
     before = {_same(process): process for process in device.processes or ()}
     span_s = 0.0 if device.processes_s is None else now_s - device.processes_s
-    return tuple(_with_share(process, before.get(_same(process)), span_s) for process in found)
+    return tuple(_with_share(process, before.get(_same(process)), span_s) for process in processes)
 
 
 def _same(process: dict[str, Any]) -> tuple[Any, Any]:

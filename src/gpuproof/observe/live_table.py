@@ -138,9 +138,9 @@ def _is_heat(reason: str) -> bool:
 
 def _events(device: DeviceState) -> list[str]:
     """Name grave events with how often they came: XIDs by their code."""
-    found = {f"xid {code}": times for code, times in device.xids.items()}
-    found |= {kind.replace("_", " "): device.events[kind] for kind in _GRAVE_EVENTS if kind != "xid"}
-    return [title if times == 1 else f"{title} ×{times}" for title, times in found.items() if times]
+    times_by_title = {f"xid {code}": times for code, times in device.xids.items()}
+    times_by_title |= {kind.replace("_", " "): device.events[kind] for kind in _GRAVE_EVENTS if kind != "xid"}
+    return [title if times == 1 else f"{title} ×{times}" for title, times in times_by_title.items() if times]
 
 
 def silence(device: DeviceState) -> str:
@@ -164,15 +164,15 @@ def _numbers(devices: list[DeviceState]) -> dict[str, str]:
     """Name → the indices of its devices, as in `0–2,5`."""
     spans: dict[str, list[list[int]]] = {}
     for device in devices:
-        found = spans.setdefault(on_one_line(device.identity.name), [])
+        of_model = spans.setdefault(on_one_line(device.identity.name), [])
         index = device.identity.physical_index
-        if found and found[-1][1] == index - 1:
-            found[-1][1] = index
+        if of_model and of_model[-1][1] == index - 1:
+            of_model[-1][1] = index
         else:
-            found.append([index, index])
+            of_model.append([index, index])
     return {
-        name: ",".join(str(first) if first == last else f"{first}–{last}" for first, last in found)
-        for name, found in spans.items()
+        name: ",".join(str(first) if first == last else f"{first}–{last}" for first, last in of_model)
+        for name, of_model in spans.items()
     }
 
 

@@ -28,12 +28,12 @@ EVENTS_SHOWN: Final = 8
 
 
 def on_one_line(text: str) -> str:
-    r"""Make text of another machine harmless to a terminal, and to the lines of a table.
+    r"""Return text of another machine harmless to a terminal, and to the lines of a table.
 
     >>> on_one_line("python\x1b[2J\n")
     'python [2J '
     """
-    return plain(text, kept="")
+    return plain(text, allowed="")
 
 
 def sparkline(values: Sequence[float | None], *, width: int, low: float, high: float) -> str:
@@ -86,19 +86,19 @@ def bar(share: float | None, *, width: int) -> str:
 
 def head_line(states: Mapping[str, LiveState]) -> Text:
     """Say which machines these are, since when they are watched, and where the watched work is."""
-    known = {name: state for name, state in states.items() if state.header is not None}
-    if not known:
+    started = {name: state for name, state in states.items() if state.header is not None}
+    if not started:
         waiting = Text(" waiting for the first reading …", style=DIM)
         has_stopped = all(state.stopped for state in states.values())
         return Text(" the readings stopped before the first one", style=WARN) if has_stopped else waiting
-    state, *others = known.values()
-    own_name = "" if state.header is None else state.header.host
-    name = f" {len(states)} hosts" if len(states) > 1 else f" {on_one_line(own_name)}"
-    gpus = sum(len(each.devices) for each in known.values())
+    state, *others = started.values()
+    host = "" if state.header is None else state.header.host
+    name = f" {len(states)} hosts" if len(states) > 1 else f" {on_one_line(host)}"
+    gpus = sum(len(watched.devices) for watched in started.values())
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append_text(Text.assemble((" gpuproof ", "bold"), (name, "bold")))
     line.append(f"  {gpus} GPU(s)  ·  {seconds(state.elapsed_s)}", style=DIM)
-    line.append(f"  ·  {sum(each.samples for each in known.values()):,} samples", style=DIM)
+    line.append(f"  ·  {sum(watched.samples for watched in started.values()):,} samples", style=DIM)
     if others:
         return line
     if state.end is not None:
@@ -137,18 +137,18 @@ def host_line(state: LiveState, *, width: int, name: str = "host") -> Text:
 
 def event_lines(states: Mapping[str, LiveState]) -> Text:
     """List what drivers announced, the newest first; empty where there was nothing."""
-    found = [
+    events = [
         (event.monotonic_s - state.header.monotonic_s, host, event)
         for host, state in states.items()
         for event in state.events
         if state.header is not None
     ]
-    found.sort(key=lambda row: -row[0])
+    events.sort(key=lambda row: -row[0])
     lines = []
-    for at_s, host, event in found[:EVENTS_SHOWN]:
+    for at_s, host, event in events[:EVENTS_SHOWN]:
         where = f"{on_one_line(host)}  " if len(states) > 1 else ""
         text = f" {seconds(at_s):>8}  {where}GPU {event.physical_index}  {event.title}: {event.message}"
         lines.append(Text(on_one_line(text), style=BAD, no_wrap=True, overflow="ellipsis"))
-    if len(found) > EVENTS_SHOWN:
-        lines.append(Text(f" and {len(found) - EVENTS_SHOWN} before", style=DIM))
+    if len(events) > EVENTS_SHOWN:
+        lines.append(Text(f" and {len(events) - EVENTS_SHOWN} before", style=DIM))
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)

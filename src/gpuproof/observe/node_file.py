@@ -23,9 +23,9 @@ LEAST_PYTHON = (3, 11)
 
 def main(words: Sequence[str]) -> int:
     """Run the command that the first word names; return its exit code."""
-    given = _parser().parse_args(words)
+    args = _parser().parse_args(words)
     try:
-        text = _text(given)
+        text = _text(args)
     except GpuproofError as error:
         sys.stderr.write(f"gpuproof: {error}\n")
         return error.exit_code
@@ -47,7 +47,7 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _text(given: Namespace) -> str:
+def _text(args: Namespace) -> str:
     """Return what a command prints.
 
     Raises:
@@ -55,35 +55,35 @@ def _text(given: Namespace) -> str:
         RecordError: a recording cannot be read.
     """
     if sys.version_info < LEAST_PYTHON:
-        raise _unfit(given, f"needs Python {LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer")
+        raise _unfit(args, f"needs Python {LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer")
     try:
         from gpuproof.report.markdown import markdown
 
-        return markdown(_summary(given) if given.command == "show" else _comparison(given))
+        return markdown(_summary(args) if args.command == "show" else _comparison(args))
     except ModuleNotFoundError as error:
-        raise _unfit(given, f"needs the Python package {error.name}, which is not installed") from error
+        raise _unfit(args, f"needs the Python package {error.name}, which is not installed") from error
 
 
-def _unfit(given: Namespace, cause: str) -> EnvironmentUnfitError:
+def _unfit(args: Namespace, cause: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         cause,
-        place=given.command,
+        place=args.command,
         next_step=f"Use a Python that has numpy and scipy, or, where gpuproof is installed: gpuproof monitor "
-        f"{given.command}",
+        f"{args.command}",
     )
 
 
-def _summary(given: Namespace) -> Page:
+def _summary(args: Namespace) -> Page:
     from gpuproof.observe.recording_page import recording_page, recording_result
     from gpuproof.readings.recording import load_recording
 
-    return recording_page(recording_result(load_recording(given.recording)))
+    return recording_page(recording_result(load_recording(args.recording)))
 
 
-def _comparison(given: Namespace) -> Page:
+def _comparison(args: Namespace) -> Page:
     from gpuproof.analysis.comparing.recordings import READ_METRICS, compare
     from gpuproof.readings.recording import load_recording
     from gpuproof.verdict.comparison.recordings import recordings_page
 
-    first, second = (load_recording(path, metrics=READ_METRICS) for path in (given.first, given.second))
-    return recordings_page(compare(first, second, phase_name=given.phase))
+    first, second = (load_recording(path, metrics=READ_METRICS) for path in (args.first, args.second))
+    return recordings_page(compare(first, second, phase_name=args.phase))

@@ -228,10 +228,10 @@ def _draw_bands(axes: Axes, x: Floats, columns: dict[int, Floats]) -> None:
             lie.time_s, lie.levels[low], lie.levels[high], color=style.FAINT, alpha=strength, linewidth=0
         )
     for place, column in columns.items():
-        own = bands(x, [column], pieces=BAND_PIECES, shares=(0.5,))
+        median = bands(x, [column], pieces=BAND_PIECES, shares=(0.5,))
         axes.plot(
-            own.time_s,
-            own.levels[0],
+            median.time_s,
+            median.levels[0],
             color=style.colour(place),
             linestyle=style.dash(place),
             linewidth=1.1,
@@ -303,10 +303,10 @@ def _draw_limits(axes: Axes, panel: Panel, recording: RecordingData, length_s: f
 
 
 def _level(limit: float | Floats | None) -> float | None:
-    """Reduce a sampled limit to its median: a cap that was changed during it stands in the summary."""
+    """Return a sampled limit's median: a cap that was changed during it stands in the summary."""
     if isinstance(limit, np.ndarray):
-        given = limit[~np.isnan(limit)]
-        return float(np.median(given)) if len(given) else None
+        values = limit[~np.isnan(limit)]
+        return float(np.median(values)) if len(values) else None
     return limit
 
 

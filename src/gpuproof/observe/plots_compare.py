@@ -96,12 +96,12 @@ def _draw_pair(
         draw_line(course, recording.time_s, column, place=place, scale=scale, length_s=length_s)
     edges = _edges(columns, scale).tolist()
     for place, column in enumerate(columns):
-        given = column[~np.isnan(column)] / scale
-        if len(given):
+        values = column[~np.isnan(column)] / scale
+        if len(values):
             spread.hist(
-                given,
+                values,
                 bins=edges,
-                weights=np.full(len(given), 100 / len(given)),
+                weights=np.full(len(values), 100 / len(values)),
                 orientation="horizontal",
                 histtype="stepfilled",
                 color=style.colour(place),
@@ -175,11 +175,11 @@ def _draw_memory_bars(axes: Axes, recordings: Sequence[RecordingData]) -> None:
     for row, recording in enumerate(recordings):
         means = list(device_means(summarise(recording), "mem_used_bytes").values())
         column = _total_memory(recording)
-        given = column[~np.isnan(column)]
-        if None in means or not len(given):
+        values = column[~np.isnan(column)]
+        if None in means or not len(values):
             axes.text(0, row, " not read", fontsize=8.5, color=style.FAINT, va="center")
             continue
-        mean, peak = sum(m for m in means if m is not None) / _GIB, float(given.max()) / _GIB
+        mean, peak = sum(m for m in means if m is not None) / _GIB, float(values.max()) / _GIB
         highest = max(highest, peak)
         axes.barh([row], [mean], height=0.55, color=style.colour(row), alpha=0.85)
         axes.plot([peak, peak], [row - 0.36, row + 0.36], color=style.INK, linewidth=1.6)
@@ -191,12 +191,12 @@ def _draw_memory_bars(axes: Axes, recordings: Sequence[RecordingData]) -> None:
 
 
 def _total_memory(recording: RecordingData) -> Floats:
-    """Sum memory over the GPUs; NaN where one of them was not read, for a part is not the whole."""
+    """Return memory summed over the GPUs; NaN where one of them was not read, for a part is not the whole."""
     columns = [track.values("mem_used_bytes") for track in recording.devices]
-    given = [column for column in columns if column is not None]
-    if not given or len(given) < len(columns):
+    read = [column for column in columns if column is not None]
+    if not read or len(read) < len(columns):
         return np.full(len(recording.time_s), np.nan)
-    total: Floats = np.vstack(given).sum(axis=0)
+    total: Floats = np.vstack(read).sum(axis=0)
     return total
 
 

@@ -98,9 +98,9 @@ def _draw_events(
     axes: Axes, recording: RecordingData, kinds: dict[str, list[tuple[int, float]]], length_s: float
 ) -> dict[str, Artist | Container]:
     handles: dict[str, Artist | Container] = {}
-    for number, (kind, found) in enumerate(kinds.items()):
-        points = {row: _apart([at_s for r, at_s in found if r == row], recording) for row, _ in found}
-        (handles[kind if len(found) == 1 else f"{kind} ({len(found)}×)"],) = axes.plot(
+    for number, (kind, events) in enumerate(kinds.items()):
+        points = {row: _apart([at_s for r, at_s in events if r == row], recording) for row, _ in events}
+        (handles[kind if len(events) == 1 else f"{kind} ({len(events)}×)"],) = axes.plot(
             [at_s / length_s for times in points.values() for at_s in times],
             [row for row, times in points.items() for _ in times],
             linestyle="",
@@ -119,28 +119,28 @@ def _kinds(recording: RecordingData) -> dict[str, list[tuple[int, float]]]:
     """List the events of the drawn devices by their title: row and seconds."""
     rows = {track.identity.physical_index: row for row, track in enumerate(recording.devices)}
     begin_s, end_s = (recording.time_s[0], recording.time_s[-1]) if len(recording.time_s) else (0.0, 0.0)
-    found: dict[str, list[tuple[int, float]]] = {}
+    kinds: dict[str, list[tuple[int, float]]] = {}
     for event in recording.events:
         if event.physical_index in rows:
             at_s = min(max(recording.seconds_in(event.monotonic_s), float(begin_s)), float(end_s))
-            found.setdefault(event.title.replace("_", " "), []).append((rows[event.physical_index], at_s))
-    return found
+            kinds.setdefault(event.title.replace("_", " "), []).append((rows[event.physical_index], at_s))
+    return kinds
 
 
 def _apart(times: list[float], recording: RecordingData) -> list[float]:
     """Leave of times that fall on one another in the picture the first."""
     pixel_s = recording.duration_s / VISIBLE
-    kept: list[float] = []
+    visible: list[float] = []
     for at_s in sorted(times):
-        if not kept or at_s - kept[-1] > pixel_s:
-            kept.append(at_s)
-    return kept
+        if not visible or at_s - visible[-1] > pixel_s:
+            visible.append(at_s)
+    return visible
 
 
 def _reasons(recording: RecordingData) -> list[str]:
     """Name the reasons that held any device back, the gravest first."""
-    given = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
-    return [reason for reason in THROTTLE_FILLS if reason in given]
+    reasons = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
+    return [reason for reason in THROTTLE_FILLS if reason in reasons]
 
 
 def _legend_rows(named: int) -> int:

@@ -111,8 +111,8 @@ def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Mea
         identity.pci_bus_id,
     )
     named = f"GPU {identity.physical_index}: {identity.name} ({', '.join(fact for fact in facts if fact)})"
-    own = [measure for measure in measures if measure.labels.get("gpu") == identity.physical_index]
-    notices = (*_wrong(recording, track), *_spins(recording, track), *_not_read(own))
+    of_device = [measure for measure in measures if measure.labels.get("gpu") == identity.physical_index]
+    notices = (*_wrong(recording, track), *_spins(recording, track), *_not_read(of_device))
     return DeviceWords(index=identity.physical_index, title=named, notices=notices)
 
 

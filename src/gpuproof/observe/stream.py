@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
-from gpuproof.processes.own import own_command
+from gpuproof.processes.own import our_command
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
@@ -36,9 +36,9 @@ _MAX_LINES: Final = 500
 
 
 def sampler_command(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
-    """Give the command line of a sampler that writes to standard output and ends with us."""
+    """Return the command line of a sampler that writes to standard output and ends with us."""
     words = sampler_words(interval_s=interval_s, devices=devices, processes=processes)
-    return [*own_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
+    return [*our_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
 
 
 def sampler_words(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
@@ -152,10 +152,10 @@ def keys_from_terminal() -> int:
     except OSError as error:
         cause = f"has no terminal to read keys from ({error.strerror})"
         raise UsageError(cause, place=place, next_step="Over SSH ask for one: ssh -t") from error
-    given = os.dup(_STANDARD_INPUT)
+    piped = os.dup(_STANDARD_INPUT)
     os.dup2(terminal, _STANDARD_INPUT)
     os.close(terminal)
-    return given
+    return piped
 
 
 def batches(records: Records) -> Generator[list[Any], None, None]:

@@ -18,7 +18,7 @@ _BOOT = (
 )
 
 
-def own_command(module: str) -> list[str]:
+def our_command(module: str) -> list[str]:
     """Return the start of a command line that runs `module`'s `main`; its arguments come after it."""
     root = Path(gpuproof.__file__).resolve().parents[1]
     return [sys.executable, "-c", _BOOT, str(root), module]

@@ -38,7 +38,7 @@ def usable_cpus() -> int:
     return allowed if quota is None else min(allowed, max(1, int(quota)))
 
 
-def threads_of_each(requested: int | None, *, num_ranks: int, users: int | None) -> int:
+def threads_per_rank(requested: int | None, *, num_ranks: int, users: int | None) -> int:
     """Return the threads of each of `num_ranks` ranks on this host.
 
     Those asked for; else an equal share of the processors, and no more than `users`, what the user allows.

@@ -66,14 +66,14 @@ class PowerOverTime:
 
     @property
     def mean_w(self) -> float | None:
-        """Power over time; None without a value."""
-        given = ~np.isnan(self.power_w)
-        lasting_s = self.lasting_s[given]
-        return float(np.average(self.power_w[given], weights=lasting_s)) if lasting_s.any() else None
+        """Return the mean power over time; None without a value."""
+        is_read = ~np.isnan(self.power_w)
+        lasting_s = self.lasting_s[is_read]
+        return float(np.average(self.power_w[is_read], weights=lasting_s)) if lasting_s.any() else None
 
 
 def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Flags) -> PowerOverTime | None:
-    """Give the power at the samples `inside`, as the energy counter had it where it moves there.
+    """Return the power at the samples `inside`, as the energy counter had it where it moves there.
 
     That is the counter's increase from a sample to the next one that has it, over the time in between, for
     each sample until that one; across a hole it is unknown. Else the power sensor's readings; None without
@@ -85,11 +85,11 @@ def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Fla
     column = track.values("power_w")
     if column is None:
         return None
-    given = inside & ~np.isnan(column)
+    is_read = inside & ~np.isnan(column)
     lasting_s = np.zeros(len(column))
-    lasting_s[given] = durations(recording.time_s[given], dithered=recording.recording.is_dithered)
+    lasting_s[is_read] = durations(recording.time_s[is_read], dithered=recording.recording.is_dithered)
     return PowerOverTime(
-        power_w=np.where(given, column, np.nan), lasting_s=lasting_s, method="integrated_power"
+        power_w=np.where(is_read, column, np.nan), lasting_s=lasting_s, method="integrated_power"
     )
 
 
@@ -102,9 +102,9 @@ def _power_by_counter(recording: RecordingData, track: DeviceTrack, inside: Flag
         return None
     times = recording.time_s[places]
     gaps_s, steps_j = times[1:] - times[:-1], totals[places][1:] - totals[places][:-1]
-    known = (steps_j >= 0) & (gaps_s <= longest_step_s(times)) & (gaps_s > 0)
+    is_step = (steps_j >= 0) & (gaps_s <= longest_step_s(times)) & (gaps_s > 0)
     watts = np.full(len(totals), np.nan)
-    watts[places[:-1][known]] = steps_j[known] / gaps_s[known]
+    watts[places[:-1][is_step]] = steps_j[is_step] / gaps_s[is_step]
     between = np.arange(places[0], places[-1])
     last_read = np.searchsorted(places, between, side="right") - 1
     watts[between] = watts[places[last_read]]
@@ -145,12 +145,12 @@ def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int
 def _integrated(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow
 ) -> tuple[float, float] | None:
-    """Integrate power by trapezoids: joules, and the seconds that they cover; None without two readings."""
+    """Return joules by trapezoids, and the seconds that they cover; None without two readings."""
     column = track.values("power_w")
     if column is None:
         return None
-    given = ~np.isnan(column)
-    times, power = recording.time_s[given], column[given]
+    is_read = ~np.isnan(column)
+    times, power = recording.time_s[is_read], column[is_read]
     longest_s = longest_step_s(times)
     energy_j = covered_s = 0.0
     for span in window.spans:

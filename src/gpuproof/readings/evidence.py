@@ -48,7 +48,7 @@ class Evidence:
     """Where the recording of a host beside a launch lies; None where there can be none."""
     folder_of: Callable[[Case], Path]
     """Where a launch keeps its other files, such as a trace."""
-    kept: dict[Path, tuple[RecordingData | MissingReadings, int]] = field(
+    loaded: dict[Path, tuple[RecordingData | MissingReadings, int]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """The last recordings that were asked for, with how many readings each holds; shared with what `only`
@@ -81,7 +81,7 @@ class Evidence:
         devices = None
         if uuids is not None:
             identities = [track.identity for track in recording.devices]
-            places = named_among(uuids, [known.uuid for known in identities])
+            places = named_among(uuids, [identity.uuid for identity in identities])
             devices = {identities[place].physical_index for place in places}
         return read_window(
             recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s, devices=devices
@@ -92,10 +92,10 @@ class Evidence:
         path = None if case.monitor is None else self.recording_at(case, host)
         if path is None:
             return MissingReadings(reason=NOT_MONITORED)
-        found = self.kept.pop(path, None) or _loaded(path)
-        self.kept[path] = found
+        entry = self.loaded.pop(path, None) or _loaded(path)
+        self.loaded[path] = entry
         self._forget()
-        return found[0]
+        return entry[0]
 
     def only(self, *, case_id: str) -> Evidence:
         """Return what there is of one case."""
@@ -106,18 +106,18 @@ class Evidence:
 
     def _forget(self) -> None:
         """Drop the recordings that were not asked for longest, until the rest is small."""
-        total = sum(size for _, size in self.kept.values())
-        for path in list(self.kept)[:-1]:
-            if total <= KEPT_VALUES and len(self.kept) <= KEPT_RECORDINGS:
+        total = sum(size for _, size in self.loaded.values())
+        for path in list(self.loaded)[:-1]:
+            if total <= KEPT_VALUES and len(self.loaded) <= KEPT_RECORDINGS:
                 break
-            total -= self.kept.pop(path)[1]
+            total -= self.loaded.pop(path)[1]
 
 
 def _loaded(path: Path) -> tuple[RecordingData | MissingReadings, int]:
     """Load a recording, and count its readings."""
     try:
-        found = load_recording(path)
+        recording = load_recording(path)
     except RecordError as error:
         return MissingReadings(reason=error.cause), 0
-    columns = len(found.host) + sum(len(track.metrics) + 1 for track in found.devices)
-    return found, len(found.time_s) * columns
+    columns = len(recording.host) + sum(len(track.metrics) + 1 for track in recording.devices)
+    return recording, len(recording.time_s) * columns

@@ -48,14 +48,14 @@ class DeviceTrack:
     """Metric → one value a sample, NaN where there was none (a slow-lane metric has many)."""
     throttle: dict[str, Flags]
     """Throttle reason → whether it was given at each sample; only reasons that occurred."""
-    throttle_known: Flags
+    throttle_answered: Flags
     """Whether the device told its throttle reasons at each sample, also when there were none."""
 
     def values(self, metric: str) -> Floats | None:
         """Return the metric's column; None where the device never gave it."""
         return self.metrics.get(metric)
 
-    def given(self, metric: str) -> Floats:
+    def readings(self, metric: str) -> Floats:
         """Return the metric's readings without the samples that have none; empty where it was never read."""
         column = self.metrics.get(metric)
         return np.empty(0) if column is None else column[~np.isnan(column)]
@@ -197,14 +197,14 @@ class Columns:
 def _columns(
     tables: Mapping[tuple[str, ...], tuple[array[int], array[float]]], length: int
 ) -> dict[str, Floats]:
-    """Spread the tables of one owner over all samples."""
+    """Return the tables of one owner spread over all samples."""
     filled = {named: table for named, table in tables.items() if table[0]}
     names = list(dict.fromkeys(chain.from_iterable(filled)))
     columns = np.full((len(names), length), NAN)
     for named, (places, numbers) in filled.items():
         rows = np.array([names.index(name) for name in named], dtype=np.int64)[:, None]
-        given = np.frombuffer(numbers, dtype=np.float64).reshape(len(places), len(named))
-        columns[rows, np.frombuffer(places, dtype=np.int64)] = given.T
+        values = np.frombuffer(numbers, dtype=np.float64).reshape(len(places), len(named))
+        columns[rows, np.frombuffer(places, dtype=np.int64)] = values.T
     return dict(zip(names, columns, strict=True))
 
 
@@ -220,13 +220,13 @@ def _wall_time(unix_s: Any) -> float:
     return value
 
 
-def _require_texts(told: Iterable[Iterable[Any] | None]) -> None:
+def _require_texts(reason_lists: Iterable[Iterable[Any] | None]) -> None:
     """Refuse throttle reasons that are no texts.
 
     Raises:
         TypeError: one is none.
     """
-    if not all(isinstance(reason, str) for reasons in told for reason in reasons or ()):
+    if not all(isinstance(reason, str) for reasons in reason_lists for reason in reasons or ()):
         raise TypeError("a throttle reason is no text")
 
 
@@ -241,7 +241,7 @@ class _Builder:
     time_s: array[float] = field(default_factory=lambda: array("d"))
     unix_s: array[float] = field(default_factory=lambda: array("d"))
     columns: Columns = field(default_factory=Columns)
-    told: defaultdict[tuple[str, tuple[Any, ...]], array[int]] = field(
+    samples_by_reasons: defaultdict[tuple[str, tuple[Any, ...]], array[int]] = field(
         default_factory=lambda: defaultdict(partial(array, "q"))
     )
     """Devices, and the reasons that a sample gave of them → the samples."""
@@ -295,7 +295,7 @@ class _Builder:
         if is_by_column:
             self._add_columns(index, data, number)
             if key is not None:
-                self.told[key].append(index)
+                self.samples_by_reasons[key].append(index)
             return
         self.columns.put(index, HOST, data["host"])
         for key, reading in data["devices"].items():
@@ -312,7 +312,7 @@ class _Builder:
         self.samples.put(index, line=number, devices=HOST, names=data["host_names"], values=host)
 
     def _reasons_of(self, data: dict[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
-        """Give the devices of a sample and what it told of them; None where it told nothing.
+        """Return the devices of a sample and what it told of them; None where it told nothing.
 
         Raises:
             TypeError: a reason is no text.
@@ -320,20 +320,20 @@ class _Builder:
         reasons = data["reasons"]
         if reasons is None:
             return None
-        each = tuple(item if type(item) is str or item is None else tuple(item) for item in reasons)
-        key = data["gpus"], each
-        if key not in self.told:  # what was told before was looked at then
-            _require_texts(each)
+        texts = tuple(item if type(item) is str or item is None else tuple(item) for item in reasons)
+        key = data["gpus"], texts
+        if key not in self.samples_by_reasons:  # what was told before was looked at then
+            _require_texts(texts)
         return key
 
     def _spread_reasons(self) -> None:
         """Give every device its own of what samples told of all."""
-        for (devices, reasons), places in self.told.items():
+        for (devices, reasons), places in self.samples_by_reasons.items():
             names = split(devices)
-            each = reasons_by_device(list(reasons), num=len(names))
-            for device, given in zip(names, each, strict=False):
-                if given is not None:
-                    self.throttle[device].put_all(places, given)
+            of_devices = reasons_by_device(list(reasons), num=len(names))
+            for device, of_device in zip(names, of_devices, strict=False):
+                if of_device is not None:
+                    self.throttle[device].put_all(places, of_device)
 
     def _add_record(self, record: Any) -> None:
         if isinstance(record, r.RecordingEnd):
@@ -372,16 +372,16 @@ class _Builder:
 
     def _identities(self, head: r.Recording) -> list[r.DeviceIdentity]:
         """Take who devices are from the last record that says it: drivers may answer after the beginning."""
-        told = {identity.physical_index: identity for identity in head.devices}
+        identities = {identity.physical_index: identity for identity in head.devices}
         for record in self.others.get(r.DevicesAppeared, ()):
-            told |= {identity.physical_index: identity for identity in record.devices}
-        return [told[index] for index in sorted(told)]
+            identities |= {identity.physical_index: identity for identity in record.devices}
+        return [identities[index] for index in sorted(identities)]
 
     def _track(self, identity: r.DeviceIdentity, columns: Mapping[str, dict[str, Floats]]) -> DeviceTrack:
         key = str(identity.physical_index)
-        given, known = self.throttle[key].flags(len(self.time_s))
+        flags, answered = self.throttle[key].flags(len(self.time_s))
         return DeviceTrack(
-            identity=identity, metrics=columns.get(key, {}), throttle=given, throttle_known=known
+            identity=identity, metrics=columns.get(key, {}), throttle=flags, throttle_answered=answered
         )
 
     def _notes(self) -> Iterator[str]:

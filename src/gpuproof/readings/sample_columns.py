@@ -53,8 +53,8 @@ class _Table:
 
     devices: list[str]
     num_names: int
-    """In a line; of these, `kept` are asked for, and `pick` takes their values."""
-    kept: list[str]
+    """In a line; of these, `names` are asked for, and `pick` takes their values."""
+    names: list[str]
     pick: Callable[[list[Any]], tuple[Any, ...]]
     places: array[int] = field(default_factory=lambda: array("q"))
     lines: list[int] = field(default_factory=list)
@@ -86,13 +86,13 @@ class _Table:
             self.batches = []
             return
         lengths = [len(batch.places) for batch in self.batches]
-        parts = {name: _one([batch.parts[name] for batch in self.batches], lengths) for name in self.kept}
+        parts = {name: _one([batch.parts[name] for batch in self.batches], lengths) for name in self.names}
         places = np.concatenate([batch.places for batch in self.batches])
         self.chunks.append(_Chunk(places=places, parts=parts))
         self.batches = []
 
     def _parts(self, rows: list[tuple[Any, ...]]) -> dict[str, Floats]:
-        columns = zip(self.kept, zip(*rows, strict=True), strict=True) if rows else ()
+        columns = zip(self.names, zip(*rows, strict=True), strict=True) if rows else ()
         return {name: _part(column, len(self.devices)) for name, column in columns}
 
     def _is_whole(self, row: tuple[Any, ...]) -> bool:
@@ -181,7 +181,7 @@ class SampleColumns:
         table = self._tables.get((devices, names)) or self._table(devices, names)
         if len(values) != table.num_names:
             raise ValueError(f"{len(values)} values of {table.num_names} names")
-        if not table.kept:
+        if not table.names:
             return
         table.rows.append(table.pick(values))
         table.places.append(place)
@@ -195,8 +195,8 @@ class SampleColumns:
         if wanted is not None and devices == self._host:
             wanted = frozenset()
         places = [i for i, name in enumerate(listed) if wanted is None or name in wanted]
-        kept = [listed[place] for place in places]
-        table = _Table(split(devices), len(listed), kept, _picker(places))
+        read = [listed[place] for place in places]
+        table = _Table(split(devices), len(listed), read, _picker(places))
         return self._tables.setdefault((devices, names), table)
 
     def arrays(self, length: int) -> dict[str, dict[str, Floats]]:
@@ -205,22 +205,22 @@ class SampleColumns:
         for table in tables:
             self.damaged += table.flush() if table.rows else []
             table.merge()
-        found: dict[str, dict[str, Floats]] = {d: {} for table in tables for d in table.devices}
+        columns: dict[str, dict[str, Floats]] = {d: {} for table in tables for d in table.devices}
         having: defaultdict[str, list[_Table]] = defaultdict(list)
         for table in tables:
-            for name in table.kept:
+            for name in table.names:
                 having[name].append(table)
         for name, those in having.items():
             for device, column in _columns(those, name, length):
                 if (
                     not math.isnan(column.item(0)) or not np.isnan(column).all()
                 ):  # else of other devices alone
-                    found[device][name] = column
-        return found
+                    columns[device][name] = column
+        return columns
 
 
 def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
-    """Give a metric's column of each device of the tables that have it, and let go of what it was made of."""
+    """Yield a metric's column of each device of the tables that have it; let go of what it was made of."""
     pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
     devices = list(dict.fromkeys(device for table in having for device in table.devices))
     if all(table.devices == devices for table in having):
@@ -231,12 +231,12 @@ def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str
             yield from zip(devices, _columns_of_all(together, len(devices), length), strict=True)
         return
     for device in devices:
-        own = [
+        of_device = [
             (places, part[:, table.devices.index(device)] if part.ndim == 2 else part)
             for table, places, part in pieces
             if device in table.devices
         ]
-        yield device, _column(own, length)
+        yield device, _column(of_device, length)
 
 
 def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, length: int) -> Iterator[Floats]:
@@ -293,10 +293,10 @@ class Reasons:
 
     def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
         """Return each reason's flags, and which of `length` samples had an answer."""
-        known = np.zeros(length, dtype=bool)
-        given: dict[str, Flags] = {}
+        answered = np.zeros(length, dtype=bool)
+        flags: dict[str, Flags] = {}
         for reasons, places in self._samples.items():
-            known[places] = True
+            answered[places] = True
             for reason in reasons:
-                given.setdefault(reason, np.zeros(length, dtype=bool))[places] = True
-        return given, known
+                flags.setdefault(reason, np.zeros(length, dtype=bool))[places] = True
+        return flags, answered

@@ -59,8 +59,8 @@ def _resolved(pattern: str) -> list[Path]:
 
 
 def _matches(pattern: str) -> list[Path]:
-    found = (Path(name) for name in glob.glob(pattern, recursive=True))
-    return _one_a_run(path for path in found if path.is_file() and path.suffix in RECORDING_SUFFIXES)
+    paths = (Path(name) for name in glob.glob(pattern, recursive=True))
+    return _one_a_run(path for path in paths if path.is_file() and path.suffix in RECORDING_SUFFIXES)
 
 
 def recordings_in(folder: Path) -> list[Path]:
@@ -69,8 +69,8 @@ def recordings_in(folder: Path) -> list[Path]:
     Raises:
         UsageError: there is none.
     """
-    found = (path for path in folder.rglob("gpu_stats_*") if path.suffix in RECORDING_SUFFIXES)
-    recordings = sorted(_one_a_run(found))
+    paths = (path for path in folder.rglob("gpu_stats_*") if path.suffix in RECORDING_SUFFIXES)
+    recordings = sorted(_one_a_run(paths))
     if not recordings:
         raise UsageError("holds no recording (gpu_stats_*.jsonl, .json or .csv)", place=str(folder))
     return recordings

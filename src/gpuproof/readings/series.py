@@ -81,28 +81,28 @@ def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Fl
 
 
 def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
-    """Average columns of several devices at each of `length` samples, NaN where none was read."""
+    """Return the mean of several devices' columns at each of `length` samples, NaN where none was read."""
     if not columns:
         return np.full(length, np.nan)
     table = np.vstack(columns)
-    given = np.count_nonzero(~np.isnan(table), axis=0)
-    return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
+    num_read = np.count_nonzero(~np.isnan(table), axis=0)
+    return np.where(num_read > 0, np.nansum(table, axis=0) / np.maximum(num_read, 1), np.nan)
 
 
 def summarise_series(
     times: Floats, column: Floats, *, dithered: bool, weights: Floats | None = None
 ) -> SeriesSummary | None:
-    """Summarise the readings of a column; None where it holds none.
+    """Return the summary of a column's readings; None where it holds none.
 
     `weights` are the times for which readings stood that are there at all of `times`.
     """
     if len(column) and is_steady(column):
         return _steady(float(column[0]), len(column))
-    given = ~np.isnan(column)
-    if given.all() and len(given):
+    is_read = ~np.isnan(column)
+    if is_read.all() and len(is_read):
         values = column
     else:
-        times, values, weights = times[given], column[given], None
+        times, values, weights = times[is_read], column[is_read], None
     if not len(values):
         return None
     missing = _p95_missing(len(values))
@@ -220,8 +220,8 @@ def _within_many(times: Floats, totals: Floats, spans: Sequence[Span]) -> Counte
             since_resets=0.0,
         )
 
-    def gained(each: Floats) -> float:
-        summed = np.append(0.0, np.cumsum(each))
+    def gained(values: Floats) -> float:
+        summed = np.append(0.0, np.cumsum(values))
         return float((summed[last] - summed[first]).sum())
 
     return CounterChange(
@@ -250,8 +250,8 @@ def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tupl
     totals = np.array([total for _, total in extra], dtype=np.float64)
     if column is None:
         return times, totals
-    given = ~np.isnan(column)
-    at_samples, readings = recording.time_s[given], column[given]
+    is_read = ~np.isnan(column)
+    at_samples, readings = recording.time_s[is_read], column[is_read]
     if (at_samples[1:] < at_samples[:-1]).any():  # of a damaged file
         order = np.argsort(at_samples, kind="stable")
         at_samples, readings = at_samples[order], readings[order]
@@ -272,9 +272,9 @@ class Envelope:
 
 
 def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Envelope:
-    """Reduce a column to at most about `pieces` points, and break it where readings are missing."""
-    given = ~np.isnan(column)
-    times, values = time_s[given], column[given]
+    """Return at most about `pieces` points of a column, broken where readings are missing."""
+    is_read = ~np.isnan(column)
+    times, values = time_s[is_read], column[is_read]
     if len(times) <= 2 * pieces:
         times, values = _with_breaks(times, values)
         return Envelope(time_s=times, low=values, high=values, mean=values, reduced=False)

@@ -256,12 +256,12 @@ def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
 def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
     """Return that nothing held a device back, as far as it told, or that it did not tell."""
     about: dict[str, Any] = {"name": HELD_BACK, "unit": "1"}
-    if not throttled.known:
+    if not throttled.has_answers:
         return owner.figure("held_back", "share of the time", None, missing=throttled.missing, **about)
-    if throttled.told_share >= _TOLD_THROUGHOUT:
+    if throttled.answered_share >= _TOLD_THROUGHOUT:
         detail = "as far as the device told"
-    elif throttled.told_share > 0:
-        detail = f"in {share(throttled.told_share)} of the readings; in the others it was not told"
+    elif throttled.answered_share > 0:
+        detail = f"in {share(throttled.answered_share)} of the readings; in the others it was not told"
     else:
         reasons = ", ".join(throttle_title(reason) for reason in throttled.counted)
         detail = f"by counter ({reasons}); other reasons are not told"
@@ -275,7 +275,7 @@ def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:
         text = f"{throttle_title(longest.reason)} {share(longest.share)}"
         return replace(_share(owner, longest, HELD_BACK), text=text)
     never = _not_held(owner, throttled)
-    is_partly = throttled.known and throttled.told_share < _TOLD_THROUGHOUT
+    is_partly = throttled.has_answers and throttled.answered_share < _TOLD_THROUGHOUT
     return replace(never, text="never, where told") if is_partly else never
 
 

@@ -54,10 +54,10 @@ class Throttling:
     """All reasons of one device in one window, the longest first."""
 
     shares: tuple[ThrottleShare, ...]
-    known: bool
+    has_answers: bool
     """Whether the device told at all; only then do no shares mean that nothing held it back."""
     missing: str | None
-    told_share: float = 1.0
+    answered_share: float = 1.0
     """Share of the window's samples that gave their reasons, 0 to 1."""
     counted: tuple[str, ...] = ()
     """Reasons with a counter that is believed: all that is known of, where no sample gave its reasons."""
@@ -66,23 +66,23 @@ class Throttling:
 def throttling(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Throttling:
     """Take each reason's share from its counter, or else from the samples, and the same time once."""
     inside = window.holds(recording.time_s)
-    told = _Told(recording, track, answered=track.throttle_known & inside, samples=int(inside.sum()))
+    samples = _Samples(recording, track, answered=track.throttle_answered & inside, samples=int(inside.sum()))
     changes = _changes(recording, track, window)
-    counters, disbelieved = _counters(changes, told, recording, window)
-    shares = _told_once(told.shares() | counters)
+    counters, disbelieved = _counters(changes, samples, recording, window)
+    shares = _without_overlap(samples.shares() | counters)
     shares = {reason: _with_doubt(item, disbelieved) for reason, item in shares.items()}
     held = sorted((s for s in shares.values() if s.share > 0), key=lambda s: (-s.share, s.reason))
-    known = told.share > 0 or bool(held) or any(change.last_total > 0 for change in changes.values())
+    has_answers = samples.share > 0 or bool(held) or any(change.last_total > 0 for change in changes.values())
     return Throttling(
         shares=tuple(held),
-        known=known,
-        missing=None if known else _missing(recording, track, changes),
-        told_share=told.share,
+        has_answers=has_answers,
+        missing=None if has_answers else _missing(recording, track, changes),
+        answered_share=samples.share,
         counted=tuple(counters),
     )
 
 
-class _Told:
+class _Samples:
     """What the samples of a window said of reasons."""
 
     def __init__(
@@ -91,8 +91,8 @@ class _Told:
         self.share = float(answered.sum()) / samples if samples else 0.0
         self._times: Floats = recording.time_s[answered]
         self._dithered = recording.recording.is_dithered
-        found = {reason: flags[answered] for reason, flags in track.throttle.items()}
-        self._flags = {reason: flags for reason, flags in found.items() if flags.any()}
+        answers = {reason: flags[answered] for reason, flags in track.throttle.items()}
+        self._flags = {reason: flags for reason, flags in answers.items() if flags.any()}
 
     def flags(self, reason: str) -> Flags:
         """Tell at which samples with an answer a reason held, or one of those that it stands for."""
@@ -112,7 +112,7 @@ class _Told:
         return durations(self._times, dithered=self._dithered)
 
     def shares(self) -> dict[str, ThrottleShare]:
-        """Give each reason's share, of one that stands for others only what none of them has."""
+        """Return each reason's share, of one that stands for others only what none of them has."""
         shares = {}
         for reason, flags in self._flags.items():
             alone = flags
@@ -122,16 +122,16 @@ class _Told:
         return shares
 
     def error(self, reason: str) -> float:
-        """Bound the error of a reason's share: a sample at each change of it, and one at either end.
+        """Return the error of a reason's share at most: a sample at each change of it, and one at either end.
 
         Of samples at random moments, one in each interval, the error is no larger than that of as many
         independent ones (stratified sampling); five standard deviations of that bound it as well.
         """
         flags = self.flags(reason)
-        num, given = max(1, len(flags)), float(flags.mean()) if len(flags) else 0.0
+        num, mean = max(1, len(flags)), float(flags.mean()) if len(flags) else 0.0
         changes = int(np.count_nonzero(flags[1:] != flags[:-1])) / num
         if self._dithered:
-            changes = min(changes, 5 * float(np.sqrt(given * (1 - given) / num)))
+            changes = min(changes, 5 * float(np.sqrt(mean * (1 - mean) / num)))
         return changes + 2 / num + 1 - self.share
 
 
@@ -146,9 +146,9 @@ def _changes(
 
 
 def _counters(
-    changes: Mapping[str, CounterChange], told: _Told, recording: RecordingData, window: RecordingWindow
+    changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
 ) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
-    """Give the share of each counter that is believed, and of each other what it says.
+    """Return the share of each counter that is believed, and of each other what it says.
 
     One that stood still while a sample named its reason is not believed, nor one that says less than the
     samples by more than sampling explains; one that says more may have seen what came between them, and
@@ -159,9 +159,9 @@ def _counters(
     disbelieved: dict[str, str] = {}
     for reason, change in changes.items():
         share = min(1.0, change.increase / change.covered_s)
-        sampled = told.weight(told.flags(reason)) if told.share > 0 else share
+        sampled = samples.weight(samples.flags(reason)) if samples.share > 0 else share
         unread_s = max(0.0, window.duration_s - change.covered_s) + 2 * recording.recording.slow_interval_s
-        error = told.error(reason) + unread_s / window.duration_s
+        error = samples.error(reason) + unread_s / window.duration_s
         differs = abs(share - sampled) > max(error, SMALLEST_DOUBT)
         note = f"the samples say {share_text(sampled)}" if differs else None
         if change.increase == 0 and sampled > 0:
@@ -173,7 +173,7 @@ def _counters(
     return believed, disbelieved
 
 
-def _told_once(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
+def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
     """Leave of a counter of several reasons what none of their own shares has.
 
     Where it is exact, and samples name one of these reasons only, that one has its time.

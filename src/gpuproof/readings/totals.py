@@ -69,13 +69,13 @@ def device_totals(
 
 
 def host_totals(recording: RecordingData, window: RecordingWindow) -> Iterator[Total]:
-    """Give what the host's counters gained in a window."""
+    """Return what the host's counters gained in a window."""
     for metric in HOST_TOTALS:
         column = recording.host.get(metric)
         if column is None:
             continue
-        given = ~np.isnan(column)
-        change = total_change(recording.time_s[given], column[given], window=window)
+        is_read = ~np.isnan(column)
+        change = total_change(recording.time_s[is_read], column[is_read], window=window)
         if change is not None:
             yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
 

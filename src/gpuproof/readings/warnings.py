@@ -73,8 +73,8 @@ def _memory(track: DeviceTrack, inside: Flags) -> Iterator[str]:
 
 
 def _last(track: DeviceTrack, metric: str, inside: Flags) -> float:
-    given = _at(track.values(metric), inside)
-    return float(given[-1]) if len(given) else 0.0
+    values = _at(track.values(metric), inside)
+    return float(values[-1]) if len(values) else 0.0
 
 
 def _at(column: Floats | None, where: Flags) -> Floats:

@@ -63,7 +63,7 @@ def phase(recording: RecordingData, *, name: str) -> RecordingWindow:
         UsageError: the recording has no such phase; the message lists those that it has.
     """
     spans = tuple(
-        Span(begin_s=found.start_s, end_s=found.end_s) for found in recording.phases() if found.name == name
+        Span(begin_s=span.start_s, end_s=span.end_s) for span in recording.phases() if span.name == name
     )
     if not spans:
         names = phase_names(recording)

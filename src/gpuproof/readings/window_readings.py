@@ -109,13 +109,13 @@ def _device(
     def mean(metric: str) -> float | None:
         return _mean(recording, track.values(metric), inside)
 
-    temperatures = _given(track.values("temp_gpu_c"), inside)
+    temperatures = _values(track.values("temp_gpu_c"), inside)
     held = throttling(recording, track=track, window=window)
     energy = energy_used(recording, track=track, window=window)
-    events = [found.event for found in events_within(recording, track=track, window=window)]
+    events = [announcement.event for announcement in events_within(recording, track=track, window=window)]
     return DeviceWindow(
         physical_index=track.identity.physical_index,
-        throttle_shares={item.reason: item.share for item in held.shares} if held.known else None,
+        throttle_shares={item.reason: item.share for item in held.shares} if held.has_answers else None,
         clock_sm_mhz=mean("clock_sm_mhz"),
         clock_sm_max_mhz=track.identity.number("clock_sm_max_mhz"),
         util_gpu_percent=mean("util_gpu_percent"),
@@ -137,7 +137,7 @@ def _host(recording: RecordingData, inside: Flags) -> HostWindow:
     def mean(metric: str) -> float | None:
         return _mean(recording, recording.host.get(metric), inside)
 
-    swap = _given(recording.host.get("swap_used_bytes"), inside)
+    swap = _values(recording.host.get("swap_used_bytes"), inside)
     return HostWindow(
         cpu_percent=mean("cpu_percent"),
         cpu_max_core_percent=mean("cpu_max_core_percent"),
@@ -168,12 +168,12 @@ def _coverage(recording: RecordingData, window: RecordingWindow, inside: Flags) 
 def _mean(recording: RecordingData, column: Floats | None, inside: Flags) -> float | None:
     if column is None:
         return None
-    given = inside & ~np.isnan(column)
-    if not given.any():
+    is_read = inside & ~np.isnan(column)
+    if not is_read.any():
         return None
     dithered = recording.recording.is_dithered
-    return mean_over_time(recording.time_s[given], column[given], dithered=dithered)
+    return mean_over_time(recording.time_s[is_read], column[is_read], dithered=dithered)
 
 
-def _given(column: Floats | None, inside: Flags) -> Floats:
+def _values(column: Floats | None, inside: Flags) -> Floats:
     return np.empty(0) if column is None else column[inside & ~np.isnan(column)]

@@ -86,8 +86,8 @@ def _draw_plot(drawing: Drawing, chart: Chart) -> None:
     if len(chart.series) > 1:
         _draw_legend(drawing, chart)
     if left_out:
-        told = f"not drawn: {left_out} of the points, which are no numbers or have no place on these axes"
-        drawing.write([told], GAP, drawing.bottom + LINE, kind="tick")
+        note = f"not drawn: {left_out} of the points, which are no numbers or have no place on these axes"
+        drawing.write([note], GAP, drawing.bottom + LINE, kind="tick")
 
 
 def _plot_area(drawing: Drawing, chart: Chart) -> PlotArea:
@@ -183,7 +183,7 @@ def _draw_points(drawing: Drawing, chart: Chart, number: int, area: PlotArea) ->
     marked = {(round(x), round(y)): ((x, y), value) for (x, y), value in (points if is_marked else lonely)}
     _draw_ranges(drawing, series, number, area)
     for (x, y), value in marked.values():
-        drawing.mark(number, x, y, tooltip=_told(chart, series, value))
+        drawing.mark(number, x, y, tooltip=_point_text(chart, series, value))
     return len(series.points) - len(points)
 
 
@@ -210,12 +210,12 @@ def _thinned(places: Sequence[Place]) -> list[Place]:
     """Return of a long line the first, lowest, highest and last place in each column of pixels."""
     if len(places) <= 2 * WIDTH:
         return list(places)
-    kept: list[Place] = []
+    thinned: list[Place] = []
     for _, group in groupby(places, key=lambda place: round(place[0])):
         column = list(group)
         ends = {0, len(column) - 1, *(_index(column, choose) for choose in (min, max))}
-        kept += [column[index] for index in sorted(ends)]
-    return kept
+        thinned += [column[index] for index in sorted(ends)]
+    return thinned
 
 
 def _index(column: Sequence[Place], choose: Callable[..., int]) -> int:
@@ -241,7 +241,7 @@ def _draw_bars(drawing: Drawing, chart: Chart, number: int, area: PlotArea) -> i
             width=max(1.0, width - 1),
             height=abs(end - foot),
             class_=f"fill {colour(number)}",
-            tooltip=_told(chart, series, (x, y)),
+            tooltip=_point_text(chart, series, (x, y)),
         )
     return len(series.points) - len(points)
 
@@ -257,11 +257,11 @@ def _draw_named_bars(drawing: Drawing, chart: Chart) -> None:
     bars = [(series.name, series.points[0][1]) for series in chart.series]
     names = [broken(name, WIDEST_NAME) for name, _ in bars]
     figures = [axis_figure(value, chart.y) for _, value in bars]
-    known = [value for _, value in bars if isfinite(value)]
-    known += [line.y for line in chart.references if line.y is not None and isfinite(line.y)]
-    scale = scale_for(replace(chart.y, is_logarithmic=False), known, from_zero=True)
+    values = [value for _, value in bars if isfinite(value)]
+    values += [line.y for line in chart.references if line.y is not None and isfinite(line.y)]
+    scale = scale_for(replace(chart.y, is_logarithmic=False), values, from_zero=True)
     # No ticks are shown here, so that the longest bar may take all the room.
-    scale = replace(scale, low=min(0.0, *known), high=max(0.0, *known)) if any(known) else scale
+    scale = replace(scale, low=min(0.0, *values), high=max(0.0, *values)) if any(values) else scale
     title = broken(chart.y.label, WIDTH - 2 * GAP)
     drawing.write(title, GAP, LINE)
     upright = [broken(line.label, WIDTH / 2) for line in chart.references if line.y is not None]
@@ -300,10 +300,10 @@ def _draw_rows(
 
 def _draw_upright(drawing: Drawing, references: Sequence[tuple[str, float | None]], area: PlotArea) -> None:
     """Draw references as lines from top to bottom; the label of the leftmost one is the highest."""
-    known = sorted((value, label) for label, value in references if value is not None and area.x.has(value))
-    labels = [broken(label, WIDTH / 2) for _, label in known]
+    marks = sorted((value, label) for label, value in references if value is not None and area.x.has(value))
+    labels = [broken(label, WIDTH / 2) for _, label in marks]
     y = area.top - GAP - sum(map(len, labels)) * LINE + TEXT
-    for (value, _), lines in zip(known, labels, strict=True):
+    for (value, _), lines in zip(marks, labels, strict=True):
         x = area.x_at(value)
         end = y + (len(lines) - 1) * LINE
         drawing.add("line", x1=x, x2=x, y1=end + GAP / 2, y2=area.bottom, class_="reference")
@@ -314,11 +314,11 @@ def _draw_upright(drawing: Drawing, references: Sequence[tuple[str, float | None
 
 def _draw_level(drawing: Drawing, references: Sequence[Reference], area: PlotArea) -> None:
     """Draw references as level lines; their labels stand on the right, moved down where there is no room."""
-    known = [
+    marks = [
         (area.y_at(line.y), line.label) for line in references if line.y is not None and area.y.has(line.y)
     ]
     free = area.top - GAP / 2
-    for y, label in sorted(known):
+    for y, label in sorted(marks):
         lines = broken(label, WIDEST_LABEL)
         begin = max(free, y - len(lines) * LINE / 2)
         middle = begin + len(lines) * LINE / 2
@@ -346,6 +346,6 @@ def _draw_legend(drawing: Drawing, chart: Chart) -> None:
         x, row = x + width, max(row, len(lines))
 
 
-def _told(chart: Chart, series: Series, point: Place) -> str:
+def _point_text(chart: Chart, series: Series, point: Place) -> str:
     name = f"{series.name}: " if len(chart.series) > 1 else ""
     return f"{name}{axis_figure(point[0], chart.x)}, {axis_figure(point[1], chart.y)}"

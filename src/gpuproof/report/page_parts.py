@@ -40,7 +40,7 @@ MOST_ROWS = 40
 
 def several_lines(text: str) -> str:
     """Return a text of which a terminal or browser obeys nothing but the line ends."""
-    return "\n".join(plain(line, kept="") for line in text.splitlines())
+    return "\n".join(plain(line, allowed="") for line in text.splitlines())
 
 
 def one_line(text: str) -> str:

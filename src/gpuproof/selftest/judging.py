@@ -87,10 +87,10 @@ def judge_fleet(
     Raises:
         UsageError: `more_rules` cannot judge, whatever is measured.
     """
-    asked = [{"check": name} for name in (*CHECKS, *checks)]
+    check_rules = [{"check": name} for name in (*CHECKS, *checks)]
     if more_rules is not None:
         options |= {"file_rules": more_rules, "file_source": "rules.yaml"}
-    evidence = write_fleet(fleet, folder, recordings=recordings, rules=[*rules, *asked], **options)
+    evidence = write_fleet(fleet, folder, recordings=recordings, rules=[*rules, *check_rules], **options)
     result = SUITE.conclude(evidence).result
     return turned(result.outcomes, result.detail["readiness"], notes=_torn(evidence))
 
@@ -99,10 +99,10 @@ def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Seq
     """Return the word before its cap, and what speaks against a better one: required checks first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
     reasons = (reason for reason in readiness["reasons"] if reason != readiness.get("capped"))
-    return Turned(word=readiness["uncapped"], against=(*map(told_against, open_), *reasons, *notes))
+    return Turned(word=readiness["uncapped"], against=(*map(objection, open_), *reasons, *notes))
 
 
-def told_against(item: Judged) -> str:
+def objection(item: Judged) -> str:
     """Write an outcome that is no PASS in one line."""
     outcome = item.outcome
     return f"{item.name} {outcome.status}, {outcome.subject}: {outcome.measured or outcome.reason}"
@@ -196,12 +196,12 @@ def figure_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]
 
 
 def floor(
-    name: str, each: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
+    name: str, kind: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
 ) -> dict[str, Any]:
     """Return a rule: figures as healthy ones are, given with their unit, or better."""
     return {
         "name": name,
-        "each": each,
+        "each": kind,
         "measure": {"name": measure, "labels": dict(labels)},
         "expect": {"at_least": healthy[0], "unit": healthy[1]},
         "tolerance": TOLERANCE,
@@ -230,5 +230,5 @@ def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
 
 def _tests() -> RunConfig:
     """Return what groups are tested by: one operation of one size in which each rank sends to each."""
-    asked = {"kind": "collective", "collective": {"operations": ["all_to_all"], **ONE_SIZE}}
-    return RunConfig.model_validate({**asked, "distributed": {"nproc": 1}})
+    work = {"kind": "collective", "collective": {"operations": ["all_to_all"], **ONE_SIZE}}
+    return RunConfig.model_validate({**work, "distributed": {"nproc": 1}})

@@ -93,17 +93,17 @@ def records_of(fleet: Fleet, case: Case) -> Iterator[Any]:
             unix_s=BEGAN_UNIX_S,
         )
         return
-    own_s = crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12  # no two launches begin at once
-    fleet = replace(fleet, begins_monotonic_s=fleet.begins_monotonic_s + own_s)
+    offset_s = crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12  # no two launches begin at once
+    fleet = replace(fleet, begins_monotonic_s=fleet.begins_monotonic_s + offset_s)
     rng = np.random.default_rng([fleet.seed, *_day(fleet), *case.case_id.encode()])
     ranks = list(_ranks(fleet, case))
-    for each in ranks[:1] if planted.is_split else ranks:
+    for worker in ranks[:1] if planted.is_split else ranks:
         world_size = 1 if planted.is_split else len(ranks)
-        yield from _begin(fleet, each, world_size)
+        yield from _begin(fleet, worker, world_size)
         if (planted.hung, planted.stopped) != (None, None) and case.case_id == "training":
-            yield from _no_end(fleet, each)
+            yield from _no_end(fleet, worker)
         else:
-            yield from _done(fleet, case, each, ranks, rng)
+            yield from _done(fleet, case, worker, ranks, rng)
 
 
 def _day(fleet: Fleet) -> tuple[int, ...]:
@@ -131,28 +131,28 @@ def _ranks(fleet: Fleet, case: Case) -> Iterator[_Rank]:
                 memory_total_bytes=2**34,
                 simulated=True,
             )
-            own = np.random.default_rng([fleet.seed, *uuid.encode()]).normal(1.0, DEVICE_NOISE)
-            slower = float(own) * _all_slower(fleet) * fleet.planted.slower.get(uuid, 1.0)
+            noise = np.random.default_rng([fleet.seed, *uuid.encode()]).normal(1.0, DEVICE_NOISE)
+            slower = float(noise) * _all_slower(fleet) * fleet.planted.slower.get(uuid, 1.0)
             yield _Rank(
                 rank=node * per_host + local, local_rank=local, host=host, device=device, slower=slower
             )
 
 
-def _begin(fleet: Fleet, each: _Rank, world_size: int) -> Iterator[Any]:
+def _begin(fleet: Fleet, worker: _Rank, world_size: int) -> Iterator[Any]:
     yield Start(
-        rank=each.rank,
+        rank=worker.rank,
         world_size=world_size,
-        local_rank=each.local_rank,
+        local_rank=worker.local_rank,
         local_world_size=min(world_size, fleet.num_devices),
-        host=each.host,
-        pid=1000 + each.rank,
+        host=worker.host,
+        pid=1000 + worker.rank,
         start="exec",
         gpuproof_version=__version__,
-        unix_s=BEGAN_UNIX_S + fleet.planted.clock_ahead_s.get(each.host, 0.0),
+        unix_s=BEGAN_UNIX_S + fleet.planted.clock_ahead_s.get(worker.host, 0.0),
         monotonic_s=fleet.begins_monotonic_s - SETTLED_S,
     )
-    if each.local_rank == 0 and each.host != fleet.planted.mute:
-        yield Environment(host=each.host, facts=_facts(fleet, each.host))
+    if worker.local_rank == 0 and worker.host != fleet.planted.mute:
+        yield Environment(host=worker.host, facts=_facts(fleet, worker.host))
 
 
 def _facts(fleet: Fleet, host: str) -> dict[str, Any]:
@@ -191,67 +191,62 @@ def listed_device(fleet: Fleet, host: str, index: int) -> dict[str, Any]:
     }
 
 
-def _no_end(fleet: Fleet, each: _Rank) -> Iterator[Failure]:
+def _no_end(fleet: Fleet, worker: _Rank) -> Iterator[Failure]:
     """Yield last words: of a rank that is stuck; or of all but the stopped one, and the launcher's."""
     hung, stopped = fleet.planted.hung, fleet.planted.stopped
-    if each.rank == stopped:
-        yield _failure(each, None, "lost_rank", f"rank {stopped} ended without an error message")
-    elif stopped is not None or each.rank == hung:
+    if worker.rank == stopped:
+        yield _failure(worker, None, "lost_rank", f"rank {stopped} ended without an error message")
+    elif stopped is not None or worker.rank == hung:
         progress = None if stopped is None else RankProgress(collectives=17, launched=9, begun=9, completed=8)
-        found = _failure(each, each.rank, "hang", "no step was done for 60 s")
-        yield replace(found, steps_done=17, progress=progress)
+        failure = _failure(worker, worker.rank, "hang", "no step was done for 60 s")
+        yield replace(failure, steps_done=17, progress=progress)
 
 
-def _failure(each: _Rank, rank: int | None, cause: FailureCause, message: str) -> Failure:
+def _failure(worker: _Rank, rank: int | None, cause: FailureCause, message: str) -> Failure:
     return Failure(
-        rank=rank,
-        host=each.host,
-        phase="measure",
-        cause=cause,
-        message=message,
-        unix_s=BEGAN_UNIX_S + 100,
+        rank=rank, host=worker.host, phase="measure", cause=cause, message=message, unix_s=BEGAN_UNIX_S + 100
     )
 
 
 def _done(
-    fleet: Fleet, case: Case, each: _Rank, ranks: Sequence[_Rank], rng: np.random.Generator
+    fleet: Fleet, case: Case, worker: _Rank, ranks: Sequence[_Rank], rng: np.random.Generator
 ) -> Iterator[Any]:
     is_collective = _is_collective(case)
     waits = is_collective or _trains(case)
-    slower = max(rank.slower for rank in ranks) if waits else each.slower
-    yield _setup(fleet, case, each)
+    slower = max(rank.slower for rank in ranks) if waits else worker.slower
+    yield _setup(fleet, case, worker)
     times_s: list[float] = []
     if is_collective:
-        trials = list(_trials(fleet, case, each, len(ranks), rng))
+        trials = list(_trials(fleet, case, worker, len(ranks), rng))
         yield from trials
         times_s = [sum(trial.durations_s) for trial in trials]
     else:
         times_s = _noisy(rng, _step_s(case) * slower, NUM_STEPS)
-        yield Steps(rank=each.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
-    yield _window(fleet, case, each, times_s)
+        yield Steps(rank=worker.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
+    yield _window(fleet, case, worker, times_s)
     if len({rank.host for rank in ranks}) > 1:
-        yield _connections(fleet, each, ranks)
+        yield _connections(fleet, worker, ranks)
     if _trains(case) and len(ranks) > 1 and not fleet.planted.is_split:
-        bursts = tuple(tuple(_noisy(rng, STEP_S * each.slower, 10)) for _ in range(BURSTS))
-        yield OwnCompute(rank=each.rank, clock="device_event", bursts_s=bursts, missing=None)
-    has_loss = _trains(case) and fleet.planted.without_loss != each.rank
+        bursts = tuple(tuple(_noisy(rng, STEP_S * worker.slower, 10)) for _ in range(BURSTS))
+        yield OwnCompute(rank=worker.rank, clock="device_event", bursts_s=bursts, missing=None)
+    has_loss = _trains(case) and fleet.planted.without_loss != worker.rank
     ended_s = fleet.begins_monotonic_s + sum(times_s) + 1
-    yield RankResult(rank=each.rank, monotonic_s=ended_s, last_loss=0.5 if has_loss else None)
+    yield RankResult(rank=worker.rank, monotonic_s=ended_s, last_loss=0.5 if has_loss else None)
 
 
-def _connections(fleet: Fleet, each: _Rank, ranks: Sequence[_Rank]) -> Connections:
+def _connections(fleet: Fleet, worker: _Rank, ranks: Sequence[_Rank]) -> Connections:
     addresses = {rank.host: f"10.0.{place // 256}.{place % 256}" for place, rank in enumerate(ranks)}
     hosts = list(addresses)
-    place = hosts.index(each.host)
+    place = hosts.index(worker.host)
     beside = dict.fromkeys((hosts[place - 1], hosts[(place + 1) % len(hosts)]))  # as in a ring
     return Connections(
-        rank=each.rank,
+        rank=worker.rank,
         connections=tuple(
             CountedConnection(
-                local=addresses[each.host],
+                local=addresses[worker.host],
                 peer=addresses[host],
                 segments_sent=SEGMENTS,
-                segments_sent_again=SEGMENTS // 10 if (each.host, host) == fleet.planted.lossy else 0,
+                segments_sent_again=SEGMENTS // 10 if (worker.host, host) == fleet.planted.lossy else 0,
             )
             for host in beside
         ),
@@ -286,11 +281,11 @@ def _step_s(case: Case) -> float:
     return _flops(case) / PRODUCTS_FLOPS_PER_S if _is_products(case) else STEP_S
 
 
-def _setup(fleet: Fleet, case: Case, each: _Rank) -> Setup:
+def _setup(fleet: Fleet, case: Case, worker: _Rank) -> Setup:
     is_collective = _is_collective(case)
     return Setup(
-        rank=each.rank,
-        device=each.device,
+        rank=worker.rank,
+        device=worker.device,
         backend=fleet.planted.backend if case.placement.num_ranks > 1 else None,
         threads=1,
         num_parameters=0 if is_collective else PARAMETERS,
@@ -308,7 +303,7 @@ def _setup(fleet: Fleet, case: Case, each: _Rank) -> Setup:
 
 
 def _trials(
-    fleet: Fleet, case: Case, each: _Rank, num_ranks: int, rng: np.random.Generator
+    fleet: Fleet, case: Case, worker: _Rank, num_ranks: int, rng: np.random.Generator
 ) -> Iterator[CollectiveTrial]:
     spec = case.work.collective  # type: ignore[union-attr]  # its kind was asked for
     for operation in spec.operations:
@@ -318,23 +313,23 @@ def _trials(
             if fleet.planted.slow_link and set(fleet.planted.slow_link) <= set(case.placement.hosts):
                 middle_s *= SLOWER_LINK
             yield CollectiveTrial(
-                rank=each.rank,
+                rank=worker.rank,
                 operation=operation,
                 asked_bytes=size,
                 size_bytes=size,
                 num_elements=count,
                 durations_s=tuple(_noisy(rng, middle_s, spec.iterations)),
                 num_checked=count,
-                num_wrong=int(fleet.planted.wrong_on == each.rank and num_ranks > 1),
+                num_wrong=int(fleet.planted.wrong_on == worker.rank and num_ranks > 1),
             )
 
 
-def _window(fleet: Fleet, case: Case, each: _Rank, times_s: Sequence[float]) -> Window:
+def _window(fleet: Fleet, case: Case, worker: _Rank, times_s: Sequence[float]) -> Window:
     items = 1 if _is_collective(case) else case.model_work.data.batch_size
     total_s = sum(times_s)
     return Window(
-        rank=each.rank,
-        host=each.host,
+        rank=worker.rank,
+        host=worker.host,
         num_steps=len(times_s),
         requested_steps=None,
         requested_s=None,

@@ -94,8 +94,8 @@ class PlantedTests:
 
     def twin(self, name: Twin) -> FaultRow:
         """Judge a healthy twin in every draw; one draw in which it is accused decides."""
-        told = self._draws(name, TWINS[name])
-        worst = next((one for one in told if one.word != HEALTHY), told[0])
+        draws = self._draws(name, TWINS[name])
+        worst = next((one for one in draws if one.word != HEALTHY), draws[0])
         return FaultRow(
             fault=f"none ({name})",
             layer=None,
@@ -103,13 +103,13 @@ class PlantedTests:
             got=worst.word,
             cause="" if worst.word == HEALTHY else next(iter(worst.against), "nothing was said"),
             is_found=worst.word == HEALTHY,
-            num_tried=len(told),
+            num_tried=len(draws),
         )
 
     def fault(self, fault: Fault) -> FaultRow:
         """Judge a fault in every draw; one draw in which it is missed decides."""
-        told = self._draws(fault.twin, fault.judge)
-        worst = next((one for one in told if named(fault, one) is None), told[0])
+        draws = self._draws(fault.twin, fault.judge)
+        worst = next((one for one in draws if named(fault, one) is None), draws[0])
         cause = named(fault, worst)
         return FaultRow(
             fault=fault.name,
@@ -118,7 +118,7 @@ class PlantedTests:
             got=worst.word,
             cause=cause or next(iter(worst.against), "nothing was said"),
             is_found=cause is not None,
-            num_tried=len(told),
+            num_tried=len(draws),
         )
 
     def _draws(self, twin: Twin, judge: Callable[[Path, int], Turned]) -> Sequence[Turned]:
@@ -135,8 +135,8 @@ class PlantedTests:
             return Turned(word=NOT_RUN, against=(str(error),))
 
 
-def named(fault: Fault, told: Turned) -> str | None:
+def named(fault: Fault, verdict: Turned) -> str | None:
     """Return the line that names the cause; None where the verdict did not turn, or no line names it."""
-    if told.word not in fault.expected:
+    if verdict.word not in fault.expected:
         return None
-    return next((line for line in told.against if all(part in line for part in fault.names)), None)
+    return next((line for line in verdict.against if all(part in line for part in fault.names)), None)

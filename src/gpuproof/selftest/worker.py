@@ -105,8 +105,8 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
         "gemm": floor("matrix products are fast", "gpu", "throughput", products, (_healthy(), "FLOP/s")),
         "training": KEEPS_ITS_PACE,
     }
-    asked = [rules[stage]] if stage in rules else []
-    write_text(folder / "rules.yaml", json.dumps({"rules": [*asked, NOBODY_LISTENS]}))
+    stage_rules = [rules[stage]] if stage in rules else []
+    write_text(folder / "rules.yaml", json.dumps({"rules": [*stage_rules, NOBODY_LISTENS]}))
     aspects = json.dumps([ASPECTS[stage]])
     command = (
         *("validate", "--recipe", "quick", "--device", "simgpu", "--nproc", "1"),
@@ -116,10 +116,10 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
         f"--distributed.hang_timeout_s={HANG_S if 'hang_in_kernel' in fault else PATIENCE_S}",
         *(*QUIETLY, *words),
     )
-    return told_by_validation(_run(folder, command, devices=1, fault=fault))
+    return validation_verdict(_run(folder, command, devices=1, fault=fault))
 
 
-def told_by_validation(result: Mapping[str, Any]) -> Turned:
+def validation_verdict(result: Mapping[str, Any]) -> Turned:
     """Return the word of a validation's result.json before its cap, and what speaks against a better one."""
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     return turned(judged, result["detail"]["readiness"])
@@ -139,10 +139,10 @@ def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
         at=1,
         flops_per_s=QUICK_FLOPS_PER_S,
     )
-    return told_by_fingerprints(result)
+    return fingerprints_verdict(result)
 
 
-def told_by_fingerprints(result: Mapping[str, Any]) -> Turned:
+def fingerprints_verdict(result: Mapping[str, Any]) -> Turned:
     """Return what the result.json of compared fingerprints comes to, held against no wrong value at all."""
     measures = [from_json(Measure, item, place="measures") for item in result["measures"]]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]

@@ -35,8 +35,8 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
     is_recorded = False
     for launch in evidence.launches:
         name = f"{launch.case.case_id}/{launch.case.replicate}"
-        for own, host in _hosts(launch):
-            recording = evidence.recording(launch.case, own)
+        for rank_host, host in _hosts(launch):
+            recording = evidence.recording(launch.case, rank_host)
             tracks = () if isinstance(recording, MissingReadings) else recording.devices
             is_recorded = is_recorded or bool(tracks)
             by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
@@ -52,10 +52,10 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
                     for event in announced_of(recording, track)
                 )
             for subject in _gpus_on(launch, host):
-                reason = _why_unheard(launch, own, recording, by_subject.get(subject))
+                reason = _why_unheard(launch, rank_host, recording, by_subject.get(subject))
                 if reason is not None and launch.case.monitor is not None and launch.status == "done":
-                    said = Announced(title="", launch=name, unheard=f"{reason} (beside {name})")
-                    announced.setdefault(subject, []).append(said)
+                    unheard = Announced(title="", launch=name, unheard=f"{reason} (beside {name})")
+                    announced.setdefault(subject, []).append(unheard)
     return announced if is_recorded else None
 
 
@@ -114,6 +114,6 @@ def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[Annou
             yield Announced(title=event.title, code=code, pid=None if pid is None else int(pid[1]))
     totals = [count.devices.get(str(place), {}) for count in recording.counters]
     for name in GROWING:
-        known = [total[name] for total in totals if name in total]
-        if len(known) > 1 and known[-1] > known[0]:
-            yield Announced(title=f"{name} grew by {known[-1] - known[0]:g}")
+        counts = [total[name] for total in totals if name in total]
+        if len(counts) > 1 and counts[-1] > counts[0]:
+            yield Announced(title=f"{name} grew by {counts[-1] - counts[0]:g}")

@@ -129,11 +129,11 @@ def key_of(measure: Measure) -> EntryKey:
 
 def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
     """Return what figures of these hosts hold for; a key that nobody told is None, several are joined."""
-    told = [_stack_of_host(facts) for facts in hosts.values()]
-    return {key: _said_by_all({host[key] for host in told}) for key in STACK}
+    stacks = [_stack_of_host(facts) for facts in hosts.values()]
+    return {key: _common_value({host[key] for host in stacks}) for key in STACK}
 
 
-def _said_by_all(values: Collection[str | None]) -> str | None:
+def _common_value(values: Collection[str | None]) -> str | None:
     if not any(values):
         return None
     return SEVERAL.join(sorted(str(value or UNKNOWN) for value in values))
@@ -144,21 +144,23 @@ def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
     listed = (facts.get("accelerators") or {}).get("devices") or []
     static = [device.get("static") or {} for device in listed]
     drivers = (facts.get("accelerators") or {}).get("drivers") or {}
-    versions = {f"{vendor} {known['version']}" for vendor, known in drivers.items() if known.get("version")}
+    versions = {
+        f"{vendor} {driver['version']}" for vendor, driver in drivers.items() if driver.get("version")
+    }
     return {
         "gpu": _joined(device.get("name") for device in devices),
         "driver": _joined(versions) or facts.get("driver"),
         "torch": facts.get("torch"),
         "cuda": facts.get("torch_cuda") or facts.get("torch_hip"),
         "nccl": facts.get("nccl"),
-        "clocks": _joined(_told(found, "clock_sm_application_mhz") for found in static),
-        "power_limit_w": _joined(_told(found, "power_limit_w") for found in static),
-        "mig": _joined(_told(found, "mig_mode") for found in static),
-        "ecc": _joined(_told(found, "ecc_mode") for found in static),
+        "clocks": _joined(_text(fields, "clock_sm_application_mhz") for fields in static),
+        "power_limit_w": _joined(_text(fields, "power_limit_w") for fields in static),
+        "mig": _joined(_text(fields, "mig_mode") for fields in static),
+        "ecc": _joined(_text(fields, "ecc_mode") for fields in static),
     }
 
 
-def _told(static: Mapping[str, Any], fact: str) -> str | None:
+def _text(static: Mapping[str, Any], fact: str) -> str | None:
     value = static.get(fact)
     return f"{value:g}" if isinstance(value, (int, float)) else value
 
@@ -193,7 +195,7 @@ def record_baseline(
     gpuproof_version: str,
     day_effect: float = DAY_EFFECT,
 ) -> Baseline:
-    """Pool what runs measured, subject by subject.
+    """Return what runs measured, subject by subject.
 
     Raises:
         UsageError: runs, or hosts of one, were of unlike stacks, a run is INVALID, or nothing was measured.
@@ -219,16 +221,16 @@ def record_baseline(
         suspect=tuple(run.run_id for run in runs if run.validity == "SUSPECT"),
         day_effect=day_effect,
         stack=dict(runs[0].stack),
-        entries=tuple(_entry(key, found) for key, found in entries.items()),
+        entries=tuple(_entry(key, measured) for key, measured in entries.items()),
     )
 
 
 def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
     mixed = [key for key, value in run.stack.items() if value and SEVERAL in value]
     if mixed:
-        said = ", ".join(f"{key} ({run.stack[key]})" for key in mixed)
+        differences = ", ".join(f"{key} ({run.stack[key]})" for key in mixed)
         raise UsageError(
-            f"its hosts or GPUs differ in {said}",
+            f"its hosts or GPUs differ in {differences}",
             place=run.run_id,
             next_step="Record a baseline for each kind, from runs on that kind alone",
         )
@@ -254,12 +256,12 @@ def _as_figure(run: RunFigures, measure: Measure) -> BaselineFigure:
     )
 
 
-def _entry(key: EntryKey, found: Sequence[tuple[Measure, BaselineFigure]]) -> BaselineEntry:
-    first = found[0][0]
+def _entry(key: EntryKey, measured: Sequence[tuple[Measure, BaselineFigure]]) -> BaselineEntry:
+    first = measured[0][0]
     return BaselineEntry(
         name=first.name,
         labels={name: value for name, value in first.labels.items() if name not in UNCOMPARED},
         kind=key[2],
         unit=first.unit,
-        figures=tuple(figure for _, figure in found),
+        figures=tuple(figure for _, figure in measured),
     )

@@ -72,11 +72,11 @@ def _read_answer(answer: object, owner: str) -> list[Outcome]:
     strange = next((item for item in outcomes if not isinstance(item, Outcome)), None)
     if strange is not None:
         return [_broken(f"the check returned a {type(strange).__name__}, not an Outcome", owner)]
-    found = [item for item in outcomes if isinstance(item, Outcome)]
-    twice = [subject for subject, count in Counter(item.subject for item in found).items() if count > 1]
+    read = [item for item in outcomes if isinstance(item, Outcome)]
+    twice = [subject for subject, count in Counter(item.subject for item in read).items() if count > 1]
     if twice:
         return [_broken(f"the check gave several outcomes for {', '.join(twice)}", owner)]
-    return found or [_broken("the check returned no outcome", owner)]
+    return read or [_broken("the check returned no outcome", owner)]
 
 
 def _broken(reason: str, owner: str) -> Outcome:

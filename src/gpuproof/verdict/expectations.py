@@ -117,8 +117,8 @@ def load_expectations() -> Expectations:
 
 
 def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
-    known = {field.name for field in fields(PublishedFigure)}
-    assert entry.keys() <= known, entry.keys() - known
+    names = {field.name for field in fields(PublishedFigure)}
+    assert entry.keys() <= names, entry.keys() - names
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
     return PublishedFigure(**values)
 
@@ -151,20 +151,20 @@ def figures_of(
     """
     quantity = measured.get("quantity")  # compared first: all figures are gone through for each device
     like = (f for f in figures if f.quantity == quantity and f.unit == unit and f.kind != "target")
-    found = [figure for figure in like if why_unlike(figure, measured, ignoring=ignoring) is None]
-    return tuple(sorted(found, key=lambda figure: figure.value))
+    alike = [figure for figure in like if why_unlike(figure, measured, ignoring=ignoring) is None]
+    return tuple(sorted(alike, key=lambda figure: figure.value))
 
 
 def _unlike(figure: PublishedFigure, name: str, measured: Any) -> str | None:
-    said: Any = figure.devices if name == "device" else getattr(figure, name)
-    if not said:
+    published: Any = figure.devices if name == "device" else getattr(figure, name)
+    if not published:
         board = f" (it writes {figure.board})" if name == "device" else ""
         return f"the source does not give the {name}{board}"
     if measured is None:
         return f"the {name} of what was measured is not known"
-    if measured in said if name == "device" else measured == said:
+    if measured in published if name == "device" else measured == published:
         return None
-    shown = " or ".join(said) if name == "device" else shown_condition(said)
+    shown = " or ".join(published) if name == "device" else shown_condition(published)
     return f"{name} is {shown_condition(measured)}, and {shown} in the source"
 
 

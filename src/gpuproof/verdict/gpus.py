@@ -174,12 +174,14 @@ def _num_named(environment: Mapping[str, str]) -> int | None:
 def doubled_uuids(gpus: Iterable[HostGpus]) -> dict[str, dict[str, list[str]]]:
     """Return by host the UUIDs of its GPUs that other hosts have, too, with these hosts."""
     owners: dict[str, list[str]] = {}
-    for each in gpus:
-        identities = {bare_uuid(subject.rpartition("/gpu/")[2]) for subject in {*each.ran, *each.visible}}
-        identities |= {bare_uuid(d["uuid"]) for d in each.listed.values() if d.get("uuid") is not None}
+    for host_gpus in gpus:
+        identities = {
+            bare_uuid(subject.rpartition("/gpu/")[2]) for subject in {*host_gpus.ran, *host_gpus.visible}
+        }
+        identities |= {bare_uuid(d["uuid"]) for d in host_gpus.listed.values() if d.get("uuid") is not None}
         for uuid in sorted(identities):
             if not uuid.isdecimal() and not uuid.startswith(NUMBERED_ON_EACH_HOST):
-                owners.setdefault(uuid, []).append(each.host)
+                owners.setdefault(uuid, []).append(host_gpus.host)
     doubled: dict[str, dict[str, list[str]]] = {}
     for uuid, hosts in owners.items():
         for host in hosts if len(hosts) > 1 else ():

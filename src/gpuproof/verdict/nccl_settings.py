@@ -87,8 +87,8 @@ def judge_nccl_settings(variables: Mapping[str, str]) -> list[Judged]:
     if hurting:
         return [Judged(name=s.variable, outcome=_warn(s, variables[s.variable])) for s in hurting]
     others = [name for name in variables if name.startswith("NCCL_")]
-    found = f"none of the {len(SETTINGS)} that cost speed or print is set"
-    outcome = NO_SETTING.judge(True, f"{found}; set: {', '.join(others)}" if others else found)
+    measured = f"none of the {len(SETTINGS)} that cost speed or print is set"
+    outcome = NO_SETTING.judge(True, f"{measured}; set: {', '.join(others)}" if others else measured)
     return [Judged(name="NCCL settings", outcome=outcome)]
 
 

@@ -59,12 +59,12 @@ def _sources(doubted: Sequence[Judged]) -> list[Section]:
 
 
 def _rows(judged: Sequence[Judged]) -> list[list[Judged]]:
-    """Put outcomes that share a row together, where the first of them stands."""
+    """Return outcomes by row: those that share one stand where the first of them does."""
     rows: defaultdict[object, list[Judged]] = defaultdict(list)
     for number, item in enumerate(judged):
         is_alone = item.outcome.status not in SHARING
-        said = (item.is_required, item.outcome.status, *_explanation(item.outcome))
-        rows[number if is_alone else said].append(item)
+        row = (item.is_required, item.outcome.status, *_explanation(item.outcome))
+        rows[number if is_alone else row].append(item)
     return list(rows.values())
 
 
@@ -76,9 +76,9 @@ def _names(row: Sequence[Judged]) -> str:
     """Name the checks of a row, each with its subjects."""
     subjects = grouped((item.name, item.outcome.subject) for item in row)
     names = list(starmap(_of_subjects, subjects.items()))
-    told = "; ".join(names[:MOST_NAMES])
+    shown = "; ".join(names[:MOST_NAMES])
     more = f"; and {len(names) - MOST_NAMES} more checks" if len(names) > MOST_NAMES else ""
-    return f"{told}{more}" if row[0].is_required else f"{told}{more} (advisory)"
+    return f"{shown}{more}" if row[0].is_required else f"{shown}{more} (advisory)"
 
 
 def _of_subjects(name: str, subjects: Sequence[str]) -> str:
@@ -87,8 +87,8 @@ def _of_subjects(name: str, subjects: Sequence[str]) -> str:
     >>> _of_subjects("xid", ["host/a", "host/b"]), _of_subjects("network", ["whole"])
     ('xid: host/a, host/b', 'network')
     """
-    told = listed([subject for subject in subjects if subject != WHOLE])
-    return f"{name}: {told}" if told else name
+    shown = listed([subject for subject in subjects if subject != WHOLE])
+    return f"{name}: {shown}" if shown else name
 
 
 def _explanation(outcome: Outcome) -> list[str]:

@@ -111,8 +111,8 @@ def _tree(required: Sequence[Judged], table: AspectTable, subjects: Iterable[str
 def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
     """Say whether an outcome that is neither good nor bad leaves something open that no cell speaks of."""
     is_figure = item.measure is not None and item.basis != "none"
-    is_said = is_figure and (item.basis == "peers" or (item.name, item.outcome.subject) in covered)
-    return OF_STATUS[item.outcome.status] == "undecided" and not is_said
+    is_covered = is_figure and (item.basis == "peers" or (item.name, item.outcome.subject) in covered)
+    return OF_STATUS[item.outcome.status] == "undecided" and not is_covered
 
 
 def _measured_with(
@@ -247,15 +247,15 @@ def _all_reasons(
 
 def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
     """Yield why checks failed or were undecided; the latter share a reason where it is that of several."""
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    reasons: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for item in required:
         if OF_STATUS[item.outcome.status] == kind:
             key = (item.outcome.status, item.outcome.summary, item.name if kind == "failed" else "")
-            found.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
-    for (status, said, _), checks in found.items():
+            reasons.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
+    for (status, reason, _), checks in reasons.items():
         alike = grouped((tuple(subjects), name) for name, subjects in checks.items())
         for of, names in alike.items():
-            yield _of_subjects(of, f"{listed(names)} {status}: {said}")
+            yield _of_subjects(of, f"{listed(names)} {status}: {reason}")
 
 
 def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:

@@ -49,7 +49,7 @@ def at_most(code: ExitCode, *, simulated: bool) -> ExitCode:
 def marked(page: Page) -> Page:
     """Return the page with a first line that says what it is of."""
     if page.verdict is None:
-        said = Text(title="", lines=(f"{WORD}: {MEANING}",))
-        return replace(page, sections=(said, *page.sections))
+        note = Text(title="", lines=(f"{WORD}: {MEANING}",))
+        return replace(page, sections=(note, *page.sections))
     meaning = "; ".join(filter(None, (MEANING, page.verdict.meaning)))
     return replace(page, verdict=replace(page.verdict, meaning=meaning))

@@ -18,7 +18,7 @@ from gpuproof.statistics.launches import interval_of_rates, interval_of_step_tim
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, said_once
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, joined_doubts
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
@@ -71,7 +71,7 @@ def summarize(
     observed: Sequence[Doubt] = (),
     clock_max_mhz: float | None = None,
 ) -> RunSummary:
-    """Put launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
+    """Return launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
@@ -81,7 +81,7 @@ def summarize(
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
     of_launches = [doubts_about(against(launch=launch)) for launch in launches]
     differ = _differences(first, interval, step_s_interval)
-    doubts = invalid_first([*said_once(of_launches), *differ, *observed])
+    doubts = invalid_first([*joined_doubts(of_launches), *differ, *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     return RunSummary(
@@ -114,8 +114,8 @@ def _differences(
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def are_replicates(launches: Sequence[Launch]) -> bool:

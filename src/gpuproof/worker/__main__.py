@@ -61,9 +61,9 @@ def main() -> int:
     words = sys.argv[1:]
     if words and (words[0] in COMMANDS or words[0] in launched_commands()):
         return run_command(words)
-    asked_for_help = words[:1] in (["-h"], ["--help"])
-    (sys.stdout if asked_for_help else sys.stderr).write(usage())
-    return 0 if asked_for_help else 2
+    wants_help = words[:1] in (["-h"], ["--help"])
+    (sys.stdout if wants_help else sys.stderr).write(usage())
+    return 0 if wants_help else 2
 
 
 def run_command(words: Sequence[str]) -> int:

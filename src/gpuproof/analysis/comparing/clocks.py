@@ -37,8 +37,8 @@ def clocks_of(result: Result) -> dict[tuple[str, int], float]:
     common: Mapping[str, Any] = result.detail.get("common") or {}
     for row in common.get("devices") or ():
         rows.setdefault((row["case_id"], row["replicate"]), []).append(row["clock_sm_mhz"])
-    known = {key: [clock for clock in found if clock] for key, found in rows.items()}
-    return {key: fmean(found) for key, found in known.items() if len(found) == len(rows[key])}
+    positive = {key: [clock for clock in clocks if clock] for key, clocks in rows.items()}
+    return {key: fmean(clocks) for key, clocks in positive.items() if len(clocks) == len(rows[key])}
 
 
 def in_cycles(
@@ -49,30 +49,30 @@ def in_cycles(
     compare: Callable[[list[float], list[float]], Comparison],
 ) -> InCycles | None:
     """Compare cycles: a time by its clock, a rate over it; None where a launch's clock is not known."""
-    known = [[clock for clock in side if clock is not None] for side in clocks]
-    if not all(known) or [len(side) for side in known] != [len(side) for side in sides]:
+    read = [[clock for clock in side if clock is not None] for side in clocks]
+    if not all(read) or [len(side) for side in read] != [len(side) for side in sides]:
         return None
     values = [
         [
             launch.value * clock if better == "lower" else launch.value / clock
-            for launch, clock in zip(side, own, strict=True)
+            for launch, clock in zip(side, side_clocks, strict=True)
         ]
-        for side, own in zip(sides, known, strict=True)
+        for side, side_clocks in zip(sides, read, strict=True)
     ]
-    return InCycles(comparison=compare(*values), clock_ratio=fmean(known[1]) / fmean(known[0]))
+    return InCycles(comparison=compare(*values), clock_ratio=fmean(read[1]) / fmean(read[0]))
 
 
-def explained_by_clocks(compared: Comparison, found: InCycles | None) -> str:
+def explained_by_clocks(compared: Comparison, ratio: InCycles | None) -> str:
     """Say in one sentence what cycles say of a comparison in time; "" where nothing was to be explained."""
     if compared.verdict not in ("faster", "slower"):
         return ""
-    if found is None:
+    if ratio is None:
         return f"not confirmed in cycles: {NOT_READ}"
-    change = found.clock_ratio - 1
+    change = ratio.clock_ratio - 1
     clock = f"the clock of B was {abs(change):.1%} {'higher' if change > 0 else 'lower'}"
-    if found.comparison.verdict == compared.verdict:
+    if ratio.comparison.verdict == compared.verdict:
         moved = "" if abs(change) < SAME_CLOCK else f", though {clock}"
         return f"confirmed in cycles{moved}"
     if (change > 0) == (compared.verdict == "faster") and abs(change) >= SAME_CLOCK:
-        return f"the clock is the cause: {clock}, and in cycles: {found.comparison.verdict}"
-    return f"not confirmed in cycles ({found.comparison.verdict}), and the clock does not explain it: {clock}"
+        return f"the clock is the cause: {clock}, and in cycles: {ratio.comparison.verdict}"
+    return f"not confirmed in cycles ({ratio.comparison.verdict}), and the clock does not explain it: {clock}"

@@ -61,14 +61,14 @@ def conditions_of(
 ) -> dict[str, Any]:
     """Return everything that must agree, by key; None where the config or the hosts are not known."""
     echoed = ECHOED if config is not None else ()
-    found = {
+    conditions = {
         "suite": result.suite,
         **{key: value for key, value in result.conditions.items() if key not in echoed},
         "stack.gpuproof": result.gpuproof_version,
     }
     if config is not None:
-        found |= {key: value for key, value in _flat(config) if not _is_left_out(key)}
-    return found | _of_hosts(hosts or {})
+        conditions |= {key: value for key, value in _flat(config) if not _is_left_out(key)}
+    return conditions | _of_hosts(hosts or {})
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -90,9 +90,9 @@ def covers(stated: str, key: str) -> bool:
 
 def _of_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return versions and machines; where hosts differ among themselves, all their values."""
-    each = [dict(_of_host(facts)) for facts in hosts.values()]
-    keys = dict.fromkeys(key for facts in each for key in facts)
-    return {key: _joined([facts.get(key) for facts in each]) for key in keys}
+    by_host = [dict(_of_host(facts)) for facts in hosts.values()]
+    keys = dict.fromkeys(key for facts in by_host for key in facts)
+    return {key: _joined([facts.get(key) for facts in by_host]) for key in keys}
 
 
 def _of_host(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -132,7 +132,7 @@ def _compared(
     sides = _paired(a.launches, b.launches) if pairing.is_interleaved else (a.launches, b.launches)
     values = _values(sides[0]), _values(sides[1])
     figures = [_figures(measure, side) for measure, side in zip((a, b), sides, strict=True)]
-    found = compare_sides(
+    comparison = compare_sides(
         ComparedSide(name="A", values=values[0], doubts=doubts[0](a.case)),
         ComparedSide(name="B", values=values[1], doubts=doubts[1](b.case)),
         better=a.better,
@@ -141,8 +141,8 @@ def _compared(
         figure=a.name,
         refused=refused or _why_not(a, b),
     )
-    is_told, compare = found.ratio is not None, pairing.comparing(a.better, confidence)
-    known = [_clocks(a.case, side, own) for side, own in zip(sides, clocks, strict=True)]
+    has_ratio, compare = comparison.ratio is not None, pairing.comparing(a.better, confidence)
+    side_clocks = [_clocks(a.case, side, by_launch) for side, by_launch in zip(sides, clocks, strict=True)]
     return ComparedMeasure(
         name=a.name,
         case=a.case,
@@ -153,10 +153,12 @@ def _compared(
         better=a.better,
         a=figures[0],
         b=figures[1],
-        comparison=found,
-        without_outliers=_without(sides, figures, pairing, found, a.better) if is_told else None,
-        launches_for_one_percent=_needed(values, pairing, confidence) if is_told else None,
-        cycles=in_cycles(sides, (known[0], known[1]), better=a.better, compare=compare) if is_told else None,
+        comparison=comparison,
+        without_outliers=_without(sides, figures, pairing, comparison, a.better) if has_ratio else None,
+        launches_for_one_percent=_needed(values, pairing, confidence) if has_ratio else None,
+        cycles=in_cycles(sides, (side_clocks[0], side_clocks[1]), better=a.better, compare=compare)
+        if has_ratio
+        else None,
     )
 
 
@@ -169,8 +171,8 @@ def _paired(
     return tuple(first[pair] for pair in pairs), tuple(second[pair] for pair in pairs)
 
 
-def _clocks(case: str, launches: Sequence[LaunchValue], known: ClocksByLaunch) -> list[float | None]:
-    return [known.get((case, launch.replicate)) for launch in launches]
+def _clocks(case: str, launches: Sequence[LaunchValue], by_launch: ClocksByLaunch) -> list[float | None]:
+    return [by_launch.get((case, launch.replicate)) for launch in launches]
 
 
 def _values(launches: Sequence[LaunchValue]) -> list[float]:
@@ -190,11 +192,11 @@ def _why_not(a: Measure, b: Measure) -> str | None:
 
 def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideFigures:
     values = _values(launches)
-    found = outliers(values)
+    outlying = outliers(values)
     return SideFigures(
         value=geometric_mean(values) if values and min(values) > 0 else measure.value,
         num_launches=len(launches),
-        outlying=tuple(launches[place].replicate for place in found.indices),
+        outlying=tuple(launches[place].replicate for place in outlying.indices),
     )
 
 
@@ -211,11 +213,11 @@ def _without(
         return None
     if pairing.is_interleaved:
         outlying = [outlying[0] | outlying[1]] * 2
-    kept = [
+    values = [
         [launch.value for launch in side if launch.replicate not in out]
         for side, out in zip(sides, outlying, strict=True)
     ]
-    return replace(pairing, num_pilot=None).comparing(better, compared.confidence)(*kept)
+    return replace(pairing, num_pilot=None).comparing(better, compared.confidence)(*values)
 
 
 def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidence: float) -> int | None:
@@ -226,14 +228,14 @@ def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidenc
     if of_sessions >= PRECISION:
         return None
     target = sqrt(PRECISION**2 - of_sessions**2)
-    found = launches_for_ratio(*logs, relative_half_width=target, confidence=confidence)
-    return found if isinstance(found, int) else None
+    count = launches_for_ratio(*logs, relative_half_width=target, confidence=confidence)
+    return count if isinstance(count, int) else None
 
 
 def only_in_one(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]) -> Iterator[str]:
     """Name the measures that one side has alone."""
-    for name, own, other in (("A", a, b), ("B", b, a)):
-        for key, measure in own.items():
+    for name, side, other in (("A", a, b), ("B", b, a)):
+        for key, measure in side.items():
             if key not in other:
                 subject = "" if measure.subject == WHOLE else f" of {measure.subject}"
                 yield f"{measure.name} at {measure.case}{subject} is in {name} alone"

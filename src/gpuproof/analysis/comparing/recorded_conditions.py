@@ -31,11 +31,11 @@ def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[Unli
     """
     pairs = zip(first.devices, second.devices, strict=False)
     of_devices = [(one.identity.physical_index, key) for one, other in pairs for key in _devices(one, other)]
-    found = [*_recordings(first, second), *_told_once(of_devices)]
-    return tuple(sorted(found, key=lambda unlike: list(WORDS).index(unlike.weight)))
+    unlike_keys = [*_recordings(first, second), *_joined_over_gpus(of_devices)]
+    return tuple(sorted(unlike_keys, key=lambda unlike: list(WORDS).index(unlike.weight)))
 
 
-def _told_once(of_devices: list[tuple[int, UnlikeKey]]) -> Iterator[UnlikeKey]:
+def _joined_over_gpus(of_devices: list[tuple[int, UnlikeKey]]) -> Iterator[UnlikeKey]:
     """Join what is the same of several GPUs, and what tells one card from another of its kind."""
     alike = grouped(
         ((key.key, key.weight, *(() if key.weight == "note" else (key.a, key.b))), (index, key))
@@ -100,8 +100,8 @@ def _limits(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
 
 
 def _cap(track: DeviceTrack) -> float | None:
-    given = track.given("power_limit_w")
-    return float(np.median(given)) if len(given) else track.identity.number("power_limit_w")
+    limits = track.readings("power_limit_w")
+    return float(np.median(limits)) if len(limits) else track.identity.number("power_limit_w")
 
 
 def _unlike(key: str, a: str, b: str, *, weight: Weight) -> UnlikeKey:

@@ -96,7 +96,7 @@ class _Used:
     busy_percent: float | None
 
     def series(self, metric: str) -> tuple[Floats, Floats]:
-        """Average a metric over the GPUs that were busy at each sample; samples with none are left out.
+        """Return a metric's mean over the GPUs busy at each sample; samples with none are left out.
 
         Returns the values, and the seconds that each stands for.
         """
@@ -104,11 +104,11 @@ class _Used:
         if metric in COMPARED_OF_HOST and metric in self.recording.host:
             columns = [(np.where(self.inside, self.recording.host[metric], np.nan), None)]
         mean = mean_over_devices([values for values, _ in columns], length=len(self.inside))
-        given = ~np.isnan(mean)
+        is_read = ~np.isnan(mean)
         if columns and columns[0][1] is not None:
-            return mean[given], columns[0][1][given]
-        times, dithered = self.recording.time_s[given], self.recording.recording.is_dithered
-        return mean[given], durations(times, dithered=dithered)
+            return mean[is_read], columns[0][1][is_read]
+        times, dithered = self.recording.time_s[is_read], self.recording.recording.is_dithered
+        return mean[is_read], durations(times, dithered=dithered)
 
     def _columns(self, track: DeviceTrack, metric: str) -> Iterator[tuple[Floats, Floats | None]]:
         """Yield the readings of a GPU that count, and the seconds of each where these are its own."""
@@ -219,21 +219,21 @@ def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> 
     )
 
 
-def _differing(metric: str, mean_a: float | None, found: Interval | Unavailable) -> Iterator[Measure]:
+def _differing(metric: str, mean_a: float | None, difference: Interval | Unavailable) -> Iterator[Measure]:
     """Yield B minus A with its verdict, and the difference that would have been shown 4 times in 5."""
-    known = found if isinstance(found, Interval) else None
-    centre, shown = (None, None) if known is None else (known.centre, smallest_shown(known))
-    missing = found.reason if isinstance(found, Unavailable) else None
+    interval = difference if isinstance(difference, Interval) else None
+    centre, shown = (None, None) if interval is None else (interval.centre, smallest_shown(interval))
+    missing = difference.reason if isinstance(difference, Unavailable) else None
     yield _of_side(
         metric,
         "B minus A",
         "difference of means",
         centre,
         text=f"{signed(metric, centre)}{_relative(metric, centre, mean_a)}",
-        detail="cannot tell" if known is None else _verdict(known),
+        detail="cannot tell" if interval is None else _verdict(interval),
         missing=missing,
-        interval=None if known is None else as_record(known),
-        num_samples=None if known is None else known.num_samples,
+        interval=None if interval is None else as_record(interval),
+        num_samples=None if interval is None else interval.num_samples,
     )
     text = signed(metric, shown).removeprefix("+")
     yield _of_side(metric, "shown from", "smallest difference shown", shown, text=text, missing=missing)

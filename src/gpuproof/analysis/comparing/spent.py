@@ -46,10 +46,10 @@ def _figure(name: str, side: str, unit: str, value: float | None, text: str, **m
 def _energy(recording: RecordingData, window: RecordingWindow) -> tuple[float | None, str | None]:
     """Return the energy of all GPUs in joules, or why it is not known."""
     used = [energy_used(recording, track=track, window=window) for track in recording.devices]
-    joules = [found.energy_j for found in used if found.energy_j is not None]
+    joules = [use.energy_j for use in used if use.energy_j is not None]
     if joules and len(joules) == len(used):
         return sum(joules), None
-    return None, next((found.note for found in used if found.energy_j is None), None)
+    return None, next((use.note for use in used if use.energy_j is None), None)
 
 
 def _ratio(first_j: float | None, second_j: float | None) -> Measure:
@@ -68,10 +68,10 @@ Held = tuple[dict[str, float] | None, str | None]
 
 def _shares(recording: RecordingData, window: RecordingWindow) -> Held:
     held = [throttling(recording, track=track, window=window) for track in recording.devices]
-    if not held or not all(found.known for found in held):
-        return None, next((found.missing for found in held if not found.known), None)
+    if not held or not all(throttle.has_answers for throttle in held):
+        return None, next((throttle.missing for throttle in held if not throttle.has_answers), None)
     shares: dict[str, float] = {}
-    for item in (item for found in held for item in found.shares if item.reason not in STATE_REASONS):
+    for item in (item for throttle in held for item in throttle.shares if item.reason not in STATE_REASONS):
         shares[item.reason] = shares.get(item.reason, 0.0) + item.share / len(held)
     return shares, None
 

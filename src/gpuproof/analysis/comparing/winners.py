@@ -135,7 +135,7 @@ class Contest:
 
 
 def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
-    """Sort out who may win: what all have is alike, and two at least must be left.
+    """Return who may win: what all have is alike, and two at least must be left.
 
     None wins, either, where one that is SUSPECT and so left out has the best figure of all.
     """
@@ -145,18 +145,18 @@ def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") 
     reasons = {side.name: why_unusable(side, beside=beside, figure=figure) for side in sides}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     contenders = tuple(side for side in sides if side.name not in left_out)
-    found = Contest(contenders=contenders, left_out=left_out, missing=None)
+    result = Contest(contenders=contenders, left_out=left_out, missing=None)
     if not left_out:
-        return found
+        return result
     if len(contenders) < 2:
         few = f"only {contenders[0].name}" if contenders else "none"
-        return replace(found, missing=f"{few} of {len(sides)} can be used: {found.named}")
+        return replace(result, missing=f"{few} of {len(sides)} can be used: {result.named}")
     sign = 1 if better == "higher" else -1
     rivals = [side for side in sides if _is_counted(side) and side.value is not None]
     top = max(rivals, key=lambda side: sign * (side.value or 0.0), default=None)
     if top is not None and top.name in left_out:
-        return replace(found, missing=f"{left_out[top.name]}, and its figure is the best")
-    return found
+        return replace(result, missing=f"{left_out[top.name]}, and its figure is the best")
+    return result
 
 
 def _is_counted(side: ComparedSide) -> bool:
@@ -167,9 +167,9 @@ def _is_counted(side: ComparedSide) -> bool:
 def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
     """Return the doubts about one case of a run: its own where the run tells them apart, and the run's."""
     rows = [*result.detail.get("points", ()), *result.detail.get("configurations", ())]
-    own = {
+    by_case = {
         row.get("case_id", row.get("name")): tuple(from_json(Doubt, x) for x in row.get("doubts", ()))
         for row in rows
     }
-    codes = {doubt.code for doubts in own.values() for doubt in doubts}
-    return (*own.get(case, ()), *(doubt for doubt in result.doubts if doubt.code not in codes))
+    codes = {doubt.code for doubts in by_case.values() for doubt in doubts}
+    return (*by_case.get(case, ()), *(doubt for doubt in result.doubts if doubt.code not in codes))

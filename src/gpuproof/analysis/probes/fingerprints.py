@@ -72,30 +72,30 @@ class FingerprintsCompared:
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
     """Compare the digests of all devices of all hosts."""
-    groups = grouped(((found.kind, found.work), found) for found in prints)
+    groups = grouped(((record.kind, record.work), record) for record in prints)
     right = {key: _majority(group) for key, group in groups.items()}
-    asked = _without_wrong(groups, right)
-    right |= {key: _majority(group) for key, group in asked.items() if right[key] is None}
+    trusted = _without_wrong(groups, right)
+    right |= {key: _majority(group) for key, group in trusted.items() if right[key] is None}
     disagreeing: dict[tuple[str, str, int], int | None] = {}
     for (kind, work), group in groups.items():
-        for number in sorted({found.round_number for found in group}):
-            given = [found.digest for found in group if found.round_number == number]
+        for number in sorted({record.round_number for record in group}):
+            digests = [record.digest for record in group if record.round_number == number]
             reference = right[kind, work]
-            wrong = None if reference is None else sum(digest != reference for digest in given)
+            wrong = None if reference is None else sum(digest != reference for digest in digests)
             disagreeing[kind, work, number] = wrong
     by_device: dict[tuple[str, str], list[Fingerprint]] = {}
     for group in groups.values():
-        for found in group:
-            by_device.setdefault((found.kind, found.subject), []).append(found)
+        for record in group:
+            by_device.setdefault((record.kind, record.subject), []).append(record)
     shared: dict[str, set[str]] = {kind: set() for kind, _ in by_device}
-    for (kind, work), group in asked.items():
+    for (kind, work), group in trusted.items():
         if len(_by_subject(group)) > 1:
             shared[kind].add(work)
     devices = tuple(
-        _judge(own, right, shared=shared[kind], num_alike=len({s for k, s in by_device if k == kind}))
-        for (kind, _), own in sorted(by_device.items())
+        _judge(of_device, right, shared=shared[kind], num_alike=len({s for k, s in by_device if k == kind}))
+        for (kind, _), of_device in sorted(by_device.items())
     )
-    undecided = [key for key, group in asked.items() if right[key] is None and _differ(group)]
+    undecided = [key for key, group in trusted.items() if right[key] is None and _differ(group)]
     return FingerprintsCompared(
         devices=devices,
         disagreeing=disagreeing,
@@ -108,13 +108,15 @@ def _without_wrong(
 ) -> dict[tuple[str, str], list[Fingerprint]]:
     """Leave devices out that are wrong in one kind of work where another has no majority."""
     wrong = {
-        (found.kind, found.subject)
+        (record.kind, record.subject)
         for key, group in groups.items()
-        for found in group
-        if right[key] not in (None, found.digest)
+        for record in group
+        if right[key] not in (None, record.digest)
     }
     return {
-        key: [found for found in group if right[key] is not None or (found.kind, found.subject) not in wrong]
+        key: [
+            record for record in group if right[key] is not None or (record.kind, record.subject) not in wrong
+        ]
         for key, group in groups.items()
     }
 
@@ -139,23 +141,25 @@ def _majority(group: Sequence[Fingerprint]) -> str | None:
 
 
 def _differ(group: Iterable[Fingerprint]) -> bool:
-    return len(_by_subject(group)) > 1 and len({found.digest for found in group}) > 1
+    return len(_by_subject(group)) > 1 and len({record.digest for record in group}) > 1
 
 
 def _judge(
-    own: Sequence[Fingerprint],
+    prints: Sequence[Fingerprint],
     right: Mapping[tuple[str, str], str | None],
     *,
     shared: Collection[str],
     num_alike: int,
 ) -> DeviceFingerprints:
-    judged = [(found, reference) for found in own if (reference := right[found.kind, found.work]) is not None]
-    num_wrong = sum(found.digest != reference for found, reference in judged)
-    works = grouped((found.work, found) for found in own)
+    judged = [
+        (record, reference) for record in prints if (reference := right[record.kind, record.work]) is not None
+    ]
+    num_wrong = sum(record.digest != reference for record, reference in judged)
+    works = grouped((record.work, record) for record in prints)
     verdict = min(_verdicts(works.values(), right, shared), key=GRAVEST.index)
     return DeviceFingerprints(
-        subject=own[0].subject,
-        kind=own[0].kind,
+        subject=prints[0].subject,
+        kind=prints[0].kind,
         verdict=verdict,
         num_compared=len(judged),
         num_wrong=num_wrong if judged else None,
@@ -169,15 +173,15 @@ def _verdicts(
     shared: Collection[str],
 ) -> list[DeviceVerdict]:
     """Judge each work; one that no other device did says nothing beside those that others did, too."""
-    of_works = {found[0].work: _of_work(found, right[found[0].kind, found[0].work]) for found in works}
-    told = [
+    of_works = {prints[0].work: _of_work(prints, right[prints[0].kind, prints[0].work]) for prints in works}
+    decisive = [
         verdict for work, verdict in of_works.items() if work in shared or verdict == "contradicts itself"
     ]
-    return told or list(of_works.values())
+    return decisive or list(of_works.values())
 
 
-def _of_work(own: Sequence[Fingerprint], reference: str | None) -> DeviceVerdict:
-    digests = {found.digest for found in own}
+def _of_work(prints: Sequence[Fingerprint], reference: str | None) -> DeviceVerdict:
+    digests = {record.digest for record in prints}
     if reference is None:
         return "contradicts itself" if len(digests) > 1 else "cannot tell"
     if reference not in digests:

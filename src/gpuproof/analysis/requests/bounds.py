@@ -83,21 +83,21 @@ class Bound:
         return largest
 
 
-def bounds_each(spec: ServingSpec) -> tuple[Bound, ...]:
+def separate_bounds(spec: ServingSpec) -> tuple[Bound, ...]:
     """Return the bounds that a launch was asked to keep, each with its own percentile."""
-    asked = spec.bounds
+    limits_of_tokens = spec.bounds
     limits: tuple[tuple[BoundName, float | None, float], ...] = (
         ("latency", spec.latency_bound_s, spec.latency_percentile),
-        ("time to first token", asked.ttft_s, asked.ttft_percentile),
-        ("time per token", asked.tpot_s, asked.tpot_percentile),
+        ("time to first token", limits_of_tokens.ttft_s, limits_of_tokens.ttft_percentile),
+        ("time per token", limits_of_tokens.tpot_s, limits_of_tokens.tpot_percentile),
     )
     return tuple(Bound(name=name, limit=limit, q=q) for name, limit, q in limits if limit is not None)
 
 
 def bounds_judged(spec: ServingSpec) -> tuple[Bound, ...]:
     """Return what decides over a rate: each bound, or all at once where the recipe asks for goodput."""
-    each, q = bounds_each(spec), spec.bounds.goodput_percentile
-    return each if q is None or not each else (Bound(name=ALL, limit=1.0, q=q, parts=each),)
+    bounds, q = separate_bounds(spec), spec.bounds.goodput_percentile
+    return bounds if q is None or not bounds else (Bound(name=ALL, limit=1.0, q=q, parts=bounds),)
 
 
 def num_within(series: RequestSeries, bounds: Sequence[Bound]) -> int:
@@ -142,8 +142,8 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
     outcome = _outcome(values, bound, effect)
     is_confirmed = outcome != "met" or confirming >= confirmations
     is_alone = len(launches) < MIN_LAUNCHES_TO_MISS and num_over > bound.allowed * num
-    known = None if isinstance(effect, Unavailable) else effect
-    at_most = None if known is None else _at_most(values, bound, known)
+    deff = None if isinstance(effect, Unavailable) else effect
+    at_most = None if deff is None else _at_most(values, bound, deff)
     over = np.sort(np.concatenate(values))
     middle = float(over[min(int(bound.q / 100 * num), num - 1)])
     return BoundStanding(
@@ -154,8 +154,8 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
         num_requests=num,
         num_over=num_over,
         num_confirming=confirming,
-        effective_requests=None if known is None else num / known,
-        largest_share_over=None if known is None else share_bound(num_over / known, num / known, risk=RISK),
+        effective_requests=None if deff is None else num / deff,
+        largest_share_over=None if deff is None else share_bound(num_over / deff, num / deff, risk=RISK),
         percentile=middle if middle < inf else None,
         percentile_at_most=at_most,
         needed_requests=None if outcome != "undecided" or is_alone else _needed(num, num_over, bound, effect),
@@ -167,16 +167,16 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
 
 def _outcome(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
     """Say what holds with each launch's first part and without it, and what its second half agrees with."""
-    found = _by_counts(values, bound, effect)
-    if found == "undecided" or not _second_halves_agree(values, bound, found):
+    outcome = _by_counts(values, bound, effect)
+    if outcome == "undecided" or not _second_halves_agree(values, bound, outcome):
         return "undecided"
     later = [part[len(part) // HEAD :] for part in values]
-    return found if _by_counts(later, bound, effect) == found else "undecided"
+    return outcome if _by_counts(later, bound, effect) == outcome else "undecided"
 
 
-def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, found: BoundOutcome) -> bool:
+def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, outcome: BoundOutcome) -> bool:
     over = np.concatenate([part[len(part) // 2 :] for part in values]) > bound.limit
-    return bool(over.mean() > bound.allowed) == (found == "missed")
+    return bool(over.mean() > bound.allowed) == (outcome == "missed")
 
 
 def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
@@ -206,8 +206,8 @@ def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float
         middle = (low + high) // 2
         fits = chance_of_so_few(middle / effect, len(ordered) / effect, bound.allowed) <= RISK
         low, high = (middle, high) if fits else (low, middle)
-    found = float(ordered[len(ordered) - 1 - low]) if low >= 0 else inf
-    return found if found < inf else None
+    bounding = float(ordered[len(ordered) - 1 - low]) if low >= 0 else inf
+    return bounding if bounding < inf else None
 
 
 def _needed(num: int, num_over: int, bound: Bound, effect: float | Unavailable) -> float | None:
@@ -251,14 +251,14 @@ class RateJudgement:
     @property
     def needed_requests(self) -> float | None:
         """Return the requests that would decide; None where it is decided, or too few to say."""
-        needed = [found.needed_requests for found in self.standings if found.outcome == "undecided"]
-        known = [value for value in needed if value is not None]
-        return max(known) if known and len(known) == len(needed) else None
+        needed = [standing.needed_requests for standing in self.standings if standing.outcome == "undecided"]
+        counts = [value for value in needed if value is not None]
+        return max(counts) if counts and len(counts) == len(needed) else None
 
     @property
     def reason(self) -> str | None:
         """Return why it is undecided."""
-        return next((found.reason for found in self.standings if found.outcome == "undecided"), None)
+        return next((standing.reason for standing in self.standings if standing.outcome == "undecided"), None)
 
 
 def judge_rate(

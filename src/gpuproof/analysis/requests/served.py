@@ -17,10 +17,10 @@ from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.requests.bounds import (
     RateJudgement,
     RequestSeries,
-    bounds_each,
     bounds_judged,
     judge_rate,
     num_within,
+    separate_bounds,
 )
 from gpuproof.analysis.requests.loadgen import BoundVerdict, judge_bound
 from gpuproof.records.case import Case, ServingWork
@@ -103,8 +103,8 @@ class Served:
 
     @property
     def num_within(self) -> int | None:
-        """Requests within all bounds; None where there is none."""
-        bounds = bounds_each(self.spec)
+        """Return the requests within all bounds; None where there is none."""
+        bounds = separate_bounds(self.spec)
         return num_within(self.series, bounds) if bounds else None
 
     @property

@@ -28,7 +28,7 @@ class MeasuredAdvice:
 
 
 def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
-    """Answer by the average that speaks most for several devices; each is named by its law.
+    """Return the answer of the average that speaks most for several devices, each named by its law.
 
     *yes* where one is told that is beneficial; *no* where every one is told and none is; else not decided: an
     interval that holds 1 is no answer. None where nothing was compared. Picking the best of several is
@@ -36,13 +36,13 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
     """
     if not averages:
         return None
-    told = [found for found in averages if found[1].is_told]
-    best = max(told or averages, key=lambda found: found[1].ratio or 0.0)
+    decided = [average for average in averages if average[1].is_decided]
+    best = max(decided or averages, key=lambda average: average[1].ratio or 0.0)
     law, speed_up = best
     answer: MeasuredAnswer = "not decided"
-    if speed_up.is_told and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
+    if speed_up.is_decided and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
         answer = "yes"
-    elif len(told) == len(averages):
+    elif len(decided) == len(averages):
         answer = "no"
     interval = speed_up.comparison.ratio
     return MeasuredAdvice(

@@ -46,33 +46,33 @@ class Alikeness:
 
 def alikeness_of(launches: Sequence[Launch]) -> Alikeness | str | None:
     """Return what the launches of a point say, why they say nothing, or None where nobody looked."""
-    records = [found for launch in launches for found in launch.trained_alike]
-    told = [found for found in records if found.missing is None]
-    if told and not any(max(found.gradient_norm_alone) for found in told):
+    records = [record for launch in launches for record in launch.trained_alike]
+    complete = [record for record in records if record.missing is None]
+    if complete and not any(max(record.gradient_norm_alone) for record in complete):
         return NOTHING_LEARNT
-    each = [_of_rank(found) for found in told]
-    if not each:
-        return first_reason([found.missing for found in records])
-    correlations = [one.norm_correlation for one in each if one.norm_correlation is not None]
+    alikenesses = [_of_rank(record) for record in complete]
+    if not alikenesses:
+        return first_reason([record.missing for record in records])
+    correlations = [one.norm_correlation for one in alikenesses if one.norm_correlation is not None]
     return Alikeness(
-        num_steps=min(one.num_steps for one in each),
-        loss_difference=max(one.loss_difference for one in each),
+        num_steps=min(one.num_steps for one in alikenesses),
+        loss_difference=max(one.loss_difference for one in alikenesses),
         norm_correlation=min(correlations) if correlations else None,
-        norm_difference=max(one.norm_difference for one in each),
-        weight_difference=max(one.weight_difference for one in each),
+        norm_difference=max(one.norm_difference for one in alikenesses),
+        weight_difference=max(one.weight_difference for one in alikenesses),
     )
 
 
-def _of_rank(found: TrainedAlike) -> Alikeness:
-    together, alone = np.array(found.gradient_norm_together), np.array(found.gradient_norm_alone)
-    losses = np.abs(np.array(found.loss_together) - np.array(found.loss_alone))
+def _of_rank(record: TrainedAlike) -> Alikeness:
+    together, alone = np.array(record.gradient_norm_together), np.array(record.gradient_norm_alone)
+    losses = np.abs(np.array(record.loss_together) - np.array(record.loss_alone))
     is_steady = min(np.ptp(together), np.ptp(alone)) <= STEADY * max(np.max(alone), STEADY)
     return Alikeness(
         num_steps=len(losses),
         loss_difference=_or_infinite(np.max(losses)),
         norm_correlation=None if is_steady else _or_infinite(np.corrcoef(together, alone)[0, 1], bad=-1.0),
         norm_difference=_or_infinite(np.max(np.abs(together - alone)) / max(np.max(alone), 1e-12)),
-        weight_difference=_or_infinite(found.largest_weight_difference or 0.0),
+        weight_difference=_or_infinite(record.largest_weight_difference or 0.0),
     )
 
 

@@ -44,7 +44,7 @@ def communication_of(launches: Sequence[Launch]) -> StepCommunication:
     """Return the communication of one point's launches."""
     alone = ALONE if all(launch.num_devices == 1 for launch in launches) else None
     standalone = _figure(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
-    buckets = [found.bucket_bytes for launch in launches for found in launch.bucket_all_reduce]
+    buckets = [record.bucket_bytes for launch in launches for record in launch.bucket_all_reduce]
     sizes = buckets[0] if buckets else ()
     overlap_reason = _reason_of("collective_overlap")
     return StepCommunication(
@@ -70,24 +70,24 @@ def _figure(
 
 
 def _reason_of(kind: str) -> Callable[[Launch], str | None]:
-    return lambda launch: first_reason([_reason(found) for found in getattr(launch, kind)])
+    return lambda launch: first_reason([_reason(record) for record in getattr(launch, kind)])
 
 
-def _reason(found: BucketAllReduce | CollectiveOverlap | GradientSync) -> str | None:
-    if isinstance(found, BucketAllReduce) and not found.is_queued:
+def _reason(record: BucketAllReduce | CollectiveOverlap | GradientSync) -> str | None:
+    if isinstance(record, BucketAllReduce) and not record.is_queued:
         return NOT_BEHIND
-    return found.missing
+    return record.missing
 
 
 def sync_difference_s(launch: Launch) -> float | None:
     """Return by how much averaging gradients makes a step longer, corrected by a group of one."""
-    ranks = [median(map(_corrected, found.rounds)) for found in launch.gradient_sync if found.rounds]
+    ranks = [median(map(_corrected, sync.rounds)) for sync in launch.gradient_sync if sync.rounds]
     return fmean(ranks) if ranks else None
 
 
-def _corrected(found: SyncRound) -> float:
-    together = median(found.with_sync_s) - median(found.without_sync_s)
-    return together - (median(found.alone_with_sync_s) - median(found.alone_without_sync_s))
+def _corrected(sync_round: SyncRound) -> float:
+    together = median(sync_round.with_sync_s) - median(sync_round.without_sync_s)
+    return together - (median(sync_round.alone_with_sync_s) - median(sync_round.alone_without_sync_s))
 
 
 def _overlaps(launch: Launch) -> list[CollectiveOverlap]:
@@ -108,14 +108,14 @@ def overlapped_s(launch: Launch) -> float | None:
 
 def standalone_s(launch: Launch) -> float | None:
     """Return what all buckets take one after another."""
-    told = [found for found in launch.bucket_all_reduce if found.durations_s]
-    if not told or not all(found.is_queued for found in told):
+    buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
+    if not buckets or not all(record.is_queued for record in buckets):
         return None
-    return fmean(map(_all_buckets, told))
+    return fmean(map(_all_buckets, buckets))
 
 
-def _all_buckets(found: BucketAllReduce) -> float:
-    return sum(map(median, found.durations_s))
+def _all_buckets(record: BucketAllReduce) -> float:
+    return sum(map(median, record.durations_s))
 
 
 def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float | None:

@@ -46,17 +46,17 @@ class CurveBreak:
 def fabric_of(launches: Sequence[Launch]) -> Fabric:
     """Say how the ranks of one point's launches talk; hosts are counted by their names."""
     kernels = [name for x in launches for overlap in x.collective_overlap for name in overlap.kernels]
-    found = {match[1] for name in kernels if (match := ALGORITHM.search(name))}
+    algorithms = {match[1] for name in kernels if (match := ALGORITHM.search(name))}
     return Fabric(
         num_hosts=max((len({w.host for w in launch.windows}) for launch in launches), default=1),
         backend=next((launch.setup.backend for launch in launches if launch.setup.backend), None),
-        algorithms=tuple(sorted(found)),
+        algorithms=tuple(sorted(algorithms)),
     )
 
 
 def breaks_of(fabrics: Sequence[tuple[int, Fabric]]) -> Iterator[CurveBreak]:
     """Yield the breaks of a curve, whose points are in order of devices; one device talks in no way."""
-    several = [found for found in fabrics if found[0] > 1]
+    several = [item for item in fabrics if item[0] > 1]
     for (before, near), (after, far) in pairwise(several):
         if reason := _difference(near, far):
             yield CurveBreak(before=before, after=after, reason=reason)

@@ -47,10 +47,10 @@ def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.
     >>> found.is_launch_bound, round(found.share.centre, 2)
     (True, 0.85)
     """
-    known = {batch: times for batch, times in steps_s.items() if times}
-    if len(known) < 2:
+    timed = {batch: times for batch, times in steps_s.items() if times}
+    if len(timed) < 2:
         return None
-    small, large = min(known), max(known)
+    small, large = min(timed), max(timed)
     if large < LEAST_RATIO * small:
         return FixedTime(
             small_batch=small,
@@ -59,16 +59,16 @@ def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.
             share=None,
             missing=f"batches of {small} and {large} lie too close together",
         )
-    found = compare_launches(
-        known[large], known[small], better="lower", confidence=confidence, is_cautious=True
+    comparison = compare_launches(
+        timed[large], timed[small], better="lower", confidence=confidence, is_cautious=True
     )
-    ratio = found.ratio
+    ratio = comparison.ratio
     return FixedTime(
         small_batch=small,
         large_batch=large,
         step_ratio=None if ratio is None else 1 / ratio.centre,
         share=None if ratio is None else _share(ratio, small, large),
-        missing=found.reason,
+        missing=comparison.reason,
     )
 
 

@@ -127,11 +127,11 @@ def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
     if len(points) < NUM_PARAMETERS[law] or any(len(point.rates) < 2 for point in points):
         raise ValueError(f"{law} needs {NUM_PARAMETERS[law]} points of two launches or more")
     times = [point.num_devices / np.array(point.rates) for point in points]
-    means = np.array([found.mean() for found in times])
-    counts = np.array([found.size for found in times])
-    own = np.array([found.var(ddof=1) for found in times]) / means**2
-    common = float((own * (counts - 1)).sum() / (counts - 1).sum())
-    mixed = ((counts - 1) * own + PRIOR_FREEDOM * common) / (counts - 1 + PRIOR_FREEDOM)
+    means = np.array([launch_times.mean() for launch_times in times])
+    counts = np.array([launch_times.size for launch_times in times])
+    spreads = np.array([launch_times.var(ddof=1) for launch_times in times]) / means**2
+    common = float((spreads * (counts - 1)).sum() / (counts - 1).sum())
+    mixed = ((counts - 1) * spreads + PRIOR_FREEDOM * common) / (counts - 1 + PRIOR_FREEDOM)
     expected = np.maximum(mixed, 1e-18) * means**2 / counts
     design = np.array([design_row(point.num_devices, law) for point in points])
     weighted = design.T / expected
@@ -143,7 +143,7 @@ def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
         law=law,
         coefficients=coefficients,
         gains=gains,
-        variances=np.maximum(own, 1e-18) * means**2 / counts,
+        variances=np.maximum(spreads, 1e-18) * means**2 / counts,
         freedoms=counts - 1.0,
         lack_of_fit=float(fdtrc(left, float((counts - 1).sum()), off / left)) if left else None,
     )
@@ -154,16 +154,16 @@ def fit_law(points: Sequence[CurvePoint], law: LawName) -> LawFit | Unavailable:
     reason = why_no_fit(points, law)
     if reason is not None:
         return Unavailable(reason=reason)
-    found = least_squares(points, law)
-    if found.lack_of_fit is not None and found.lack_of_fit < LACK_OF_FIT:
-        return Unavailable(reason=f"the points do not follow it (p = {found.lack_of_fit:.2g})")
-    serial, crosstalk = found.share(1), found.share(2) if law == USL else None
+    fit = least_squares(points, law)
+    if fit.lack_of_fit is not None and fit.lack_of_fit < LACK_OF_FIT:
+        return Unavailable(reason=f"the points do not follow it (p = {fit.lack_of_fit:.2g})")
+    serial, crosstalk = fit.share(1), fit.share(2) if law == USL else None
     for name, parameter in (("σ", serial), ("κ", crosstalk)):
         if parameter is not None and parameter.centre <= 0:
             upto = max(0.0, parameter.high)
             return Unavailable(reason=f"{name} is at its bound of 0 (at most {upto:.2g} by its interval)")
     return LawFit(
-        law=law, serial=serial, crosstalk=crosstalk, num_points=len(points), lack_of_fit=found.lack_of_fit
+        law=law, serial=serial, crosstalk=crosstalk, num_points=len(points), lack_of_fit=fit.lack_of_fit
     )
 
 

@@ -26,18 +26,18 @@ class LaunchFigure:
 
 
 def figure_of(values_s: Iterable[float | None], *, missing: str | None = None) -> LaunchFigure:
-    """Put the values of launches together, those that have one; `missing` says why none has.
+    """Return the figure of the launches that have a value; `missing` says why none has.
 
     >>> figure_of([0.010, 0.012]).mean_s
     0.011
     """
-    known = tuple(value for value in values_s if value is not None)
-    if not known:
+    measured_s = tuple(value for value in values_s if value is not None)
+    if not measured_s:
         return LaunchFigure(values_s=(), interval=None, missing=missing or "not measured in any launch")
-    found = interval_of_launches(known)
-    if isinstance(found, Interval):
-        return LaunchFigure(values_s=known, interval=found, missing=None)
-    return LaunchFigure(values_s=known, interval=None, missing=found.reason)
+    interval = interval_of_launches(measured_s)
+    if isinstance(interval, Interval):
+        return LaunchFigure(values_s=measured_s, interval=interval, missing=None)
+    return LaunchFigure(values_s=measured_s, interval=None, missing=interval.reason)
 
 
 def first_reason(reasons: Sequence[str | None]) -> str | None:

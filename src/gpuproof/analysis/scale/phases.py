@@ -64,32 +64,32 @@ class PhaseFigures:
 
 def phases_of(launches: Sequence[Launch]) -> PhaseFigures | str:
     """Return the phases of one point's launches, or why there are none."""
-    found = [_of_launch(launch) for launch in launches if _told(launch)]
-    if not found:
+    figures = [_of_launch(launch) for launch in launches if _marked_phases(launch)]
+    if not figures:
         reasons = [phases.missing for launch in launches for phases in launch.step_phases]
         return first_reason(reasons) or NOBODY_LOOKED
-    talks = [one.communication_s for one in found if one.communication_s is not None]
+    talks = [one.communication_s for one in figures if one.communication_s is not None]
     return PhaseFigures(
-        num_launches=len(found),
-        data_s=fmean(one.data_s for one in found),
-        forward_s=fmean(one.forward_s for one in found),
-        backward_s=fmean(one.backward_s for one in found),
+        num_launches=len(figures),
+        data_s=fmean(one.data_s for one in figures),
+        forward_s=fmean(one.forward_s for one in figures),
+        backward_s=fmean(one.backward_s for one in figures),
         communication_s=fmean(talks) if talks else None,
-        communication_missing=None if talks else found[0].communication_missing,
-        optimizer_s=fmean(one.optimizer_s for one in found),
-        host_gap_s=fmean(one.host_gap_s for one in found),
-        residual_s=fmean(one.residual_s for one in found),
-        mark_overhead=fmean(one.mark_overhead for one in found),
-        remark=first_reason([one.remark for one in found]),
+        communication_missing=None if talks else figures[0].communication_missing,
+        optimizer_s=fmean(one.optimizer_s for one in figures),
+        host_gap_s=fmean(one.host_gap_s for one in figures),
+        residual_s=fmean(one.residual_s for one in figures),
+        mark_overhead=fmean(one.mark_overhead for one in figures),
+        remark=first_reason([one.remark for one in figures]),
     )
 
 
-def _told(launch: Launch) -> list[StepPhases]:
+def _marked_phases(launch: Launch) -> list[StepPhases]:
     return [phases for phases in launch.step_phases if phases.missing is None]
 
 
 def _of_launch(launch: Launch) -> PhaseFigures:
-    ranks = _told(launch)
+    ranks = _marked_phases(launch)
     talks = launch.world_size > 1
     is_separable = all(rank.backward_without_sync_s for rank in ranks)
     backward_s = fmean(median(rank.backward_without_sync_s or rank.backward_s) for rank in ranks)

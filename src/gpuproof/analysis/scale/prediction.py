@@ -124,29 +124,29 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
 
 def why_not_tried(trial: LawTrial, law: LawName) -> str | None:
     """Say why the trial speaks against a prediction; None where the law passed one that it could fail."""
-    found = trial.predicted
+    point = trial.predicted
     if not trial.passed:
         return (
             f"{law} failed on {trial.num_devices} devices: from the others it says an efficiency of "
-            f"{found.centre:.1%} ({found.low:.1%} to {found.high:.1%}), and {trial.measured:.1%} was measured"
+            f"{point.centre:.1%} ({point.low:.1%} to {point.high:.1%}), and {trial.measured:.1%} was measured"
         )
     if trial.reach > TRIAL_REACH:
-        known = plus_minus(trial.reach)
-        known = f"{law} is {known if known == NOT_WELL_ENOUGH else f'known to {known} only'}"
-        return f"without {trial.num_devices} devices {known}: it could not fail"
+        reach = plus_minus(trial.reach)
+        reach = f"{law} is {reach if reach == NOT_WELL_ENOUGH else f'known to {reach} only'}"
+        return f"without {trial.num_devices} devices {reach}: it could not fail"
     return None
 
 
 def _predicted(points: Sequence[CurvePoint], law: LawName, num_devices: int) -> PredictedPoint:
     laws = dict.fromkeys([law, AMDAHL, USL, *laws_followed(points)])
-    slowdowns = [least_squares(points, each).slowdown(num_devices) for each in laws]
+    slowdowns = [least_squares(points, name).slowdown(num_devices) for name in laws]
     return PredictedPoint(num_devices=num_devices, efficiency=_efficiency(slowdowns))
 
 
 def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
     """Return 1 / slowdown: the first one's, with the interval of all; never over 1 nor under 0."""
     first = slowdowns[0]
-    slowest, fastest = max(found.high for found in slowdowns), min(found.low for found in slowdowns)
+    slowest, fastest = (max(ratio.high for ratio in slowdowns), min(ratio.low for ratio in slowdowns))
     return replace(
         first,
         centre=1 / first.centre if first.centre > 1 else 1.0,

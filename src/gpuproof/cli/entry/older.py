@@ -57,11 +57,11 @@ def in_our_words(words: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def _deploy(given: Sequence[str]) -> str:
-    names = {word.partition("=")[0] for word in given}
-    defaults = [each for each in DEPLOYED_BY_DEFAULT.items() if each[0] not in names]
+def _deploy(words: Sequence[str]) -> str:
+    names = {word.partition("=")[0] for word in words}
+    defaults = [pair for pair in DEPLOYED_BY_DEFAULT.items() if pair[0] not in names]
     lacking = [part for default in defaults for part in default]
-    return shlex.join(["gpuproof", "cloud", "lambda", "deploy", *lacking, *given])
+    return shlex.join(["gpuproof", "cloud", "lambda", "deploy", *lacking, *words])
 
 
 def answered_options(command: Command) -> Command:

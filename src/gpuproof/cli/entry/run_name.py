@@ -33,10 +33,10 @@ class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click
         from gpuproof.store.run import list_runs
 
         names = ["last", *(run.root.name for run in list_runs(_save_dir(ctx)))]
-        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type="file")]
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return items or [CompletionItem(incomplete, type="file")]
 
 
 def _save_dir(ctx: click.Context | None) -> Path:
-    given = ctx.params.get("save_dir") if ctx is not None else None
-    return RESULTS if given is None else Path(given)
+    folder = ctx.params.get("save_dir") if ctx is not None else None
+    return RESULTS if folder is None else Path(folder)

@@ -56,7 +56,7 @@ def device_words(
 
 
 def count_devices(python: str | None, device: str) -> int:
-    """Count the devices of a type that torch sees here; of `auto` those of all types.
+    """Return how many devices of a type torch sees here; of `auto` those of all types.
 
     Raises:
         EnvironmentUnfitError: there is none, and a driver does not answer.
@@ -66,7 +66,7 @@ def count_devices(python: str | None, device: str) -> int:
     facts = probe(python, words=["--device", device])
     same = [gpu for gpu in facts["devices"] if device in ("auto", gpu.get("kind", device))]
     if not same and (silent := facts["accelerators"]["silent"]):
-        raise silent_driver([f"{each['vendor']} {each['pci_bus_id']}" for each in silent])
+        raise silent_driver([f"{row['vendor']} {row['pci_bus_id']}" for row in silent])
     return len(same)
 
 

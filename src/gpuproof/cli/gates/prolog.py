@@ -74,13 +74,13 @@ def judge_by_options(
     from gpuproof.cli.standards.judging import written
 
     hosts, python = options.pop("hosts"), options.pop("python")
-    given = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
-    _refuse_beside_prolog([name for name, value in given.items() if value])
+    beside = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
+    _refuse_beside_prolog([name for name, value in beside.items() if value])
     budget, options["time_budget"] = options["time_budget"], None
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
-    def plan(found: int) -> Planned:
-        return recipes.get(name, name), [*words(hosts=hosts, count=lambda _: found), *options["overrides"]]
+    def plan(count: int) -> Planned:
+        return recipes.get(name, name), [*words(hosts=hosts, count=lambda _: count), *options["overrides"]]
 
     gate = Gate(
         plan=plan,
@@ -140,7 +140,7 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
 
 
 def _free_devices(python: str | None, *, limit_s: float) -> int:
-    """Count the devices that this process may use, by asking their drivers alone.
+    """Return how many devices this process may use, by asking their drivers alone.
 
     Raises:
         EnvironmentUnfitError: somebody uses one of them: neither is to be disturbed by the other; or there is
@@ -149,14 +149,14 @@ def _free_devices(python: str | None, *, limit_s: float) -> int:
     from gpuproof.launchers.probe import probe
 
     users = probe(python, words=["--users"], timeout_s=limit_s)["users"]
-    seen = [each for each in users if each["framework_index"] is not None and not each["is_silent"]]
-    silent = [str(each["physical_index"]) for each in users if each["is_silent"]]
+    seen = [user for user in users if user["framework_index"] is not None and not user["is_silent"]]
+    silent = [str(user["physical_index"]) for user in users if user["is_silent"]]
     if silent and not seen:
         raise silent_driver([f"device {place}" for place in silent])
-    for each in seen:
-        if each["processes"]:
+    for user in seen:
+        if user["processes"]:
             raise EnvironmentUnfitError(
-                f"[user_problem] {each['processes']} processes use {each['name']} {each['uuid'] or ''}",
+                f"[user_problem] {user['processes']} processes use {user['name']} {user['uuid'] or ''}",
                 next_step="Judge the node while it is idle",
             )
     return len(seen)
@@ -168,8 +168,8 @@ def _forget_launchers() -> None:
     from gpuproof.processes.granted import grant_for_later
 
     os.environ.update(grant_for_later(os.environ))
-    kept = without_launchers(os.environ)
-    for name in os.environ.keys() - kept.keys():
+    remaining = without_launchers(os.environ)
+    for name in os.environ.keys() - remaining.keys():
         del os.environ[name]
 
 
@@ -204,13 +204,13 @@ def _say(line: str, *, to_error: bool = False) -> None:
     click.echo(one_line(f"gpuproof: {line}"), err=to_error)
 
 
-def _refuse_beside_prolog(given: Sequence[str]) -> None:
+def _refuse_beside_prolog(names: Sequence[str]) -> None:
     """Refuse options that a gate has no use for.
 
     Raises:
         UsageError: one was given.
     """
-    if given:
+    if names:
         raise UsageError(
-            "a gate judges this one node, at once", place="--prolog", next_step=f"Leave {given[0]} out"
+            "a gate judges this one node, at once", place="--prolog", next_step=f"Leave {names[0]} out"
         )

@@ -92,15 +92,15 @@ def prolog(
     here = shlex.join([sys.executable, "-P", "-m", "gpuproof"])
     command = gpuproof or ("gpuproof" if kind == "kubernetes-init" else here)
     script = gate_script(kind, command=command, options=options, fail_closed=fail_closed)
-    made = wrapper_files(kind, script, image=image, gpus=gpus)
-    for name, text in made.items():
+    files = wrapper_files(kind, script, image=image, gpus=gpus)
+    for name, text in files.items():
         if output is None:
-            click.echo(text if len(made) == 1 else f"# ── {name}\n{text}", nl=False)
+            click.echo(text if len(files) == 1 else f"# ── {name}\n{text}", nl=False)
         else:
-            _write(_place(output, made, name), text, force=force)
+            _write(_place(output, files, name), text, force=force)
 
 
-def _place(output: Path, made: Mapping[str, str], name: str) -> Path:
+def _place(output: Path, files: Mapping[str, str], name: str) -> Path:
     """Return where a file of a wrapper goes: below a folder, or to the file that is named.
 
     Raises:
@@ -108,9 +108,9 @@ def _place(output: Path, made: Mapping[str, str], name: str) -> Path:
     """
     if output.suffix not in (".sh", ".yaml") or output.is_dir():
         return output / name
-    if len(made) > 1 or output.suffix != Path(name).suffix:
+    if len(files) > 1 or output.suffix != Path(name).suffix:
         raise UsageError(
-            f"this wrapper is {' and '.join(made)}", place=f"-o {output}", next_step="Name a folder for it"
+            f"this wrapper is {' and '.join(files)}", place=f"-o {output}", next_step="Name a folder for it"
         )
     return output
 
@@ -136,9 +136,9 @@ def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str,
     """Return the files of a wrapper by their names."""
     if kind == "kubernetes-init":
         indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
-        told = {"kind": kind, "title": _wrapper(kind).title, "image": image, "gpus": str(gpus)}
-        told["memory_gib"] = str(4 * gpus)
-        text = _filled("init-container.yaml", script=indented.rstrip(), **told)
+        fields = {"kind": kind, "title": _wrapper(kind).title, "image": image, "gpus": str(gpus)}
+        fields["memory_gib"] = str(4 * gpus)
+        text = _filled("init-container.yaml", script=indented.rstrip(), **fields)
         return {f"gpuproof-{kind}.yaml": text}
     name = f"gpuproof-{kind}.sh"
     if kind == "node-problem-detector":

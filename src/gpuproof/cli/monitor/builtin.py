@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import UsageError
-from gpuproof.processes.own import own_command
+from gpuproof.processes.own import our_command
 
 FLAGS: Mapping[str, str] = {
     "optimizer": "training.optimizer",
@@ -69,14 +69,14 @@ def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | N
     if config_dir is None:
         return None
     names = [*([name, f"{name}.config"] if name else []), ".config"]
-    found = next((config_dir / each for each in names if (config_dir / each).is_file()), None)
-    if found is None:
+    path = next((config_dir / file for file in names if (config_dir / file).is_file()), None)
+    if path is None:
         raise UsageError(
             f"the folder has no {' and no '.join(names)}",
             place="--config-dir",
             next_step="Name the file with --config",
         )
-    return found
+    return path
 
 
 def training_command(
@@ -106,7 +106,7 @@ def training_command(
         **settings,
     }
     overrides = [f"--{key}={value}" for key, value in keys.items()]
-    return (*own_command(__name__), "run", "pruning", *overrides), settings["model.name"]
+    return (*our_command(__name__), "run", "pruning", *overrides), settings["model.name"]
 
 
 def _read_defaults(path: Path | None) -> dict[str, str]:
@@ -114,10 +114,10 @@ def _read_defaults(path: Path | None) -> dict[str, str]:
 
     if path is None:
         return {}
-    found = read_kconfig(path)
-    for option in found.unread:
+    defaults = read_kconfig(path)
+    for option in defaults.unread:
         sys.stderr.write(f"gpuproof: {path}: {option} is not read by the built-in training\n")
-    return found.settings
+    return defaults.settings
 
 
 def _is_of_text(model: str) -> bool:

@@ -235,23 +235,23 @@ def _stamp() -> str:
 def _options(
     *, interval: float | None, slow_interval: float | None, devices: str | None, duration: float | None
 ) -> list[str]:
-    given = {
+    values = {
         "--interval": interval,
         "--slow-interval": slow_interval,
         "--devices": devices,
         "--duration": duration,
     }
-    return [f"{name}={value}" for name, value in given.items() if value is not None]
+    return [f"{name}={value}" for name, value in values.items() if value is not None]
 
 
 def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
     from gpuproof.processes.foreground import run_in_foreground
-    from gpuproof.processes.own import own_command
+    from gpuproof.processes.own import our_command
     from gpuproof.processes.start import exit_status
 
     flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
     end = ["--", *command] if command else []
-    returncode = run_in_foreground([*own_command(RECORD_MODULE), f"--out={path}", *arguments, *flags, *end])
+    returncode = run_in_foreground([*our_command(RECORD_MODULE), f"--out={path}", *arguments, *flags, *end])
     return exit_status(returncode)
 
 

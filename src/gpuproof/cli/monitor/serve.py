@@ -100,7 +100,7 @@ def _answer(records: Records, *, address: str, port: int, access: Access) -> Non
         click.echo("gpuproof: without --tls-cert the password is sent in clear", err=True)
     running = start(records, address=address, port=port, access=access)
     click.echo(f"gpuproof: serving {running.url}", err=True)
-    stop = _asked_to_stop()
+    stop = _stop_event()
     while not stop.wait(LOOK_S) and running.reader.is_alive():
         pass
     _end(running)
@@ -115,13 +115,13 @@ def _write_textfile(records: Records, folder: Path, *, access: Access, interval_
         )
     running = serve_textfile(records, folder)
     click.echo(f"gpuproof: writing {running.path}", err=True)
-    stop = _asked_to_stop()
+    stop = _stop_event()
     while not stop.wait(interval_s) and running.reader.is_alive():
         running.write()
     _end(running)
 
 
-def _asked_to_stop() -> threading.Event:
+def _stop_event() -> threading.Event:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: stop.set())

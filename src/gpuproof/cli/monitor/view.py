@@ -134,12 +134,12 @@ def compare(
     chosen = chosen_format(form, output, as_json=as_json)
     metrics = READ_METRICS if picture is None else None
     first, second = (_load(name, metrics) for name in recordings)
-    found = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
-    write_report(recordings_result(found), recordings_page(found), chosen, output)
+    comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
+    write_report(recordings_result(comparison), recordings_page(comparison), chosen, output)
     if picture is not None:
         from gpuproof.observe.plots_compare import plot_comparison
 
-        plot_comparison(first, second, found, picture)
+        plot_comparison(first, second, comparison, picture)
         _wrote(picture)
 
 
@@ -163,7 +163,7 @@ def plot(
       gpuproof monitor plot results/gpu_stats_adamw_20261120_101500.jsonl
       gpuproof monitor plot --kind memory --output memory.png results
     """  # noqa: D301  # click reads the backspace character
-    paths = [path for name in recordings for path in _found(name)]
+    paths = [path for name in recordings for path in _recordings(name)]
     if kind == "memory":
         from gpuproof.observe.plots_compare import plot_memory
 
@@ -197,8 +197,8 @@ def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None)
     return target
 
 
-def _found(name: str) -> list[Path]:
-    """Give a file or pattern as it is, and of a directory the recordings in it, each run once.
+def _recordings(name: str) -> list[Path]:
+    """Return a file or pattern as it is, and of a directory the recordings in it, each run once.
 
     Raises:
         UsageError: a directory holds no recording.

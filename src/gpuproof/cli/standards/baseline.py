@@ -128,28 +128,28 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
     """Show a baseline: its stack, and centre and spread of each measure. NAME may be a file."""
     from gpuproof.store.baselines import baseline_path, read_baseline
 
-    found = read_baseline(baseline_path(name, directory))
+    baseline = read_baseline(baseline_path(name, directory))
     if as_json:
-        print_json(found)
+        print_json(baseline)
     else:
-        show_page(_page(found))
+        show_page(_page(baseline))
 
 
-def _page(found: Baseline) -> Page:
+def _page(baseline: Baseline) -> Page:
     from gpuproof.records.page import Column, Page, Text, table
 
-    stack = tuple(f"{key}: {value or 'not reported'}" for key, value in found.stack.items())
+    stack = tuple(f"{key}: {value or 'not reported'}" for key, value in baseline.stack.items())
     measures = table(
         "Measures",
-        found.entries,
+        baseline.entries,
         Column.of("measure", _named, align="left"),
         Column.of("each", lambda entry: entry.kind, align="left"),
         Column.of("figures", lambda entry: str(len(entry.figures))),
         Column.of("centre", _centre),
         Column.of("spread", _spread),
     )
-    title = f"Baseline {found.name} of {found.recorded}, from {', '.join(found.runs)}"
-    resolves = Text(title="Resolution", lines=tuple(_summary(found)))
+    title = f"Baseline {baseline.name} of {baseline.recorded}, from {', '.join(baseline.runs)}"
+    resolves = Text(title="Resolution", lines=tuple(_summary(baseline)))
     return Page(
         title=title, verdict=None, sections=(Text(title="Holds for", lines=stack), resolves, measures)
     )
@@ -208,13 +208,13 @@ def use(
     from gpuproof.verdict.rules import judge_rules
     from gpuproof.verdict.rules.load import rules_of_baseline
 
-    found = read_baseline(baseline_path(name, directory))
-    facts = replace(read_facts(open_run(run, save_dir)), baseline=found)
-    judged = judge_rules(rules_of_baseline(found, share=share), facts)
+    baseline = read_baseline(baseline_path(name, directory))
+    facts = replace(read_facts(open_run(run, save_dir)), baseline=baseline)
+    judged = judge_rules(rules_of_baseline(baseline, share=share), facts)
     if as_json:
         print_json(judged)
     else:
-        show_page(outcomes_page(f"Compared with the baseline {found.name}", ("", judged)))
+        show_page(outcomes_page(f"Compared with the baseline {baseline.name}", ("", judged)))
     statuses = {item.outcome.status for item in judged}
     failed = ExitCode.FAILED if "FAIL" in statuses else ExitCode.INCONCLUSIVE
     ctx.exit(ExitCode.DONE if statuses and statuses <= {"PASS"} else failed)

@@ -45,15 +45,15 @@ def check(
     from gpuproof.errors import ExitCode
     from gpuproof.verdict.rules import judge_rules, load_rules
 
-    found = load_rules(file)
+    rules = load_rules(file)
     if run is None:
-        click.echo(f"{file}: {len(found.rules)} rules, each can judge")
+        click.echo(f"{file}: {len(rules.rules)} rules, each can judge")
         return
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
     from gpuproof.verdict.page import outcomes_page
 
-    kept = None if baseline is None else read_baseline(baseline_path(baseline, DIRECTORY))
-    judged = judge_rules(found, replace(read_facts(open_run(run, save_dir)), baseline=kept))
+    past = None if baseline is None else read_baseline(baseline_path(baseline, DIRECTORY))
+    judged = judge_rules(rules, replace(read_facts(open_run(run, save_dir)), baseline=past))
     if as_json:
         print_json(judged)
     else:
@@ -96,5 +96,5 @@ def list_checks() -> None:
     """List the checks of the environment that rules may ask for."""
     from gpuproof.verdict.checks.registry import CHECKS
 
-    for found in CHECKS.values():
-        click.echo(f"{found.name:24} {found.summary}")
+    for check_ in CHECKS.values():
+        click.echo(f"{check_.name:24} {check_.summary}")

@@ -50,9 +50,9 @@ def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
 def _page(report: SelftestReport) -> Page:
     from gpuproof.records.page import Cell, Column, Page, table
 
-    def found(row: object) -> Cell:
-        is_found = bool(getattr(row, "is_found", False))
-        return Cell("yes" if is_found else "NO", "good" if is_found else "bad")
+    def verdict_cell(row: object) -> Cell:
+        is_right = bool(getattr(row, "is_found", False))
+        return Cell("yes" if is_right else "NO", "good" if is_right else "bad")
 
     got = Column.of("verdict", lambda row: row.got, align="left")
     faults = table(
@@ -61,7 +61,7 @@ def _page(report: SelftestReport) -> Page:
         Column.of("fault", lambda row: row.fault, align="left", folds=True),
         Column.of("in", lambda row: row.layer or "", align="left"),
         got,
-        Column.of("found", found, align="left"),
+        Column.of("found", verdict_cell, align="left"),
         Column.of("cause, as reported", lambda row: row.cause, align="left", folds=True),
     )
     twins = table(
@@ -69,7 +69,7 @@ def _page(report: SelftestReport) -> Page:
         report.healthy,
         Column.of("fault", lambda row: row.fault, align="left"),
         got,
-        Column.of("passed", found, align="left"),
+        Column.of("passed", verdict_cell, align="left"),
         Column.of("draws", lambda row: str(row.num_tried)),
         Column.of("why it did not pass", lambda row: row.cause, align="left", folds=True),
     )
@@ -77,9 +77,9 @@ def _page(report: SelftestReport) -> Page:
 
 
 def _title(report: SelftestReport) -> str:
-    num_found = sum(row.is_found for row in report.faults)
+    num_detected = sum(row.is_found for row in report.faults)
     num_passed = sum(row.is_found for row in report.healthy)
     return (
-        f"{num_found} of {len(report.faults)} faults found and named; "
+        f"{num_detected} of {len(report.faults)} faults found and named; "
         f"{num_passed} of {len(report.healthy)} healthy twins passed"
     )

@@ -75,7 +75,7 @@ class AmdCard:
         Raises:
             DeviceLostError: the card is gone.
         """
-        metrics = [name for name in (*names(kind="static"), "power_limit_w") if self._is_known(name)]
+        metrics = [name for name in (*names(kind="static"), "power_limit_w") if self._is_listed(name)]
         use_library = not self.files.is_asleep()
         facts, missing = self._gather([*metrics, *FACTS, *_WORDS, "device_id"], use_library=use_library)
         facts |= collect({fact: self.files.sources[fact] for fact in _IDENTITY})[0]
@@ -103,7 +103,7 @@ class AmdCard:
             why = _both("this card is not among ROCm's (no KFD node)", error.cause)
             raise NotSupportedError(why) from error
 
-    def _is_known(self, metric: str) -> bool:
+    def _is_listed(self, metric: str) -> bool:
         return metric in self.files.sources or metric in OFFERED
 
     def _gather(

@@ -69,8 +69,8 @@ def parse(data: bytes) -> dict[str, int]:
     if len(data) < 4:
         raise DeviceError(f"gpu_metrics holds {len(data)} bytes")
     size, version = int.from_bytes(data[:2], "little"), (data[2], data[3])
-    known_size, fields = _LAYOUTS.get(version, (0, {}))
-    if size != known_size or len(data) < size:
+    table_size, fields = _LAYOUTS.get(version, (0, {}))
+    if size != table_size or len(data) < size:
         raise NotSupportedError(
             f"gpu_metrics table {version[0]}.{version[1]} of {size} bytes is not known to this version"
         )

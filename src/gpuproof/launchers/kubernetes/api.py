@@ -50,9 +50,9 @@ QUOTA = f"`kubectl describe resourcequota` shows the limits; wait, or ask for le
 class KubernetesRefusalError(UsageError):
     """The API does not take what it was given."""
 
-    def __init__(self, status: int, said: str, *, place: str) -> None:
-        next_step = QUOTA if "exceeded quota" in said else _REMEDIES.get(status)
-        super().__init__(said, place=place, next_step=next_step)
+    def __init__(self, status: int, cause: str, *, place: str) -> None:
+        next_step = QUOTA if "exceeded quota" in cause else _REMEDIES.get(status)
+        super().__init__(cause, place=place, next_step=next_step)
         self.status = status
 
 
@@ -92,34 +92,34 @@ class Cluster:
         what = f"{kind.kind} {manifest['metadata']['name']}"
         if kind.group:
             call = self._custom.create_namespaced_custom_object
-            made = self._ask(what, call, kind.group, kind.version, self.namespace, kind.plural, manifest)
+            created = self._ask(what, call, kind.group, kind.version, self.namespace, kind.plural, manifest)
         else:
-            made = self._ask(what, self._core_call("create", kind.kind), self.namespace, manifest)
-        return str(made["metadata"]["uid"])
+            created = self._ask(what, self._core_call("create", kind.kind), self.namespace, manifest)
+        return str(created["metadata"]["uid"])
 
-    def own(self, name: str, kind: Kind, *, owner: Manifest) -> None:
-        """Let an object go when its owner goes, whatever becomes of us."""
+    def set_owner(self, name: str, kind: Kind, *, owner: Manifest) -> None:
+        """Name the owner with which an object goes, whatever becomes of us."""
         body = {"metadata": {"ownerReferences": [owner]}}
         self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
 
     def delete(self, name: str, uid: str, kind: Kind) -> None:
         """Remove an object and its pods; one that is gone, or is another by now, is no error."""
-        told = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         place = f"{kind.kind} {name}"
         try:
             if not kind.group:
-                self._ask(place, self._core_call("delete", kind.kind), name, self.namespace, body=told)
+                self._ask(place, self._core_call("delete", kind.kind), name, self.namespace, body=options)
                 return
             call = self._custom.delete_namespaced_custom_object
-            self._ask(place, call, kind.group, kind.version, self.namespace, kind.plural, name, body=told)
+            self._ask(place, call, kind.group, kind.version, self.namespace, kind.plural, name, body=options)
         except KubernetesRefusalError as error:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
 
     def pods(self, selector: str) -> list[Manifest]:
         """Return the pods with these labels, asked for in one call."""
-        found = self._ask("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
-        return list(found["items"])
+        pods = self._ask("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
+        return list(pods["items"])
 
     def nodes(self) -> list[Manifest]:
         """Return the nodes of the cluster."""
@@ -131,13 +131,13 @@ class Cluster:
             call = self._core_call("list", kind.kind)
             return list(self._ask(kind.plural, call, self.namespace, label_selector=selector)["items"])
         call = self._custom.list_namespaced_custom_object
-        asked = (kind.group, kind.version, self.namespace, kind.plural)
-        return list(self._ask(kind.plural, call, *asked, label_selector=selector)["items"])
+        scope = (kind.group, kind.version, self.namespace, kind.plural)
+        return list(self._ask(kind.plural, call, *scope, label_selector=selector)["items"])
 
     def warnings(self, name: str) -> list[str]:
         """Return the warnings of an object, oldest first; nothing where asking is refused."""
         try:
-            found = self._ask(
+            events = self._ask(
                 "events",
                 self._core.list_namespaced_event,
                 self.namespace,
@@ -145,7 +145,7 @@ class Cluster:
             )
         except KubernetesRefusalError:
             return []
-        return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in found["items"]]
+        return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events["items"]]
 
     def run_in(self, pod: str, container: str, command: Sequence[str]) -> tuple[IO[bytes], str | None]:
         """Run a command in a container; return what it printed, and why it failed if it did.
@@ -154,16 +154,16 @@ class Cluster:
             KubernetesRefusalError: the API does not allow it.
             EnvironmentUnfitError: nobody answers.
         """
-        own = client.CoreV1Api(
+        core = client.CoreV1Api(
             client.ApiClient(self._configuration)
         )  # `stream` changes its client for a while
-        asked = {"command": list(command), "container": container, "stdin": False, "tty": False}
+        request = {"command": list(command), "container": container, "stdin": False, "tty": False}
         try:
             channel = stream(
-                own.connect_get_namespaced_pod_exec,
+                core.connect_get_namespaced_pod_exec,
                 pod,
                 self.namespace,
-                **asked,
+                **request,
                 stdout=True,
                 stderr=True,
                 binary=True,
@@ -175,15 +175,15 @@ class Cluster:
             return _heard(channel)
         finally:
             channel.sock.shutdown()  # `close` leaves a socket open that the API has closed
-            own.api_client.rest_client.pool_manager.clear()
+            core.api_client.rest_client.pool_manager.clear()
 
     def _core_call(self, verb: str, kind: str) -> Callable[..., Any]:
         name = {"ConfigMap": "config_map", "Service": "service"}[kind]
         call: Callable[..., Any] = getattr(self._core, f"{verb}_namespaced_{name}")
         return call
 
-    def _ask(self, place: str, call: Callable[..., Any], *asked: Any, **named: Any) -> Any:
-        """Call the API; return what it says as plain values.
+    def _ask(self, place: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Return what the API says to a call, as plain values.
 
         Raises:
             KubernetesRefusalError: it refuses.
@@ -191,7 +191,7 @@ class Cluster:
         """
         try:
             # As it came over the wire: the client's own models refuse what a cluster leaves out, or adds.
-            said = call(*asked, **named, _request_timeout=TIMEOUT_S, _preload_content=False)
+            response = call(*arguments, **options, _request_timeout=TIMEOUT_S, _preload_content=False)
         except ApiException as error:
             raise _refused(error, f"{place} in namespace {self.namespace}") from None
         except HTTPError as error:
@@ -201,7 +201,7 @@ class Cluster:
                 place=host,
                 next_step="`kubectl cluster-info` says whether it is up, and whether you reach it from here",
             ) from None
-        return parse_json(said.data)
+        return parse_json(response.data)
 
 
 def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
@@ -219,13 +219,13 @@ def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
     except ConfigException as error:
         if context is not None:
             raise _no_access(error) from None
-        said = error
+        cause = error
     try:
         config.load_incluster_config(client_configuration=configuration)
     except ConfigException:
-        raise _no_access(said) from None
-    with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as own:
-        return configuration, own.read().strip()
+        raise _no_access(cause) from None
+    with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as namespace:
+        return configuration, namespace.read().strip()
 
 
 def _no_access(error: Exception) -> EnvironmentUnfitError:
@@ -246,10 +246,10 @@ def _refused(error: ApiException, place: str) -> Exception:
             next_step="`kubectl get --raw /readyz?verbose` says whether its API is well",
         )
     try:
-        said = parse_json(error.body or "")["message"]
+        cause = parse_json(error.body or "")["message"]
     except (TypeError, ValueError, KeyError):
-        said = str(error.reason)
-    return KubernetesRefusalError(error.status, str(said), place=place)
+        cause = str(error.reason)
+    return KubernetesRefusalError(error.status, str(cause), place=place)
 
 
 def _heard(channel: Any) -> tuple[IO[bytes], str | None]:
@@ -266,5 +266,5 @@ def _heard(channel: Any) -> tuple[IO[bytes], str | None]:
     status = parse_json(ended) if ended else {"message": "the connection was cut off"}
     if status.get("status") == "Success":
         return output, None
-    said = errors.decode(errors="replace").strip()
-    return output, f"{status.get('message', 'failed')} {said}".strip()
+    message = errors.decode(errors="replace").strip()
+    return output, f"{status.get('message', 'failed')} {message}".strip()

@@ -51,14 +51,14 @@ def judge_cluster(nodes: Sequence[Node], options: KubernetesOptions) -> list[Jud
     """Judge what the nodes of a cluster offer to launches with these options."""
     gpu_nodes = [node for node in nodes if _amount(node, "allocatable", options.gpu_resource) > 0]
     ready = [node for node in gpu_nodes if _is_ready(node)]
-    found = {
+    outcomes = {
         "nodes": _ready(nodes),
         "GPUs": _plugin(ready, options.gpu_resource),
         "healthy GPUs": _healthy(nodes, options.gpu_resource),
         "placement": _reachable(ready, options),
         **{name: _extended(ready, name) for name in options.resources if "/" in name},
     }
-    return [Judged(name=name, outcome=outcome) for name, outcome in found.items() if outcome is not None]
+    return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items() if outcome is not None]
 
 
 def _name(node: Node) -> str:
@@ -71,19 +71,19 @@ def _amount(node: Node, which: str, resource: str) -> int:
 
 def _is_ready(node: Node) -> bool:
     conditions = node.get("status", {}).get("conditions", ())
-    is_ready = any(told["type"] == "Ready" and told["status"] == "True" for told in conditions)
+    is_ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return is_ready and not node.get("spec", {}).get("unschedulable", False)
 
 
 def _ready(nodes: Sequence[Node]) -> Outcome:
     bad = [_name(node) for node in nodes if not _is_ready(node)]
-    said = f"{len(nodes) - len(bad)} of {len(nodes)}"
-    return READY.judge(bool(nodes) and not bad, f"{said}; not {', '.join(bad)}" if bad else said)
+    share = f"{len(nodes) - len(bad)} of {len(nodes)}"
+    return READY.judge(bool(nodes) and not bad, f"{share}; not {', '.join(bad)}" if bad else share)
 
 
 def _plugin(ready: Sequence[Node], resource: str) -> Outcome:
-    each = ", ".join(f"{_name(node)}: {_amount(node, 'allocatable', resource)}" for node in ready)
-    return PLUGIN.judge(bool(ready), f"{resource} on {len(ready)} nodes{f' ({each})' if each else ''}")
+    amounts = ", ".join(f"{_name(node)}: {_amount(node, 'allocatable', resource)}" for node in ready)
+    return PLUGIN.judge(bool(ready), f"{resource} on {len(ready)} nodes{f' ({amounts})' if amounts else ''}")
 
 
 def _healthy(nodes: Sequence[Node], resource: str) -> Outcome | None:
@@ -110,17 +110,17 @@ def _hindrance(node: Node, options: KubernetesOptions) -> str | None:
     if missing:
         return f"has not the label {missing[0]}={options.node_selector[missing[0]]}"
     taints = node.get("spec", {}).get("taints", ())
-    kept = [taint for taint in taints if taint["effect"] != "PreferNoSchedule"]
-    minded = [taint for taint in kept if not _is_tolerated(taint, options)]
+    binding = [taint for taint in taints if taint["effect"] != "PreferNoSchedule"]
+    minded = [taint for taint in binding if not _is_tolerated(taint, options)]
     return f"has the taint {minded[0]['key']}:{minded[0]['effect']}" if minded else None
 
 
 def _is_tolerated(taint: Mapping[str, Any], options: KubernetesOptions) -> bool:
     return any(
-        told.key in (None, taint["key"])
-        and told.effect in (None, taint["effect"])
-        and (told.operator == "Exists" or told.value == taint.get("value", ""))
-        for told in options.tolerations
+        rule.key in (None, taint["key"])
+        and rule.effect in (None, taint["effect"])
+        and (rule.operator == "Exists" or rule.value == taint.get("value", ""))
+        for rule in options.tolerations
     )
 
 

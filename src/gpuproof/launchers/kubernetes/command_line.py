@@ -79,7 +79,7 @@ def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
     with closing(Cluster(options)) as cluster:
         for kind in (KINDS[options.engine], *OBJECTS):
             for left in cluster.objects(kind, OURS):
-                if _made(left["metadata"]) > before:
+                if _creation_time(left["metadata"]) > before:
                     continue
                 done = "would remove" if dry_run else "removed"
                 click.echo(plain(f"{done} {kind.kind} {left['metadata']['name']}"))
@@ -87,7 +87,7 @@ def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
                     cluster.delete(left["metadata"]["name"], left["metadata"]["uid"], kind)
 
 
-def _made(metadata: dict[str, Any]) -> datetime:
+def _creation_time(metadata: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(metadata["creationTimestamp"])
 
 

@@ -22,16 +22,16 @@ ROOM_BYTES = 2**20
 """What a ConfigMap holds (https://kubernetes.io/docs/concepts/configuration/configmap/)."""
 
 
-def given_files(case: Case, folder: Path) -> dict[str, bytes]:
+def pod_files(case: Case, folder: Path) -> dict[str, bytes]:
     """Return by key what a launch's pods are given.
 
     Raises:
         UsageError: it is more than fits.
     """
-    given = {ARCHIVE: _archive(), layout.SPEC: (folder / layout.SPEC).read_bytes()}
+    contents = {ARCHIVE: _archive(), layout.SPEC: (folder / layout.SPEC).read_bytes()}
     if case.data_file is not None:
-        given["data"] = (layout.run_folder(folder) / case.data_file).read_bytes()
-    size = sum(map(len, given.values()))
+        contents["data"] = (layout.run_folder(folder) / case.data_file).read_bytes()
+    size = sum(map(len, contents.values()))
     if size > ROOM_BYTES:
         raise UsageError(
             f"{case.data_file} is too large to be given to pods: {size} bytes with the node side, "
@@ -39,7 +39,7 @@ def given_files(case: Case, folder: Path) -> dict[str, bytes]:
             place="data",
             next_step="Set claim and claim_folder in the file of --on kubernetes:FILE, or take other data",
         )
-    return given
+    return contents
 
 
 @cache

@@ -12,7 +12,7 @@ from gpuproof.records.case import Case
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ClusterObject:
     """An object that was made, and is to be removed."""
 
     name: str
@@ -26,7 +26,7 @@ class KubernetesLaunch(QueuedLaunch):
     def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
         super().__init__(case, folder, wake=wake)
         self.name = ""
-        self.made: list[Made] = []
+        self.objects: list[ClusterObject] = []
         self.ending_since_s: float | None = None
         """Since when its pods were told to end, because one has, or because it was asked for."""
         self.leaving_since_s: float | None = None

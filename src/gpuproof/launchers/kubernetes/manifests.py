@@ -72,8 +72,8 @@ def launch_name(run_id: str, case: Case, *, of: str = "") -> str:
 
     `of` is what tells runs of the same id apart, such as their folder.
     """
-    told = f"{of}/{run_id}/{case.case_id}/{case.replicate}"
-    digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+    identity = f"{of}/{run_id}/{case.case_id}/{case.replicate}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     words = re.sub(r"[^a-z0-9]+", "-", f"gpuproof-{run_id.lower()}")
     return f"{words[: NAME_LENGTH - 9].strip('-')}-{digest}"
 
@@ -85,28 +85,28 @@ def launch_manifests(
     *,
     name: str,
     run: str,
-    given: Mapping[str, bytes],
+    contents: Mapping[str, bytes],
 ) -> list[Manifest]:
     """Return the objects of a launch, in the order in which they are made; the last one starts the pods.
 
-    `run` is the label that all launches of one gpuproof have; `given` the content of the ConfigMap by key.
+    `run` is the label that all launches of one gpuproof have; `contents` the content of the ConfigMap by key.
     """
     labels = {"app.kubernetes.io/managed-by": "gpuproof", OF_LAUNCH: name, OF_RUN: run}
-    made: list[Manifest] = []
+    manifests: list[Manifest] = []
     if not node.is_shared:
-        made.append(_config_map(labels, given))
+        manifests.append(_config_map(labels, contents))
     if options.engine == "job" and case.placement.num_hosts > 1:
-        made.append(_service(labels))
-    return [*made, _started(options, case, node, labels=labels)]
+        manifests.append(_service(labels))
+    return [*manifests, _started(options, case, node, labels=labels)]
 
 
 def _metadata(labels: Mapping[str, str]) -> Manifest:
     return {"name": labels[OF_LAUNCH], "labels": dict(labels)}
 
 
-def _config_map(labels: Mapping[str, str], given: Mapping[str, bytes]) -> Manifest:
-    text = {key: content.decode() for key, content in given.items() if key == layout.SPEC}
-    binary = {key: base64.b64encode(content).decode() for key, content in given.items() if key not in text}
+def _config_map(labels: Mapping[str, str], contents: Mapping[str, bytes]) -> Manifest:
+    text = {key: content.decode() for key, content in contents.items() if key == layout.SPEC}
+    binary = {key: base64.b64encode(content).decode() for key, content in contents.items() if key not in text}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

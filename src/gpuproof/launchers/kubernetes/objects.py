@@ -16,8 +16,8 @@ from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
-from gpuproof.launchers.kubernetes.files import given_files, join_output, take_files
-from gpuproof.launchers.kubernetes.launch import KubernetesLaunch, Made
+from gpuproof.launchers.kubernetes.files import join_output, pod_files, take_files
+from gpuproof.launchers.kubernetes.launch import ClusterObject, KubernetesLaunch
 from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, folder_in_pod, kubernetes_node
@@ -39,7 +39,7 @@ class LaunchObjects:
         self._label = label
 
     def make(self, launch: KubernetesLaunch) -> None:
-        """Make a launch's objects; `launch.made` holds those that were, whatever happens.
+        """Make a launch's objects; `launch.objects` holds those that were, whatever happens.
 
         Raises:
             UsageError: the cluster does not take one, or the case cannot be run there.
@@ -50,26 +50,26 @@ class LaunchObjects:
         node = kubernetes_node(self._options, str(run))
         if node.is_shared:
             build_archive(run / ARCHIVE)
-        given = {} if node.is_shared else given_files(launch.case, launch.folder)
+        contents = {} if node.is_shared else pod_files(launch.case, launch.folder)
         # Objects of an attempt before this one, should they be left, have another name.
         attempt = len(list(launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*")))
         launch.name = launch_name(run.name, launch.case, of=f"{run}/{attempt}")
         manifests = launch_manifests(
-            self._options, launch.case, node, name=launch.name, run=self._label, given=given
+            self._options, launch.case, node, name=launch.name, run=self._label, contents=contents
         )
         launch.command = manifests_text(manifests)
         (launch.folder / layout.LAUNCH_TEXT).write_text(launch.command, encoding="utf-8")
         *others, starting = manifests
         for manifest in others:
             (kind,) = (kind for kind in OBJECTS if kind.kind == manifest["kind"])
-            launch.made.append(Made(launch.name, self._cluster.create(manifest, kind), kind))
+            launch.objects.append(ClusterObject(launch.name, self._cluster.create(manifest, kind), kind))
         kind = KINDS[self._options.engine]
         uid = self._cluster.create(starting, kind)
         owner = {"apiVersion": starting["apiVersion"], "kind": kind.kind, "name": launch.name, "uid": uid}
-        owned = list(launch.made)
-        launch.made.insert(0, Made(launch.name, uid, kind))
-        for made in owned:
-            self._cluster.own(made.name, made.kind, owner=owner)
+        owned = list(launch.objects)
+        launch.objects.insert(0, ClusterObject(launch.name, uid, kind))
+        for dependent in owned:
+            self._cluster.set_owner(dependent.name, dependent.kind, owner=owner)
 
     def address(self, launch: KubernetesLaunch) -> str:
         """Return where a launch's ranks meet."""
@@ -78,7 +78,7 @@ class LaunchObjects:
     def warnings(self, launch: KubernetesLaunch) -> list[str]:
         """Return what the cluster warns of about a launch, and about what makes its pods."""
         names = {launch.name: None, KINDS[self._options.engine].maker.format(launch.name): None}
-        return [said for name in names for said in self._cluster.warnings(name)]
+        return [warning for name in names for warning in self._cluster.warnings(name)]
 
     def tell_end(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
         """Have the ranks that still run write their last words; who does not hear it is removed later."""
@@ -132,10 +132,10 @@ class LaunchObjects:
             GpuproofError: something could not be removed; the rest was.
         """
         faults: list[GpuproofError] = []
-        for made in list(launch.made):
+        for item in list(launch.objects):
             try:
-                self._cluster.delete(made.name, made.uid, made.kind)
-                launch.made.remove(made)
+                self._cluster.delete(item.name, item.uid, item.kind)
+                launch.objects.remove(item)
             except GpuproofError as error:  # noqa: PERF203  # the rest is removed all the same
                 faults.append(error)
         if faults:

@@ -66,9 +66,9 @@ def rank_words(options: KubernetesOptions, case: Case, node: KubernetesNode, *, 
     )
     port = None if case.placement.num_ranks == 1 else PORT
     meeting = Rendezvous(node_rank="$NODE_RANK", address=address, port=port)
-    given = [] if node.is_shared else [f"--given={GIVEN}/run", f"--run={node.run}"]
+    source = [] if node.is_shared else [f"--given={GIVEN}/run", f"--run={node.run}"]
     words = [options.python, node.archive, "kubernetes-task", f"--folder={folder_in_pod(case, node)}"]
-    words += [f"--nodes={case.placement.num_hosts}", *given]
+    words += [f"--nodes={case.placement.num_hosts}", *source]
     for command in commands_for(case, side, meeting).started:
         words += ["--", *command]
     return [word.replace("$", "$$") for word in words]
@@ -173,26 +173,26 @@ def confined() -> Manifest:
 def mounts(options: KubernetesOptions, node: KubernetesNode, *, with_shm: bool) -> list[Manifest]:
     """Return where a container sees the volumes."""
     shm = [{"name": "shm", "mountPath": "/dev/shm"}] if with_shm and options.shm else []  # noqa: S108
-    own = [{"name": "tmp", "mountPath": TMP}, *shm]
+    temporary = [{"name": "tmp", "mountPath": TMP}, *shm]
     if node.is_shared:
-        return [{"name": "run", "mountPath": options.claim_folder}, *own]
-    given = {"name": "given", "mountPath": GIVEN, "readOnly": True}
-    return [{"name": "run", "mountPath": RUN}, given, *own]
+        return [{"name": "run", "mountPath": options.claim_folder}, *temporary]
+    inputs = {"name": "given", "mountPath": GIVEN, "readOnly": True}
+    return [{"name": "run", "mountPath": RUN}, inputs, *temporary]
 
 
 def volumes(options: KubernetesOptions, case: Case, node: KubernetesNode, *, name: str) -> list[Manifest]:
     """Return a pod's volumes: the run directory, what is given, temporary files, shared memory."""
     memory = {"medium": "Memory", "sizeLimit": options.shm}
-    own = [{"name": "tmp", "emptyDir": {}}]
-    own += [{"name": "shm", "emptyDir": memory}] if options.shm else []
+    temporary = [{"name": "tmp", "emptyDir": {}}]
+    temporary += [{"name": "shm", "emptyDir": memory}] if options.shm else []
     if node.is_shared:
-        return [{"name": "run", "persistentVolumeClaim": {"claimName": options.claim}}, *own]
-    items = [{"key": key, "path": path} for key, path in given_paths(case).items()]
-    given = {"name": "given", "configMap": {"name": name, "items": items}}
-    return [{"name": "run", "emptyDir": {}}, given, *own]
+        return [{"name": "run", "persistentVolumeClaim": {"claimName": options.claim}}, *temporary]
+    items = [{"key": key, "path": path} for key, path in pod_file_paths(case).items()]
+    inputs = {"name": "given", "configMap": {"name": name, "items": items}}
+    return [{"name": "run", "emptyDir": {}}, inputs, *temporary]
 
 
-def given_paths(case: Case) -> dict[str, str]:
+def pod_file_paths(case: Case) -> dict[str, str]:
     """Return by key of the launch's ConfigMap where its content lies below the folder of what is given."""
     folder = layout.launch_path(case.case_id, case.replicate)
     paths = {ARCHIVE: ARCHIVE, layout.SPEC: f"run/{folder}/{layout.SPEC}"}
@@ -203,7 +203,7 @@ def placement_fields(options: KubernetesOptions, case: Case, *, name: str) -> Ma
     """Return the fields of a pod that say where it may run, and who it is."""
     fields: Manifest = {
         "nodeSelector": options.node_selector,
-        "tolerations": [told.model_dump(mode="json", exclude_none=True) for told in options.tolerations],
+        "tolerations": [rule.model_dump(mode="json", exclude_none=True) for rule in options.tolerations],
         "imagePullSecrets": [{"name": secret} for secret in options.pull_secrets],
         "priorityClassName": options.priority_class,
         "serviceAccountName": options.service_account,

@@ -23,7 +23,7 @@ from gpuproof.launchers.kubernetes.pods import OF_LAUNCH, OF_RUN, PORT, Manifest
 from gpuproof.launchers.kubernetes.states import (
     DELETED,
     PodState,
-    has_own_failure,
+    has_failed_pod,
     launch_trouble,
     pod_state,
     waiting_for,
@@ -66,7 +66,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._make(launch)
 
     def _make(self, launch: KubernetesLaunch) -> None:
-        if launch.num_end_asked:
+        if launch.num_end_requests:
             self._over(launch)
             return
         try:
@@ -85,11 +85,11 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
     def _tell_ends(self) -> None:
         """Have the ranks of launches told to end whose end was asked for; asked again, remove them."""
         for launch in self._open:
-            if launch.num_end_asked <= launch.num_end_told or launch.leaving_since_s is not None:
+            if launch.num_end_requests <= launch.num_end_signals or launch.leaving_since_s is not None:
                 continue
-            if launch.num_end_told or launch.placed is None:
+            if launch.num_end_signals or launch.placed is None:
                 self._leave(launch)
-            launch.num_end_told = launch.num_end_asked
+            launch.num_end_signals = launch.num_end_requests
 
     def _look(self) -> bool:
         by_launch: dict[str, list[Manifest]] = defaultdict(list)
@@ -153,7 +153,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._leave(launch, pods, failure)
             return
         if launch.ending_since_s is None:
-            if failure or launch.num_end_asked or any(pod.status for pod in pods):
+            if failure or launch.num_end_requests or any(pod.status for pod in pods):
                 launch.ending_since_s = time.monotonic()
                 self._objects.tell_end(launch, pods)
         elif time.monotonic() - launch.ending_since_s > LAST_WORDS_S or len(ended) == len(pods):
@@ -163,18 +163,20 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         """Say how pods failed a launch; those that were only removed are asked about."""
         failure = launch_trouble(pods)
         are_missing = len(pods) < launch.case.placement.num_hosts
-        if has_own_failure(pods) or not (are_missing or any(pod.reason == DELETED for pod in pods)):
+        if has_failed_pod(pods) or not (are_missing or any(pod.reason == DELETED for pod in pods)):
             return failure
         return self._overdue(launch) or failure or _vanished(launch, pods)
 
     def _overdue(self, launch: KubernetesLaunch) -> Failure | None:
         """Say that the cluster removed a launch's pods because they took too long, where it says so."""
-        said = [told for told in self._objects.warnings(launch) if told.startswith("DeadlineExceeded")]
-        if not said:
+        deadlines = [
+            warning for warning in self._objects.warnings(launch) if warning.startswith("DeadlineExceeded")
+        ]
+        if not deadlines:
             return None
         return launch_failure(
             "interrupted",
-            f"{launch.name} was ended by the cluster: {said[-1]}",
+            f"{launch.name} was ended by the cluster: {deadlines[-1]}",
             next_step="Raise active_deadline_s in the file of --on kubernetes:FILE, and finish the run with "
             "--resume --on kubernetes:FILE",
         )
@@ -187,9 +189,9 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
     ) -> None:
         """Fetch what the pods have, say how it ended, and remove them."""
         unfetched = self._objects.fetch(launch, pods)
-        for found in (failure, unfetched):
-            if found is not None:
-                append_record(launch.folder, found)
+        for record in (failure, unfetched):
+            if record is not None:
+                append_record(launch.folder, record)
         statuses = [pod.status for pod in pods]
         is_well = failure is unfetched is None and bool(pods) and not any(status != 0 for status in statuses)
         launch.ended_with = 0 if is_well else next((s for s in statuses if s), launch.ended_with)
@@ -210,8 +212,8 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._objects.remove(launch)
         except GpuproofError as error:
             left = f"-n {self._cluster.namespace} -l {OF_LAUNCH}={launch.name}"
-            kept = f"kubectl delete job,configmap,service,pod {left}"
-            self._notes.append(f"{launch.name} may be left in the cluster ({error.cause}): {kept}")
+            removal = f"kubectl delete job,configmap,service,pod {left}"
+            self._notes.append(f"{launch.name} may be left in the cluster ({error.cause}): {removal}")
 
     def _over(self, launch: KubernetesLaunch) -> None:
         launch.finish(launch.ended_with)
@@ -224,7 +226,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
 
 
 def _ended_early(pod: PodState) -> Failure:
-    words = f": {pod.reason} {pod.said}".rstrip()
+    words = f": {pod.reason} {pod.message}".rstrip()
     return launch_failure(
         "environment",
         f"pod {pod.name} ended with status {pod.status} before the others had begun{words}",

@@ -86,7 +86,7 @@ class KubernetesSite(LaunchSite):
             content = {ARCHIVE: b"", layout.SPEC: spec.encode(), **data}
             name = launch_name(run.name, case)
             yield manifests_text(
-                launch_manifests(self.options, case, node, name=name, run="shown", given=content)
+                launch_manifests(self.options, case, node, name=name, run="shown", contents=content)
             )
 
     def opened(

@@ -50,7 +50,7 @@ class PodState:
     """Whether it has failed as a whole: whoever made it then deletes the others."""
     reason: str = ""
     """Why it does not run, or ended, as Kubernetes calls it …"""
-    said: str = ""
+    message: str = ""
     """… and in its words."""
 
     @property
@@ -71,11 +71,11 @@ _TAKEN = frozenset(
 def pod_state(pod: Manifest) -> PodState:
     """Read how a pod stands."""
     metadata, status = pod["metadata"], pod.get("status", {})
-    containers = {told["name"]: _state(told) for told in status.get("containerStatuses") or ()}
+    containers = {container["name"]: _state(container) for container in status.get("containerStatuses") or ()}
     ranks: Manifest = next((containers[name] for name in RANKS if name in containers), {})
     ended = ranks.get("terminated")
     has_failed = status.get("phase") == "Failed"
-    reason, said = _reason(pod, ranks)
+    reason, message = _reason(pod, ranks)
     return PodState(
         name=metadata["name"],
         index=_index(metadata),
@@ -85,7 +85,7 @@ def pod_state(pod: Manifest) -> PodState:
         keeps_files="running" in containers.get(FILES, {}),
         has_failed=has_failed,
         reason=reason,
-        said=said,
+        message=message,
     )
 
 
@@ -98,9 +98,9 @@ def _state(container: Manifest) -> Manifest:
 
 def _index(metadata: Manifest) -> int:
     """Return the node rank of a pod; of a PyTorchJob, the workers come after the master."""
-    told = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
-    index = int(next((told[name] for name in INDEXES if name in told), "0"))
-    is_worker = told.get("training.kubeflow.org/replica-type") == "worker"
+    marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    index = int(next((marks[name] for name in INDEXES if name in marks), "0"))
+    is_worker = marks.get("training.kubeflow.org/replica-type") == "worker"
     return index + 1 if is_worker else index
 
 
@@ -109,7 +109,7 @@ def _reason(pod: Manifest, ranks: Manifest) -> tuple[str, str]:
     status = pod.get("status", {})
     if status.get("reason"):
         return status["reason"], status.get("message", "")
-    conditions = {told["type"]: told for told in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     taken = conditions.get("DisruptionTarget", {})
     if taken.get("status") == "True":
         return taken.get("reason", "Terminated"), taken.get("message", "")
@@ -128,13 +128,13 @@ def waiting_for(pods: Sequence[PodState], *, num_pods: int, warnings: Sequence[s
     """Say what keeps a launch from beginning, in the cluster's words."""
     for pod in pods:
         if not pod.is_running and pod.reason:
-            return f"{pod.name}: {pod.reason}{': ' if pod.said else ''}{pod.said}"
+            return f"{pod.name}: {pod.reason}{': ' if pod.message else ''}{pod.message}"
     if len(pods) < num_pods and warnings:
         return warnings[-1]
     return f"{num_pods - sum(pod.is_running for pod in pods)} of {num_pods} pods"
 
 
-def has_own_failure(pods: Sequence[PodState]) -> bool:
+def has_failed_pod(pods: Sequence[PodState]) -> bool:
     """Say whether a pod has failed that nobody deleted: then others are deleted because of it."""
     return any(pod.has_failed and pod.reason != DELETED for pod in pods)
 
@@ -144,12 +144,12 @@ def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
 
     A pod that was only deleted comes last, and is not told of where another has failed: that one is why.
     """
-    is_known = has_own_failure(pods)
+    has_cause = has_failed_pod(pods)
     for pod in sorted(pods, key=lambda pod: pod.reason == DELETED):
-        if pod.reason == DELETED and is_known:
+        if pod.reason == DELETED and has_cause:
             continue
         where = f"pod {pod.name}" + (f" on {pod.node}" if pod.node else "")
-        words = f"{pod.reason}{': ' if pod.said else ''}{pod.said}"
+        words = f"{pod.reason}{': ' if pod.message else ''}{pod.message}"
         host = pod.node or pod.name
         if pod.is_lost:
             message = f"{where} was taken away: {words}"

@@ -42,8 +42,8 @@ class AttachedLauncher(LocalLauncher):
         """Return one place: all that the user's launcher started, over however many hosts."""
         if not self._many_launches or self.world_size is None:
             return super().places()
-        on_each = number_in(self._environment, "LOCAL_WORLD_SIZE", default=self.world_size)
-        hosts = -(-self.world_size // max(1, on_each))
+        per_host = number_in(self._environment, "LOCAL_WORLD_SIZE", default=self.world_size)
+        hosts = -(-self.world_size // max(1, per_host))
         return (HostPlace(name="", num_devices=self.world_size, attached_hosts=hosts),)
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> LocalLaunch:

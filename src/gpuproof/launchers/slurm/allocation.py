@@ -89,8 +89,8 @@ class SlurmAllocation:
         node = self._node_for(layout.run_folder(folder))
         self._num_started += 1
         name = f"gpuproof-{os.getpid()}-{self._num_started}"
-        own = str(folder.absolute())
-        words = step_words(self._options, case, node, name=name, hosts=hosts, folder=own)
+        launch_folder = str(folder.absolute())
+        words = step_words(self._options, case, node, name=name, hosts=hosts, folder=launch_folder)
         port, address = self._meeting(case, hosts)
         environment = step_environment(self._options, self._environment, address=address, port=port)
         placed = Placed(

@@ -104,8 +104,8 @@ class SlurmCommands:
             SlurmRefusalError: it is not taken as it is.
             EnvironmentUnfitError: nobody answers.
         """
-        said = self._ask("sbatch", "--parsable", given=text)
-        return said.strip().partition(";")[0]
+        output = self._ask("sbatch", "--parsable", stdin=text)
+        return output.strip().partition(";")[0]
 
     def would_submit(self, options: Sequence[str]) -> None:
         """Ask whether a job with these options of sbatch's would be taken; nothing is submitted.
@@ -114,7 +114,7 @@ class SlurmCommands:
             SlurmRefusalError: it would not.
             EnvironmentUnfitError: nobody answers.
         """
-        self._ask("sbatch", "--test-only", *options, given="#!/bin/sh\n")
+        self._ask("sbatch", "--test-only", *options, stdin="#!/bin/sh\n")
 
     def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
         """Return how these jobs stand, asked for in one call; those that Slurm has forgotten are left out.
@@ -155,9 +155,9 @@ class SlurmCommands:
         """
         words = ("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i|%j")
         steps = (line.strip().partition("|") for line in self._ask(*words, fine=UNKNOWN_JOB).splitlines())
-        found = [step for step, _, called in steps if called == name]
-        if found:
-            self.cancel(found, "--signal=TERM")
+        matching = [step for step, _, called in steps if called == name]
+        if matching:
+            self.cancel(matching, "--signal=TERM")
 
     def host_names(self, nodes: str) -> tuple[str, ...]:
         """Write out Slurm's notation of nodes, in their order.
@@ -173,23 +173,23 @@ class SlurmCommands:
             words = self._ask("scontrol", "show", "node", host, "--oneliner").split()
         except EnvironmentUnfitError:
             return host
-        found = (word.removeprefix("NodeAddr=") for word in words if word.startswith("NodeAddr="))
-        return next(found, host)
+        addresses = (word.removeprefix("NodeAddr=") for word in words if word.startswith("NodeAddr="))
+        return next(addresses, host)
 
     def down(self, nodes: str) -> dict[str, str]:
         """Return those of these nodes that do not work any more, and why, as far as Slurm tells."""
         try:
-            said = self._ask("sinfo", "--Node", f"--nodes={nodes}", "--noheader", "--format=%N|%T|%E")
+            output = self._ask("sinfo", "--Node", f"--nodes={nodes}", "--noheader", "--format=%N|%T|%E")
         except EnvironmentUnfitError:
             return {}
-        rows = (line.strip().split("|", 2) for line in said.splitlines())
+        rows = (line.strip().split("|", 2) for line in output.splitlines())
         return {
             name: f"{state.strip('*')}: {reason}"
             for name, state, reason in rows
             if state.startswith(("down", "fail")) or state.endswith("*")
         }
 
-    def _ask(self, *words: str, given: str | None = None, fine: str | None = None) -> str:
+    def _ask(self, *words: str, stdin: str | None = None, fine: str | None = None) -> str:
         """Run a command in a session of its own, where no Ctrl-C reaches it; return what it prints.
 
         Raises:
@@ -198,7 +198,7 @@ class SlurmCommands:
         try:
             answer = subprocess.run(
                 words,
-                input=given or "",
+                input=stdin or "",
                 capture_output=True,
                 text=True,
                 timeout=TIMEOUT_S,
@@ -215,19 +215,19 @@ class SlurmCommands:
         return answer.stdout
 
 
-def _error(program: str, said: str) -> GpuproofError:
+def _error(program: str, text: str) -> GpuproofError:
     """Turn what a command says to its failure into an error with its next step."""
-    lines = [line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in said.splitlines()]
+    lines = [line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in text.splitlines()]
     words = "; ".join(dict.fromkeys(filter(None, lines))) or "it failed without an error message"
-    if program != "sbatch" or any(sign in said for sign in _UNREACHABLE):
+    if program != "sbatch" or any(sign in text for sign in _UNREACHABLE):
         return SlurmSilentError(program, words)
-    next_step = next((step for sign, step in _REMEDIES.items() if sign in said), _LOOK)
+    next_step = next((step for sign, step in _REMEDIES.items() if sign in text), _LOOK)
     return SlurmRefusalError(words, place="sbatch", next_step=next_step)
 
 
-def _states(said: str) -> dict[str, JobState]:
+def _states(output: str) -> dict[str, JobState]:
     """Read lines of `JOB|NUMBER|STATE|NODES|REASON`; "CANCELLED by 1000" is a state, too."""
-    return {row.job: row for row in map(_state, said.splitlines()) if row is not None}
+    return {row.job: row for row in map(_state, output.splitlines()) if row is not None}
 
 
 def _state(line: str) -> JobState | None:
@@ -235,7 +235,7 @@ def _state(line: str) -> JobState | None:
     if len(parts) < 5:
         return None
     job, number, state, nodes, reason = parts
-    where, why = ("" if said in _NOTHING else said for said in (nodes, _bare(reason)))
+    where, why = ("" if text in _NOTHING else text for text in (nodes, _bare(reason)))
     return JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)
 
 

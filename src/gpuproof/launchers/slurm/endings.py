@@ -83,16 +83,16 @@ def container_failure(folder: Path, *, host: str) -> Failure | None:
     """
     if layout.rank_journals(folder):
         return None
-    said = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
-    unknown = next((line for line in said if "unrecognized option '--container-image" in line), None)
+    output = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
+    unknown = next((line for line in output if "unrecognized option '--container-image" in line), None)
     if unknown is not None:
         message = f"this Slurm starts no containers: {unknown}"
         return launch_failure("environment", message, next_step=_NO_PYXIS, host=host)
-    told = [line.partition(_PYXIS)[2].strip() for line in said if _PYXIS in line]
-    if not told:
+    messages = [line.partition(_PYXIS)[2].strip() for line in output if _PYXIS in line]
+    if not messages:
         return None
     signs = ("[ERROR]", "failed to import", "")
-    why = next(line for sign in signs for line in told if sign in line)
+    why = next(line for sign in signs for line in messages if sign in line)
     return launch_failure(
         "environment", f"the container did not begin: {why}", next_step=_LOOK_AT_IMAGE, host=host
     )

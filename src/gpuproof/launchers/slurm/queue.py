@@ -72,7 +72,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
     def _begin(self, launches: Sequence[SlurmLaunch]) -> None:
         groups: dict[str, list[SlurmLaunch]] = defaultdict(list)
         for launch in launches:
-            if launch.num_end_asked:
+            if launch.num_end_requests:
                 self._end_with(launch, None)
             else:
                 groups[self._text([launch], folders=[""])].append(launch)
@@ -118,22 +118,22 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
             for file in launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*/{JOB_FILE}")
         ]
         jobs = [str(parse_json(file.read_text(encoding="utf-8"))["job"]) for file in files]
-        known = self._slurm.states(jobs) if jobs else {}
-        left = [job for job in jobs if job in known and known[job].name in UNENDED]
+        states = self._slurm.states(jobs) if jobs else {}
+        left = [job for job in jobs if job in states and states[job].name in UNENDED]
         if left:
             self._slurm.cancel(left)
 
     def _tell_ends(self) -> None:
         """Cancel the jobs whose end was asked for, all by one call; asked again, they get SIGKILL at once."""
-        asked = [launch for launch in self._open if launch.num_end_asked > launch.num_end_told]
-        hurried = [launch.job for launch in asked if launch.num_end_told]
+        ending = [launch for launch in self._open if launch.num_end_requests > launch.num_end_signals]
+        hurried = [launch.job for launch in ending if launch.num_end_signals]
         if hurried:
             self._slurm.cancel(hurried, "--signal=KILL", "--full")
-        first = [launch.job for launch in asked if not launch.num_end_told]
+        first = [launch.job for launch in ending if not launch.num_end_signals]
         if first:
             self._slurm.cancel(first)
-        for launch in asked:
-            launch.num_end_told = launch.num_end_asked
+        for launch in ending:
+            launch.num_end_signals = launch.num_end_requests
             launch.ending_since_s = launch.ending_since_s or time.monotonic()
 
     def _look(self) -> bool:
@@ -168,7 +168,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
     def _has_waited(self, launch: SlurmLaunch) -> None:
         """Cancel a job that has been waiting for too long."""
         limit_s = self._options.pending_limit_s
-        if limit_s is None or launch.num_end_asked or time.monotonic() - launch.since_s < limit_s:
+        if limit_s is None or launch.num_end_requests or time.monotonic() - launch.since_s < limit_s:
             return
         message = f"job {launch.job} has not begun within {limit_s:g} s: {launch.waits_for}"
         next_step = f"`scontrol show job {launch.job}` says more; raise pending_limit_s, or ask for less"
@@ -188,7 +188,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
         """Say whether what the ranks of a job that went well have written can be seen from here."""
         num_there = len(layout.rank_journals(launch.folder))
         is_complete = num_there >= launch.case.placement.num_ranks
-        if state.name != "COMPLETED" or launch.num_end_asked or is_complete:
+        if state.name != "COMPLETED" or launch.num_end_requests or is_complete:
             return True
         if launch.waits_for != "its files":
             launch.waits_for, launch.since_s = "its files", time.monotonic()
@@ -197,7 +197,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
     def _has_ended(self, launch: SlurmLaunch, state: JobState) -> None:
         _take_log(launch, state)
         failure = None
-        if not launch.num_end_asked:
+        if not launch.num_end_requests:
             may_have_lost = state.nodes and state.name in ("NODE_FAIL", "FAILED", "CANCELLED", FORGOTTEN)
             down = self._slurm.down(state.nodes) if may_have_lost else {}
             failure = job_failure(state, folder=launch.folder, down=down)
@@ -237,8 +237,8 @@ def _take_log(launch: SlurmLaunch, state: JobState) -> None:
     log = layout.run_folder(launch.folder) / LOG.replace("%j", state.number)
     if not log.is_file():
         return
-    said = log.read_bytes()
-    if said:
+    content = log.read_bytes()
+    if content:
         with (launch.folder / layout.LAUNCHER_OUTPUT).open("ab") as output:
-            output.write(said)
+            output.write(content)
     log.unlink()

@@ -75,7 +75,7 @@ def salloc_words(options: SlurmOptions, *, ranks_per_host: int, device: str) -> 
     gpus = options.gpus_per_node
     if gpus is None:
         gpus = 0 if device == "cpu" else ranks_per_host
-    words += _asked_resources(options, gpus)
+    words += _resource_options(options, gpus)
     words += ["--exclusive"] if options.exclusive else []
     words += [] if options.pending_limit_s is None else [f"--immediate={round(options.pending_limit_s)}"]
     return [*words, *options.extra]
@@ -107,10 +107,10 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
 
 def _resources(options: SlurmOptions, case: Case) -> Iterator[str]:
     """Yield what of each node is asked for."""
-    yield from _asked_resources(options, gpus_per_node(options, case))
+    yield from _resource_options(options, gpus_per_node(options, case))
 
 
-def _asked_resources(options: SlurmOptions, gpus: int) -> Iterator[str]:
+def _resource_options(options: SlurmOptions, gpus: int) -> Iterator[str]:
     if options.gres is not None:
         yield f"--gres={options.gres}"
     elif gpus:

@@ -73,8 +73,8 @@ def _checksum(archive: bytes) -> str:
 def removal_command(directory: str) -> str | None:
     """Return the command that removes an agent's directory; None where the path is not such a one."""
     name = directory.rpartition("/")[2]
-    own = directory.startswith("/") and name.startswith(PREFIX) and len(name) > len(PREFIX)
-    return quoted(["rm", "-rf", "--", directory]) if own else None
+    is_ours = directory.startswith("/") and name.startswith(PREFIX) and len(name) > len(PREFIX)
+    return quoted(["rm", "-rf", "--", directory]) if is_ours else None
 
 
 def quoted(words: Sequence[str]) -> str:

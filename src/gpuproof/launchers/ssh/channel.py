@@ -33,7 +33,7 @@ NOISE_BYTES = 1 << 16
 
 AGENT_FACTS = {"python": str, "archive": str, "directory": str, "pid": int, "host": str}
 """What an agent says of itself, once it is there."""
-ASKED_FACTS = {"status": int, "stdout": str, "stderr": str}
+COMMAND_FACTS = {"status": int, "stdout": str, "stderr": str}
 
 
 class Follower(Protocol):
@@ -172,17 +172,17 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         about = self._expect()
         order = {"do": "ask", "about": about, "command": list(command), "timeout_s": timeout_s}
         await self._write(encode_frame(order))
-        said = await self._answer(about, timeout_s + START_TIMEOUT_S, stage="execute")
-        self._refuse_ill_typed(said, ASKED_FACTS, stage="execute")
-        return said
+        answer = await self._answer(about, timeout_s + START_TIMEOUT_S, stage="execute")
+        self._refuse_ill_typed(answer, COMMAND_FACTS, stage="execute")
+        return answer
 
     async def free_port(self) -> int:
         """Return a port that is free there now."""
         about = self._expect()
         await self._write(encode_frame({"do": "port", "about": about}))
-        said = await self._answer(about, START_TIMEOUT_S, stage="execute")
-        self._refuse_ill_typed(said, {"port": int}, stage="execute")
-        return int(said["port"])
+        answer = await self._answer(about, START_TIMEOUT_S, stage="execute")
+        self._refuse_ill_typed(answer, {"port": int}, stage="execute")
+        return int(answer["port"])
 
     async def leave(self, connection: asyncssh.SSHClientConnection) -> None:
         """Let the agent end what is left, remove its directory and go."""
@@ -205,26 +205,28 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     async def _answer(self, about: str, timeout_s: float | None, *, stage: HostStage) -> dict[str, Any]:
         future = self._answers[about]
         try:
-            said = await asyncio.wait_for(future, timeout_s)
+            answer = await asyncio.wait_for(future, timeout_s)
         except TimeoutError as error:
             cause = f"no answer within {timeout_s:.0f} s"
             raise HostError(cause, host=self.host.name, stage=stage) from error
         finally:
             self._answers.pop(about, None)
-        if said["say"] == "failed":
-            raise HostError(str(said.get("cause")), host=self.host.name, stage=stage)
-        return said
+        if answer["say"] == "failed":
+            raise HostError(str(answer.get("cause")), host=self.host.name, stage=stage)
+        return answer
 
-    def _refuse_ill_typed(self, said: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage) -> None:
+    def _refuse_ill_typed(
+        self, reply: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage
+    ) -> None:
         """Refuse an answer that lacks something or has it in another type.
 
         Raises:
             HostError: naming what is wrong.
         """
         for name, kind in facts.items():
-            if type(said.get(name)) is not kind:
+            if type(reply.get(name)) is not kind:
                 raise HostError(
-                    f"what the agent says cannot be read: {name} is {said.get(name)!r:.60}",
+                    f"what the agent says cannot be read: {name} is {reply.get(name)!r:.60}",
                     host=self.host.name,
                     stage=stage,
                 )
@@ -308,8 +310,8 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
 
     def _last_words(self) -> str:
         """Say why the channel closed, in the last words of the far side where it had any."""
-        said = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        return f"the agent ended: {said[-1]}" if said else "the agent ended without an error message"
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        return f"the agent ended: {lines[-1]}" if lines else "the agent ended without an error message"
 
     def pause_writing(self) -> None:
         """Wait with writing: the link is slower than we are."""
@@ -320,12 +322,12 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._writable.set()
 
 
-def _exit_status(said: Any) -> int:
+def _exit_status(status: Any) -> int:
     """Return what a process can end with: minus a signal, or eight bits.
 
     Raises:
         ValueError: it is something else.
     """
-    if type(said) is not int or not -128 <= said <= 255:
-        raise ValueError(f"an exit status of {said!r:.60}")
-    return said
+    if type(status) is not int or not -128 <= status <= 255:
+        raise ValueError(f"an exit status of {status!r:.60}")
+    return status

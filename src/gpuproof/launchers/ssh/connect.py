@@ -49,8 +49,8 @@ class Connector:
         """
         self._options = options
         self._keys = load_keys(options.key, hosts, ask=ask)
-        known = Path(options.known_hosts or "~/.ssh/known_hosts").expanduser()
-        self.host_keys = HostKeys(known, accept_new=options.accept_new)
+        path = Path(options.known_hosts or "~/.ssh/known_hosts").expanduser()
+        self.host_keys = HostKeys(path, accept_new=options.accept_new)
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jumps: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
 

@@ -135,11 +135,11 @@ class RemoteHost:
             HostError: it gives none.
         """
         await self.agent()
-        said = await self.ask([self.node.python, *self.node.worker, "probe"], timeout_s=PROBE_TIMEOUT_S)
+        answer = await self.ask([self.node.python, *self.node.worker, "probe"], timeout_s=PROBE_TIMEOUT_S)
         try:
-            facts: dict[str, Any] = dict(parse_json(said["stdout"]))
+            facts: dict[str, Any] = dict(parse_json(answer["stdout"]))
         except (ValueError, TypeError) as error:
-            last = (str(said["stderr"]).strip().splitlines() or ["it printed nothing"])[-1]
+            last = (str(answer["stderr"]).strip().splitlines() or ["it printed nothing"])[-1]
             raise HostError(f"the probe failed: {last}", host=self.host.name, stage="execute") from error
         return facts
 

@@ -44,8 +44,8 @@ class HostKeys:
 
     def knows(self, host: str, addr: str, port: int) -> bool:
         """Say whether there is any key for a host, this one or another."""
-        found = self.trusted.match(host, addr, None if port == SSH_PORT else port)
-        return any(found)
+        matches = self.trusted.match(host, addr, None if port == SSH_PORT else port)
+        return any(matches)
 
     def client(self) -> asyncssh.SSHClient:
         """Make the client of one connection."""

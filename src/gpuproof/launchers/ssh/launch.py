@@ -112,12 +112,12 @@ def _is_allowed(name: str) -> bool:
     return plain and not name.startswith(".") and name not in OURS
 
 
-def own_names(host: str, calls_itself: str, others: Sequence[str]) -> Rename:
-    """Keep apart what hosts of one job call the same: their output, and recordings of hosts of one name.
+def host_file_names(host: str, calls_itself: str, others: Sequence[str]) -> Rename:
+    """Return names that keep apart what hosts of one job call the same: output, and recordings.
 
     `others` is what the hosts before this one call themselves; the first one's files keep their names.
 
-    >>> own_names("node 1", "box", ["box"])("monitor-box.jsonl")
+    >>> host_file_names("node 1", "box", ["box"])("monitor-box.jsonl")
     'monitor-box@node%201.jsonl'
     """
     shared = {layout.LAUNCHER_OUTPUT} if others else set()

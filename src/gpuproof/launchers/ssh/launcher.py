@@ -22,7 +22,7 @@ from gpuproof.launchers.commands import Rendezvous, commands_for
 from gpuproof.launchers.ssh.connect import Connector
 from gpuproof.launchers.ssh.credentials import AskPassphrase
 from gpuproof.launchers.ssh.host import RemoteHost
-from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, own_names
+from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, host_file_names
 from gpuproof.launchers.ssh.site import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.work.placed import Placed
@@ -133,9 +133,9 @@ class SshLauncher:
         await self._connector.close()
 
     def notes(self) -> Sequence[str]:
-        """Tell of each host key that was new."""
-        told = "its key {} was new and is trusted from now on"
-        return [f"{host}: {told.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
+        """Return a note on each host key that was new."""
+        note = "its key {} was new and is trusted from now on"
+        return [f"{host}: {note.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
 
     @property
     def accepted_keys(self) -> Mapping[str, str]:
@@ -169,7 +169,7 @@ async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHo
     names = [host.node.host for host in hosts]
     starting, texts = [], []
     for rank, host in enumerate(hosts):
-        rename = own_names(host.name, names[rank], names[:rank])
+        rename = host_file_names(host.name, names[rank], names[:rank])
         part = HostPart(host.name, folder, rename=rename, on_news=launch.on_news)
         commands = commands_for(case, host.node, Rendezvous(node_rank=rank, address=address, port=port))
         texts.append(f"# on {host.name}\n{commands.text}")

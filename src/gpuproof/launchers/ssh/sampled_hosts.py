@@ -71,5 +71,5 @@ def _last_words(folder: Path) -> str | None:
     """Return what the sampler said last that is no record, None if it said nothing."""
     output = folder / layout.LAUNCHER_OUTPUT
     text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
-    said = [line for line in text.splitlines() if line.strip() and not line.startswith("{")]
-    return said[-1].removeprefix("gpuproof: ") if said else None
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("{")]
+    return lines[-1].removeprefix("gpuproof: ") if lines else None

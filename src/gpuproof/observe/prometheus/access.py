@@ -96,8 +96,8 @@ def guarded(application: WSGIApplication, password: str) -> WSGIApplication:
     expected = b"Basic " + base64.b64encode(password.encode())
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        given = str(environ.get("HTTP_AUTHORIZATION", "")).encode("latin-1", "replace")
-        if hmac.compare_digest(given, expected):
+        header = str(environ.get("HTTP_AUTHORIZATION", "")).encode("latin-1", "replace")
+        if hmac.compare_digest(header, expected):
             return application(environ, start_response)
         headers = [("WWW-Authenticate", 'Basic realm="gpuproof"'), ("Content-Type", "text/plain")]
         start_response("401 Unauthorized", headers)

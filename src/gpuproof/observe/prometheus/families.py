@@ -89,22 +89,22 @@ class _Exported:
         yield from (family for family in (info, up) if family.samples)
 
     def metric(self, row: catalogue.Metric) -> Iterator[Metric]:
-        """Give one metric under our name, and under DCGM's where it has one.
+        """Yield one metric under our name, and under DCGM's where it has one.
 
         DCGM's are untyped: its counters lack the `_total` that Prometheus' own rules ask of a counter.
         """
         kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
         family = kind(row.exported, row.description, labels=LABELS)
-        yield from self._given(family, lambda d: _value(d, row), row.unit.factor)
+        yield from self._filled(family, lambda d: _value(d, row), row.unit.factor)
         if row.dcgm is not None:
             factor = DCGM_FACTORS[row.dcgm_unit]
             yield from self._under_dcgms_name(row.dcgm, row.description, lambda d: _value(d, row), factor)
 
     def memory_left(self) -> Iterator[Metric]:
-        """Give free memory, as the driver counts it: without what it holds back itself."""
+        """Yield free memory, as the driver counts it: without what it holds back itself."""
         text = "device memory that is neither in use nor held back"
         ours = GaugeMetricFamily("gpuproof_gpu_memory_free_bytes", text, labels=LABELS)
-        yield from self._given(ours, _free_bytes, 1.0)
+        yield from self._filled(ours, _free_bytes, 1.0)
         yield from self._under_dcgms_name("DCGM_FI_DEV_FB_FREE", text, _free_bytes, 1 / _MIB)
         share = "used share of the memory that is not held back"
         yield from self._under_dcgms_name("DCGM_FI_DEV_FB_USED_PERCENT", share, _used_share, 1.0)
@@ -136,7 +136,7 @@ class _Exported:
         """Say whether each device is busy without working; no line where its readings cannot tell."""
         text = "1 after ten seconds at full utilisation and low power without memory traffic"
         family = GaugeMetricFamily("gpuproof_gpu_busy_without_work", text, labels=LABELS)
-        yield from self._given(family, _spinning, 1.0)
+        yield from self._filled(family, _spinning, 1.0)
 
     def events(self) -> Iterator[Metric]:
         """Count what was announced since the exporter began: each kind, and XIDs by their code."""
@@ -180,7 +180,7 @@ class _Exported:
     def _of(self, device: DeviceState) -> list[str]:
         return self._ours[device.identity.physical_index]
 
-    def _given(
+    def _filled(
         self, family: Family, value: Callable[[DeviceState], float | None], factor: float
     ) -> Iterator[Metric]:
         """Add a line for each device that has the value; give the family if any has."""
@@ -196,7 +196,7 @@ class _Exported:
         self, name: str, text: str, value: Callable[[DeviceState], float | None], factor: float
     ) -> Iterator[Metric]:
         family = UntypedMetricFamily(name, f"{text} (DCGM's name and unit)", labels=DCGM_LABELS)
-        yield from self._given(family, value, factor)
+        yield from self._filled(family, value, factor)
 
 
 def _labels(device: DeviceState, host: str) -> list[str]:
@@ -225,8 +225,8 @@ def _facts(device: DeviceState) -> dict[str, str]:
         "compute_instance_id": "mig_compute_instance_id",
         "parent_uuid": "mig_parent_uuid",
     }
-    known = {label: str(identity.static.get(fact, "")) for label, fact in static.items()}
-    return {"vendor": identity.vendor, "pci_bus_id": identity.pci_bus_id or "", **known}
+    facts = {label: str(identity.static.get(fact, "")) for label, fact in static.items()}
+    return {"vendor": identity.vendor, "pci_bus_id": identity.pci_bus_id or "", **facts}
 
 
 def _value(device: DeviceState, row: catalogue.Metric) -> float | None:

@@ -98,12 +98,12 @@ def listen(application: WSGIApplication, *, address: str, port: int, access: Acc
 
 def restricted(application: WSGIApplication, names: Collection[str]) -> WSGIApplication:
     """Return the application at `METRICS_PATH`, for who asks an address, this machine's name or `names`."""
-    known = {name.lower().rstrip(".") for name in (*names, "localhost", socket.gethostname())}
+    hosts = {name.lower().rstrip(".") for name in (*names, "localhost", socket.gethostname())}
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         name = host_name(str(environ.get("HTTP_HOST", "")))
         status, text = "404 Not Found", f"readings are at {METRICS_PATH}\n"
-        if name and name not in known and not _is_address(name):
+        if name and name not in hosts and not _is_address(name):
             status = "403 Forbidden"
             text = "not known by that name; start gpuproof monitor serve with --allowed-host NAME\n"
         elif environ["PATH_INFO"] == METRICS_PATH:

@@ -30,7 +30,7 @@ def rows(recording: RecordingData, *, metadata: Mapping[str, Any] | None = None)
             "timestamp": iso(float(recording.unix_s[i])),
             "elapsed_seconds": round(float(recording.time_s[i]), 6),
             "training_metadata": published,
-            "host": _given({name: column[i] for name, column in recording.host.items()}) or None,
+            "host": _finite({name: column[i] for name, column in recording.host.items()}) or None,
         }
         for track in recording.devices:
             yield {**moment, **_device(track, i)}
@@ -97,5 +97,5 @@ def value(track: DeviceTrack, metric: str, i: int) -> float | None:
     return None if column is None or math.isnan(column[i]) else float(column[i])
 
 
-def _given(values: Mapping[str, float]) -> dict[str, float]:
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(number) for name, number in values.items() if not math.isnan(number)}

@@ -86,13 +86,13 @@ def _lacking(track: DeviceTrack) -> list[str]:
 
 
 def _carried(recording: RecordingData, column: Floats) -> Floats:
-    """Let each reading stand until the next, for at most one slow interval (in whole ticks)."""
+    """Return readings that stand until the next, for at most one slow interval (in whole ticks)."""
     fast_s = recording.recording.fast_interval_s
     longest_s = ceil(recording.recording.slow_interval_s / fast_s - 1e-9) * fast_s if fast_s > 0 else 0.0
-    given = np.flatnonzero(~np.isnan(column))
-    if not len(given):
+    read_at = np.flatnonzero(~np.isnan(column))
+    if not len(read_at):
         return column
-    last = given[np.maximum(np.searchsorted(given, np.arange(len(column)), side="right") - 1, 0)]
+    last = read_at[np.maximum(np.searchsorted(read_at, np.arange(len(column)), side="right") - 1, 0)]
     age_s = recording.time_s - recording.time_s[last]
     return np.where((age_s >= 0) & (age_s <= longest_s + 1e-6), column[last], np.nan)
 
@@ -181,7 +181,7 @@ def _together(gpus: list[dict[str, Any]], details: list[dict[str, Any]]) -> dict
         "power": all_["total_power"],
         "power_limit": all_["total_power_limit"],
         "clocks": _by_label([gpu["clocks"] for gpu in gpus], fmean),
-        "fan_speed": fmean(found["fan_speed"] for found in details),
+        "fan_speed": fmean(row["fan_speed"] for row in details),
     }
 
 

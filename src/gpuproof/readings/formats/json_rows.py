@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuproof.errors import RecordError
 from gpuproof.outside import parse_json
-from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known, number
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite, number
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.readings import Vendor
 
@@ -58,21 +58,21 @@ def load_json(path: Path) -> RecordingData:
     Raises:
         RecordError: no object in it is a reading of a known shape.
     """
-    found, damage = objects(path.read_text(encoding="utf-8-sig", errors="replace"))
-    if not found:
+    items, damage = objects(path.read_text(encoding="utf-8-sig", errors="replace"))
+    if not items:
         raise RecordError("holds no reading", place=path.name)
-    name = _detect_format(found[0])
+    name = _detect_format(items[0])
     if name is None:
-        keys = ", ".join(sorted(found[0])[:6])
+        keys = ", ".join(sorted(items[0])[:6])
         raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name)
-    ours = "schema" in found[0]
-    undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in found)
+    ours = "schema" in items[0]
+    undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in items)
     notes = [
         *([damage] if damage else []),
         *([f"{undated} reading(s) without a timestamp left out"] if undated else []),
         *([] if ours else [_ZEROS_NOTE]),
     ]
-    rows = list(_rows(found, zeros=() if ours else _NEVER_ZERO))
+    rows = list(_rows(items, zeros=() if ours else _NEVER_ZERO))
     return build(rows, source=path.name, format_name=name, notes=notes)
 
 
@@ -88,9 +88,9 @@ def _detect_format(first: dict[str, Any]) -> str | None:
     return None
 
 
-def _rows(found: list[dict[str, Any]], *, zeros: tuple[str, ...]) -> Iterator[Row]:
-    elapsed = all("elapsed_seconds" in item for item in found)
-    for item in found:
+def _rows(items: list[dict[str, Any]], *, zeros: tuple[str, ...]) -> Iterator[Row]:
+    elapsed = all("elapsed_seconds" in item for item in items)
+    for item in items:
         unix_s, time_s = _times(item.get("timestamp"))
         if math.isnan(time_s):
             continue
@@ -122,9 +122,9 @@ def _row(gpu: dict[str, Any], *, unix_s: float, elapsed_s: float, zeros: tuple[s
         index=None if index is None else int(index),
         name=str(gpu.get("gpu_name") or ""),
         vendor=_vendor(str(gpu.get("gpu_type") or "")),
-        values=known(_values(gpu), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
-        static=known({"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)),
-        host=known(gpu.get("host") or {}),
+        values=finite(_values(gpu), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
+        static=finite({"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)),
+        host=finite(gpu.get("host") or {}),
         metadata=metadata if isinstance(metadata, dict) else {},
     )
 
@@ -146,8 +146,8 @@ def _values(gpu: dict[str, Any]) -> dict[str, float]:
         "fan_percent": number(gpu.get("fan_speed")),
         "temp_gpu_c": number(gpu.get("temperature")),
     }
-    for names, found in ((_SENSORS, gpu.get("temperatures")), (_CLOCKS, gpu.get("clocks"))):
-        for label, value in found.items() if isinstance(found, dict) else ():
+    for names, table in ((_SENSORS, gpu.get("temperatures")), (_CLOCKS, gpu.get("clocks"))):
+        for label, value in table.items() if isinstance(table, dict) else ():
             metric = names.get(str(label).lower())
             if metric is not None:
                 values[metric] = number(value)
@@ -157,9 +157,9 @@ def _values(gpu: dict[str, Any]) -> dict[str, float]:
 def _limits(gpu: dict[str, Any]) -> dict[str, float]:
     sensors = gpu.get("temp_limits")
     limits = {}
-    for label, given in sensors.items() if isinstance(sensors, dict) else ():
-        if _SENSORS.get(str(label).lower()) == "temp_gpu_c" and isinstance(given, dict):
-            limits.update({_LIMITS[kind]: number(c) for kind, c in given.items() if kind in _LIMITS})
+    for label, limit in sensors.items() if isinstance(sensors, dict) else ():
+        if _SENSORS.get(str(label).lower()) == "temp_gpu_c" and isinstance(limit, dict):
+            limits.update({_LIMITS[kind]: number(c) for kind, c in limit.items() if kind in _LIMITS})
     return limits
 
 
@@ -179,15 +179,15 @@ def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
         return _whole_objects(text)
     if isinstance(whole, dict):
         whole = whole.get("samples", [])
-    found = [item for item in whole if isinstance(item, dict)] if isinstance(whole, list) else []
-    return found, None
+    items = [item for item in whole if isinstance(item, dict)] if isinstance(whole, list) else []
+    return items, None
 
 
 def _whole_objects(text: str) -> tuple[list[dict[str, Any]], str]:
     inside = _SAMPLES.search(text) if text.lstrip().startswith("{") else None
     place = inside.end() if inside else text.find("[") + 1
     decoder = json.JSONDecoder()
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     while place < len(text):
         if text[place] in _BETWEEN:
             place += 1
@@ -197,5 +197,5 @@ def _whole_objects(text: str) -> tuple[list[dict[str, Any]], str]:
         except ValueError:
             break
         if isinstance(item, dict):
-            found.append(item)
-    return found, f"cut short after {len(found)} whole objects"
+            items.append(item)
+    return items, f"cut short after {len(items)} whole objects"

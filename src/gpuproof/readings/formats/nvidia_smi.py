@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
-from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import NVIDIA_REASON_BITS
@@ -85,7 +85,7 @@ def _rows(lines: list[dict[str, str]]) -> Iterator[Row]:
             index=_index(line, places),
             name=line.get("name", line.get("gpu_name", "")).strip(),
             vendor="nvidia",
-            values=known({metric: _number(line[name]) for name, metric in _METRICS.items() if name in line}),
+            values=finite({metric: _number(line[name]) for name, metric in _METRICS.items() if name in line}),
             static=_static(line),
             throttle_reasons=_reasons(line),
         )
@@ -100,7 +100,7 @@ def _index(line: dict[str, str], places: dict[str, int]) -> int:
 
 
 def _static(line: dict[str, str]) -> dict[str, Any]:
-    numbers = known({fact: _number(line[name]) for name, fact in _STATIC.items() if name in line})
+    numbers = finite({fact: _number(line[name]) for name, fact in _STATIC.items() if name in line})
     return {**numbers, **{fact: line[name].strip() for name, fact in _TEXT.items() if name in line}}
 
 
@@ -113,8 +113,8 @@ def _number(field: str) -> float:
 
 
 def _reasons(line: dict[str, str]) -> tuple[str, ...] | None:
-    given = next((line[name].strip() for name in _REASON_COLUMNS if name in line), "")
-    if not _BITS.fullmatch(given):
+    word = next((line[name].strip() for name in _REASON_COLUMNS if name in line), "")
+    if not _BITS.fullmatch(word):
         return None
-    bits = int(given, 16)
+    bits = int(word, 16)
     return tuple(reason for bit, reason in NVIDIA_REASON_BITS.items() if bits & bit)

@@ -48,15 +48,15 @@ def build(
     notes: Iterable[str] = (),
     same_moment_s: float = 0.0,
 ) -> RecordingData:
-    """Make a recording of rows; a GPU's next row, or one later than `same_moment_s`, begins a new sample.
+    """Return a recording of rows; a GPU's next row, or one later than `same_moment_s`, begins a new sample.
 
     Raises:
         RecordError: there is no row.
     """
-    given = list(rows)
-    if not given:
+    listed = list(rows)
+    if not listed:
         raise RecordError("holds no reading", place=source)
-    ordered = sorted(given, key=lambda row: row.elapsed_s)
+    ordered = sorted(listed, key=lambda row: row.elapsed_s)
     ticks = list(_ticks(ordered, same_moment_s))
     start_s = ordered[0].elapsed_s
     time_s = np.array([tick[0].elapsed_s - start_s for tick in ticks])
@@ -69,11 +69,11 @@ def build(
         unix_s=np.array([tick[0].unix_s for tick in ticks]),
         devices=tuple(
             _track(index, ticks, columns[str(index)])
-            for index in sorted({r.index for r in given if r.index is not None})
+            for index in sorted({r.index for r in listed if r.index is not None})
         ),
         host=columns[HOST],
         marks=tuple(_marks(ticks, start_s)),
-        notes=(*notes, *(["timestamps go back in places; sorted"] if ordered != given else [])),
+        notes=(*notes, *(["timestamps go back in places; sorted"] if ordered != listed else [])),
     )
 
 
@@ -141,12 +141,12 @@ def _track(index: int, ticks: list[list[Row]], columns: dict[str, Floats]) -> De
                 if row.throttle_reasons is not None:
                     reasons.put(number, row.throttle_reasons)
     assert last is not None
-    given, answered = reasons.flags(len(ticks))
+    flags, answered = reasons.flags(len(ticks))
     return DeviceTrack(
         identity=_identity(last),
         metrics=_without_idle_fan(columns),
-        throttle=given,
-        throttle_known=answered,
+        throttle=flags,
+        throttle_answered=answered,
     )
 
 
@@ -179,8 +179,8 @@ def number(value: Any) -> float:
         return NAN
 
 
-def known(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
-    """Keep the finite values, without the zeros by which the format says that it has none."""
+def finite(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
+    """Return the finite values, without the zeros by which the format says that it has none."""
     doubtful = set(zero_is_missing)
     return {
         name: value

@@ -26,7 +26,7 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts
 
 CSV_FILE = "collectives.csv"
 
@@ -78,7 +78,7 @@ def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
 
 def _doubts(launches: Sequence[CollectiveLaunch], observed: Sequence[Doubt]) -> tuple[Doubt, ...]:
     judged = [doubts_about(Measured(launch=launch.launch, collectives=launch)) for launch in launches]
-    return invalid_first([*said_once(judged), *observed])
+    return invalid_first([*joined_doubts(judged), *observed])
 
 
 Point = list[tuple[CollectiveLaunch, CollectiveFigures]]

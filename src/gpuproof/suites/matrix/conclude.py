@@ -41,7 +41,7 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, at_point, torn_notes
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.rules import doubts_about, invalid_first, said_once
+from gpuproof.verdict.doubts.rules import doubts_about, invalid_first, joined_doubts
 
 MOST_NAMED = 20
 
@@ -75,7 +75,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         evidence,
         title=_title(config, len(planned.cases)),
         num_planned=len(planned.order),
-        doubts=[*said_once(list(of_models.values())), *dict.fromkeys(chain(*of_times.values()))],
+        doubts=[*joined_doubts(list(of_models.values())), *dict.fromkeys(chain(*of_times.values()))],
         doubts_of_cases={
             key: (*of_models.get(key, ()), *of_times.get(key, ())) for key in {**of_models, **of_times}
         },

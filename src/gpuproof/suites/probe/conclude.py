@@ -30,9 +30,9 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts
 
 CSV_FILE = "probe.csv"
 BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
@@ -83,7 +83,7 @@ def _num_places(evidence: Evidence) -> int:
 
 
 def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:
-    return said_once(
+    return joined_doubts(
         [
             doubts_about(Measured(launch=probe.launch, probe=probe))
             for probe in launches
@@ -172,7 +172,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
         num_wrong = sum(measure.value or 0.0 for measure in comparisons)
         worst = max(comparisons, key=lambda measure: measure.value or 0.0)
         detail = f": {worst.detail}" if num_wrong else ""
-        outcome = told(
+        outcome = pass_or_fail(
             subject,
             not num_wrong,
             f"{units.count(int(num_wrong))} wrong in {len(comparisons)} comparisons{detail}",

@@ -16,7 +16,7 @@ from gpuproof.analysis.probes.fingerprints import (
 )
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import WHOLE, Doubt, Measure
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.base import invalid
 from gpuproof.verdict.doubts.collectives import WRONG as WRONG_RESULTS
 
@@ -116,7 +116,7 @@ def _outcome(device: DeviceFingerprints) -> Judged:
     if device.verdict == "cannot tell":
         outcome = Outcome(status="SKIP", subject=device.subject, reason=device.reason)
     else:
-        outcome = told(
+        outcome = pass_or_fail(
             device.subject,
             device.verdict not in WRONG,
             f"{device.verdict}: {device.reason}",
@@ -131,7 +131,7 @@ def _outcome(device: DeviceFingerprints) -> Judged:
 def _undecided(compared: FingerprintsCompared) -> Iterator[Judged]:
     """Say that devices differ of which nobody knows who is wrong: that is a failure of them together."""
     for kind in compared.differing:
-        outcome = told(
+        outcome = pass_or_fail(
             WHOLE,
             False,
             f"devices differ, and none of their results has a majority ({kind})",

@@ -74,7 +74,7 @@ def _ratio(row: ScaleRow) -> str:
 def _recommendation(row: ScaleRow) -> Cell:
     if row.speed_up is None:
         return Cell("" if row.num_devices == 1 else "nothing to compare with")
-    return Cell(row.speed_up.recommendation, "strong" if row.speed_up.is_told else "plain")
+    return Cell(row.speed_up.recommendation, "strong" if row.speed_up.is_decided else "plain")
 
 
 def _averages(detail: ScaleDetail) -> Iterator[str]:

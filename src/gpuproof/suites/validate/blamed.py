@@ -21,7 +21,7 @@ from gpuproof.suites.validate.suspicion import MIN_PEERS
 from gpuproof.verdict.blame.findings import Findings
 from gpuproof.verdict.blame.hang import explain_hang
 from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 
 SOURCE = "tests of parts of it, see docs/validate-blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
@@ -57,7 +57,7 @@ def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
         if stage is None or hang is None or launch.torn:
             continue
         for host in hang.stopped_hosts:
-            outcome = told(
+            outcome = pass_or_fail(
                 f"host/{host}",
                 False,
                 hang.text,
@@ -177,7 +177,7 @@ def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
     sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
     finding = "none is slower" if why is None else f"{why}; none is slower than the others"
-    return told(
+    return pass_or_fail(
         _subject_of(followed),
         why is None,
         f"{finding} {sought}: {tests}",

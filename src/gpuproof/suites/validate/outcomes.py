@@ -18,7 +18,7 @@ from gpuproof.suites.validate.nodes.counted import count_outcomes, hosts_there
 from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import names_wrong, why_nothing
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.collectives import WRONG
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")
@@ -56,7 +56,7 @@ def _case_outcomes(result: StageResult, left_out: Mapping[str, LeftOut]) -> Iter
     suspected = [] if result.result is None else [d for d in result.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
-        doubted = told(
+        doubted = pass_or_fail(
             result.subject,
             False,
             f"SUSPECT: {suspected[0].reason}{more}",
@@ -146,7 +146,7 @@ def _failure_outcome(result: StageResult, failure: Failure) -> Outcome:
     if failure.cause in TRANSIENT_CAUSES:
         return not_judged(result.subject, text, next_step, "administrator")
     expected = "a launch without a failure"
-    return told(result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
+    return pass_or_fail(result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
 
 
 def _ruinous(result: StageResult) -> Doubt | None:
@@ -212,7 +212,7 @@ def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
     if failure is None and not has_answered:
         step = "Finish the run with --resume"
         return Outcome(status="SKIP", subject=subject, reason="nothing was launched there", next_step=step)
-    return told(
+    return pass_or_fail(
         subject,
         failure is None,
         "ranks began" if failure is None else failure.message,
@@ -225,7 +225,7 @@ def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
 def _presence(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
     missing = [name for name in expected if name not in answered or name in lost]
     there = f"{len(expected) - len(missing)} of {len(expected)} answered"
-    return told(
+    return pass_or_fail(
         WHOLE,
         not missing,
         there + (f"; missing: {', '.join(missing)}" if missing else ""),

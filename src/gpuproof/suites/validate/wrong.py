@@ -15,7 +15,7 @@ from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Measure
 from gpuproof.suites.probe.fingerprints import conclude_fingerprints
 from gpuproof.suites.validate.measured import StageResult
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
@@ -66,7 +66,7 @@ def _product_outcomes(result: StageResult) -> Iterator[Judged]:
 
 
 def _outcome(measure: Measure, value: float) -> Outcome:
-    return told(
+    return pass_or_fail(
         measure.subject,
         not value,
         f"{units.count(int(value))} wrong elements: {measure.detail}",

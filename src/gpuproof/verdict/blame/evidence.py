@@ -81,28 +81,28 @@ def level_of(
     fastest, if there are two of them, and most groups are so, or the fastest was so twice: what is slow is
     never fast, and what is fast by chance is not so again.
     """
-    trusted = [value for each in figures if each.is_trusted for value in each.values]
+    trusted = [value for group in figures if group.is_trusted for value in group.values]
     if trusted:
         return Level(value=median(trusted), num_values=len(trusted))
     if before is not None:
         near = slowdown * FOLLOWED
-        alike = [v for each in figures for v in each.values if abs(v / before.value - 1) <= near]
+        alike = [v for group in figures for v in group.values if abs(v / before.value - 1) <= near]
         return _moved(before, alike)
     if not figures:
         return None
     # The fastest of several is so by chance, too: what is as far below the middle is no slower.
-    fastest = max(figures, key=lambda each: median_low(each.values))
+    fastest = max(figures, key=lambda group: median_low(group.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
-    close = [each for each in figures if median_low(each.values) >= slowest]
-    alike = [value for each in close for value in each.values]
+    close = [group for group in figures if median_low(group.values) >= slowest]
+    alike = [value for group in close for value in group.values]
     is_stray = len(close) <= len(figures) // 2 and len(fastest.values) < 2
     return None if is_stray or len(alike) < 2 else Level(value=median(alike), num_values=len(alike))
 
 
 def _moved(before: Level, alike: Sequence[float]) -> Level:
-    kept = min(before.num_values, LONGEST_MEMORY)
-    value = (before.value * kept + sum(alike)) / (kept + len(alike))
-    return Level(value=value, num_values=kept + len(alike))
+    weight = min(before.num_values, LONGEST_MEMORY)
+    value = (before.value * weight + sum(alike)) / (weight + len(alike))
+    return Level(value=value, num_values=weight + len(alike))
 
 
 def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:

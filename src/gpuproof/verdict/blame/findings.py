@@ -33,7 +33,7 @@ class GroupTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Finding:
     """A member or a link that is slow."""
 
     members: tuple[str, ...]
@@ -58,8 +58,8 @@ class LinksTried:
 class Findings:
     """What a search came to."""
 
-    accused: tuple[Found, ...]
-    links: tuple[Found, ...]
+    accused: tuple[Finding, ...]
+    links: tuple[Finding, ...]
     cleared: tuple[str, ...]
     undecided: tuple[Undecided, ...]
     links_tried: LinksTried
@@ -82,12 +82,14 @@ def conclude(
     num_rounds: int,
     every_link: bool,
 ) -> Findings:
-    """Put together what is known, each accusation with its evidence."""
-    found = [_found(each, tests) for each in accused]
-    named = {member for each in found if len(each.members) == 1 for member in each.members}
+    """Return what is known, each accusation with its evidence."""
+    accusations = [_finding(accusation, tests) for accusation in accused]
+    named = {
+        member for accusation in accusations if len(accusation.members) == 1 for member in accusation.members
+    }
     return Findings(
-        accused=tuple(each for each in found if len(each.members) == 1),
-        links=tuple(each for each in found if len(each.members) == 2),
+        accused=tuple(accusation for accusation in accusations if len(accusation.members) == 1),
+        links=tuple(accusation for accusation in accusations if len(accusation.members) == 2),
         cleared=tuple(member for member in good if member not in named),
         undecided=tuple(undecided),
         links_tried=links_tried(members, tests, every_link=every_link),
@@ -96,15 +98,15 @@ def conclude(
     )
 
 
-def _found(accusation: Accusation, tests: Sequence[GroupTest]) -> Found:
+def _finding(accusation: Accusation, tests: Sequence[GroupTest]) -> Finding:
     ends = set(accusation.members)
-    own = tuple(test for test in tests if ends.issubset(test.group.members))
-    confirming = [t.slower_by for t in own if t.group in accusation.groups and t.slower_by is not None]
-    return Found(
+    evidence = tuple(test for test in tests if ends.issubset(test.group.members))
+    confirming = [t.slower_by for t in evidence if t.group in accusation.groups and t.slower_by is not None]
+    return Finding(
         members=accusation.members,
         slower_by=float(np.mean(confirming)) if confirming else None,
         directions=accusation.directions,
-        tests=own,
+        tests=evidence,
     )
 
 

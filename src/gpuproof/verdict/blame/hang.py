@@ -77,7 +77,7 @@ def explain_hang(records: CaseRecords) -> Hang | None:
     last = _last_call(progress)
     late = _late(progress, last)
     return Hang(
-        operation=_told(last, progress),
+        operation=_operation(last, progress),
         number=None if last is None else last.number,
         waiting=tuple(sorted(rank for rank in progress if rank not in late)),
         late=late,
@@ -88,20 +88,20 @@ def explain_hang(records: CaseRecords) -> Hang | None:
 
 def _last_call(progress: Mapping[int, RankProgress]) -> CollectiveCall | None:
     """Return the operation that the foremost ranks have come to."""
-    calls = [call for each in progress.values() for call in each.calls]
+    calls = [call for state in progress.values() for call in state.calls]
     return max(calls, key=lambda call: call.number, default=None)
 
 
 def _late(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> tuple[int, ...]:
     """Return the ranks behind the foremost: by operations asked for, then by what devices have begun."""
-    asked = {rank: each.collectives for rank, each in progress.items() if each.collectives is not None}
-    if len(set(asked.values())) > 1:
-        foremost = max(asked.values())
-        return tuple(sorted(rank for rank, count in asked.items() if count < foremost))
-    started = {rank for rank, each in progress.items() if last and _state(each, last.number) == "started"}
+    requested = {rank: state.collectives for rank, state in progress.items() if state.collectives is not None}
+    if len(set(requested.values())) > 1:
+        foremost = max(requested.values())
+        return tuple(sorted(rank for rank, count in requested.items() if count < foremost))
+    started = {rank for rank, state in progress.items() if last and _state(state, last.number) == "started"}
     if started:
         return tuple(sorted(set(progress) - started))
-    begun = {rank: each.begun for rank, each in progress.items() if each.begun is not None}
+    begun = {rank: state.begun for rank, state in progress.items() if state.begun is not None}
     foremost = max(begun.values(), default=0)
     return tuple(sorted(rank for rank, count in begun.items() if count < foremost))
 
@@ -110,10 +110,10 @@ def _state(progress: RankProgress, number: int) -> str | None:
     return next((call.state for call in progress.calls if call.number == number), None)
 
 
-def _told(last: CollectiveCall | None, progress: Mapping[int, RankProgress]) -> str | None:
+def _operation(last: CollectiveCall | None, progress: Mapping[int, RankProgress]) -> str | None:
     """Name the operation as torch has it, else the one that was timed."""
     if last is None:
-        return next((each.operation for each in progress.values() if each.operation), None)
+        return next((state.operation for state in progress.values() if state.operation), None)
     elements = sum(_product(shape) for shape in last.sizes)
     return f"{last.operation.partition(':')[2] or last.operation} of {units.count(elements)} elements"
 

@@ -42,8 +42,8 @@ class Quarters:
         """Ask for every two quarters, filled up so that two such groups fit into a round."""
         groups = []
         for number, both in enumerate(self._both()):
-            own = partners[: len(partners) // 2] if number % 2 else partners[len(partners) // 2 :]
-            group = filled(both, own, self.size)
+            half = partners[: len(partners) // 2] if number % 2 else partners[len(partners) // 2 :]
+            group = filled(both, half, self.size)
             if group is None:
                 return None
             groups.append(group)
@@ -56,7 +56,7 @@ class Quarters:
         ]
         common = set(slow[0]).intersection(*slow) if len(slow) == 3 else set()
         sets = [tuple(m for m in self.members if m in common)] if len(common) > 1 else slow
-        steps = tuple(search_links(each, size=self.size, every_link=True) for each in sets)
+        steps = tuple(search_links(suspects, size=self.size, every_link=True) for suspects in sets)
         return StepOutcome(steps=steps) if steps else not_apart(self.members)
 
     def instead(self) -> Step:
@@ -105,9 +105,9 @@ class AllPairs:
         return StepOutcome(
             steps=links,
             cleared=tuple(member for member in self.members if member in good),
-            accused=tuple(each for outcome in outcomes for each in outcome.accused),
+            accused=tuple(accusation for outcome in outcomes for accusation in outcome.accused),
             undecided=(
-                *(each for outcome in outcomes for each in outcome.undecided),
+                *(accusation for outcome in outcomes for accusation in outcome.undecided),
                 *(not_apart(self.members).undecided if nothing else ()),
                 *(unclear(g.members) for g, v in verdicts.items() if v == "undecided" and nothing),
             ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpuproof.verdict.blame.evidence import Group, Verdicts
 from gpuproof.verdict.blame.links import search_links
-from gpuproof.verdict.blame.one_by_one import CONTROL, ConfirmLink, Each
+from gpuproof.verdict.blame.one_by_one import CONTROL, ConfirmLink, OneByOne
 from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, filled, halves, unclear
 
 HALVED_FOR = 2
@@ -25,7 +25,7 @@ class Suspicion:
     size: int
     """To which tests are filled up."""
     every_link: bool
-    found: int = 0
+    num_accused: int = 0
     """Members accused so far."""
     is_careful: bool = False
     """Searched again, with good members beside each test: the level may have moved meanwhile."""
@@ -36,8 +36,8 @@ class Suspicion:
         Partners from elsewhere come first: who was cleared in this group may be slow now and then. In a
         careful search one group more is of partners alone, where there are enough.
         """
-        own = set(self.origin)
-        free = sorted(partners, key=own.__contains__)
+        members = set(self.origin)
+        free = sorted(partners, key=members.__contains__)
         groups = []
         for part in parts:
             group = filled(part, free, self.size)
@@ -121,7 +121,7 @@ class SpotCheck:
         if len(slow) >= MANY_PAIRS:
             good = {m for group, verdict in verdicts.items() if verdict == "fast" for m in group.members}
             others = tuple(member for member in self.members if member not in good)
-            return StepOutcome(steps=(Each(todo=others),), doubted=others)
+            return StepOutcome(steps=(OneByOne(todo=others),), doubted=others)
         steps = (ConfirmLink(ends=(one, other), in_doubt=self.members) for one, other in slow)
         return StepOutcome(steps=tuple(steps))
 
@@ -169,7 +169,7 @@ class Whole:
 
     def instead(self) -> Step | None:
         """Try each of them."""
-        return Each(todo=self.about.origin)
+        return OneByOne(todo=self.about.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ class Halve:
 
     def instead(self) -> Step | None:
         """Try each of them."""
-        return Each(todo=self.about.origin)
+        return OneByOne(todo=self.about.origin)
 
 
 def narrowed(about: Suspicion, candidates: tuple[str, ...], skipped: tuple[str, ...]) -> Step:
@@ -241,7 +241,7 @@ class Narrow:
 
     def instead(self) -> Step | None:
         """Try each of them."""
-        return Each(todo=self.suspects)
+        return OneByOne(todo=self.suspects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,8 +259,8 @@ class Confirm:
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
         """Ask for the pair, for a pair of two good partners, and for the rest, filled up."""
-        own = set(self.about.origin)
-        free = sorted(partners, key=own.__contains__)
+        members = set(self.about.origin)
+        free = sorted(partners, key=members.__contains__)
         if len(free) < 1 + CONTROL:
             return None
         pairs = Group((self.member, free[0])), Group((free[1], free[2]))
@@ -275,13 +275,13 @@ class Confirm:
         pair, *others = verdicts
         of_rest = verdicts[others[1]] if self.rest else "fast"
         alone = self._of_member(verdicts, pair)
-        about = replace(self.about, found=self.about.found + len(alone.accused))
+        about = replace(self.about, num_accused=self.about.num_accused + len(alone.accused))
         steps: tuple[Step, ...] = ()
         if of_rest == "slow":
-            by_one = about.found >= HALVED_FOR
+            by_one = about.num_accused >= HALVED_FOR
             again = replace(about, origin=self.rest, is_careful=True)
-            steps = (Each(todo=self.rest) if by_one else Whole(about=again),)
-        elif of_rest == "fast" and not about.found and verdicts[pair] == "fast":
+            steps = (OneByOne(todo=self.rest) if by_one else Whole(about=again),)
+        elif of_rest == "fast" and not about.num_accused and verdicts[pair] == "fast":
             steps = (Whole(about=about, is_repeat=True),)
         return replace(
             alone,
@@ -300,4 +300,4 @@ class Confirm:
 
     def instead(self) -> Step | None:
         """Try each of them."""
-        return Each(todo=self.suspects)
+        return OneByOne(todo=self.suspects)

@@ -16,7 +16,7 @@ CONTROL = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Each:
+class OneByOne:
     """Everybody by himself, with a good partner of his own; who is slow, again with another one."""
 
     todo: tuple[str, ...]
@@ -62,7 +62,7 @@ class Each:
                 case _:
                     outcomes.append(StepOutcome(undecided=(unclear((member,)),)))
         tried = {group.members[0] for group in groups}
-        left = Each(
+        left = OneByOne(
             todo=tuple(member for member in self.todo if member not in tried),
             once=(*(pair for pair in self.once if pair[0] not in tried), *again),
             in_doubt=self.in_doubt,
@@ -73,22 +73,22 @@ class Each:
         """Add the others, where somebody among these was found."""
         if not (self.in_doubt and outcome.accused):
             return outcome
-        known = {*self.suspects, *outcome.cleared}
-        others = tuple(member for member in self.in_doubt if member not in known)
-        return replace(outcome, steps=(*outcome.steps, Each(todo=others)), doubted=others)
+        tried = {*self.suspects, *outcome.cleared}
+        others = tuple(member for member in self.in_doubt if member not in tried)
+        return replace(outcome, steps=(*outcome.steps, OneByOne(todo=others)), doubted=others)
 
     def instead(self) -> Step | None:
         """Nothing: without good partners nobody can be accused."""
         return None
 
 
-def merged(outcomes: Sequence[StepOutcome], left: Each) -> StepOutcome:
+def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
     """Return what several members' outcomes come to, with the step for those that are left."""
     return StepOutcome(
-        steps=(*(step for one in outcomes for step in one.steps), *((left,) if left.suspects else ())),
-        cleared=tuple(member for one in outcomes for member in one.cleared),
-        accused=tuple(each for one in outcomes for each in one.accused),
-        undecided=tuple(each for one in outcomes for each in one.undecided),
+        steps=(*(step for part in outcomes for step in part.steps), *((left,) if left.suspects else ())),
+        cleared=tuple(member for part in outcomes for member in part.cleared),
+        accused=tuple(accusation for part in outcomes for accusation in part.accused),
+        undecided=tuple(group for part in outcomes for group in part.undecided),
     )
 
 
@@ -115,14 +115,14 @@ class ConfirmLink:
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Accuse the link once it was confirmed often enough, by direction; look at a slow end alone."""
-        told = list(verdicts.items())
-        if [verdict for _, verdict in told] != ["slow", "fast", "fast"]:
-            ends = [group.members for group, verdict in told[1:] if verdict == "slow"]
+        results = list(verdicts.items())
+        if [verdict for _, verdict in results] != ["slow", "fast", "fast"]:
+            ends = [group.members for group, verdict in results[1:] if verdict == "slow"]
             if ends:
                 once = tuple((end, partner) for end, partner in ends)
-                return StepOutcome(steps=(Each(todo=(), once=once, in_doubt=self.in_doubt),))
-            said = ", ".join(f"{' and '.join(group.members)} {verdict}" for group, verdict in told)
-            why = f"as a pair they were slow, and then not alike: {said}; it comes and goes"
+                return StepOutcome(steps=(OneByOne(todo=(), once=once, in_doubt=self.in_doubt),))
+            results_text = ", ".join(f"{' and '.join(group.members)} {verdict}" for group, verdict in results)
+            why = f"as a pair they were slow, and then not alike: {results_text}; it comes and goes"
             return StepOutcome(undecided=(unclear(self.ends, why),))
         again = replace(self, confirmed=(*self.confirmed, *verdicts))
         if len(again.confirmed) < CONFIRMATIONS * len(verdicts):

@@ -44,7 +44,7 @@ Kind = tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedGroup:
+class GroupRequest:
     """A group that a step asked for, and what its tests said so far."""
 
     group: Group
@@ -62,12 +62,12 @@ class Open:
     """A step that is not settled; nothing asked where it waits for partners."""
 
     step: Step
-    asked: tuple[AskedGroup, ...] = ()
+    requests: tuple[GroupRequest, ...] = ()
 
     @property
     def is_judged(self) -> bool:
         """Whether all its groups have a verdict."""
-        return bool(self.asked) and all(each.verdict is not None for each in self.asked)
+        return bool(self.requests) and all(request.verdict is not None for request in self.requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class BlameSearch:
 
     def next_round(self) -> tuple[Group, ...]:
         """Return disjoint groups to test next; none where the search is over."""
-        return tuple(each.group for each in self._planned()._round())
+        return tuple(request.group for request in self._planned()._round())
 
     def settle(self, results: Mapping[Group, float | None]) -> BlameSearch:
         """Return the search after a round; a group of it that is not among the results is asked for again.
@@ -102,7 +102,7 @@ class BlameSearch:
         if wrong:
             raise ValueError(f"{wrong[0]} is no figure of a test; what gave none is None")
         planned = self._planned()
-        due = {each.group for each in planned._round()}
+        due = {request.group for request in planned._round()}
         heard = {group: value for group, value in results.items() if group in due}
         return planned._heard(heard)._weighed(heard)._stepped()
 
@@ -110,8 +110,8 @@ class BlameSearch:
         """Return what is known now; what a search that goes on has not decided is undecided."""
         planned = self._planned()
         left = tuple(
-            Undecided(members=each.step.suspects, why="the search did not come to its end")
-            for each in planned.open
+            Undecided(members=entry.step.suspects, why="the search did not come to its end")
+            for entry in planned.open
         )
         return conclude(
             planned.members,
@@ -126,31 +126,33 @@ class BlameSearch:
     # Planning.
 
     def _planned(self) -> BlameSearch:
-        """Let every step ask for its groups, those first that have asked before; give up what cannot."""
+        """Return the search whose steps asked for groups, the earlier first, without what cannot."""
         if self.most_tests is not None and len(self.tests) >= self.most_tests:
-            return self._given_up(f"the {self.most_tests} tests that were allowed are used up")
+            return self._abandoned(f"the {self.most_tests} tests that were allowed are used up")
         search = self
         while True:
-            asked = search._with_asked()
-            if not asked.open or any(each.asked for each in asked.open):
-                return asked
-            search = asked._with_instead()
+            planned = search._with_requests()
+            if not planned.open or any(entry.requests for entry in planned.open):
+                return planned
+            search = planned._with_instead()
 
-    def _with_asked(self) -> BlameSearch:
-        """Let steps that have no groups yet ask for them, with partners that nobody else needs."""
-        taken = {m for each in self.open for a in each.asked for m in a.group.members}
-        suspects = {m for each in self.open for m in each.step.suspects}
+    def _with_requests(self) -> BlameSearch:
+        """Return the search whose steps all have groups, with partners that nobody else needs."""
+        taken = {m for entry in self.open for a in entry.requests for m in a.group.members}
+        suspects = {m for entry in self.open for m in entry.step.suspects}
         now: list[Open] = []
-        for each in self.open:
-            if not each.asked and taken.isdisjoint(each.step.suspects):
+        for entry in self.open:
+            if not entry.requests and taken.isdisjoint(entry.step.suspects):
                 free = [m for m in self._partners() if m not in taken and m not in suspects]
-                groups = each.step.ask(free)
+                groups = entry.step.ask(free)
                 if groups == ():
-                    return self._settled(each, each.step.settle({}))._with_asked()
+                    return self._settled(entry, entry.step.settle({}))._with_requests()
                 taken |= {m for group in groups or () for m in group.members}
-                now.append(replace(each, asked=tuple(AskedGroup(group=group) for group in groups or ())))
+                now.append(
+                    replace(entry, requests=tuple(GroupRequest(group=group) for group in groups or ()))
+                )
             else:
-                now.append(each)
+                now.append(entry)
         return replace(self, open=tuple(now))
 
     def _partners(self) -> tuple[str, ...]:
@@ -168,34 +170,34 @@ class BlameSearch:
         undecided = (*self.undecided, Undecided(members=first.step.suspects, why=few))
         return replace(self, open=tuple(others), undecided=undecided)
 
-    def _given_up(self, why: str) -> BlameSearch:
-        left = tuple(Undecided(members=each.step.suspects, why=why) for each in self.open)
+    def _abandoned(self, why: str) -> BlameSearch:
+        left = tuple(Undecided(members=entry.step.suspects, why=why) for entry in self.open)
         return replace(self, open=(), undecided=(*self.undecided, *left))
 
-    def _round(self) -> Iterator[AskedGroup]:
+    def _round(self) -> Iterator[GroupRequest]:
         """Yield what is due and disjoint."""
         taken: set[str] = set()
-        for each in self.open:
-            for asked in each.asked:
-                if asked.is_due and taken.isdisjoint(asked.group.members):
-                    taken.update(asked.group.members)
-                    yield asked
+        for entry in self.open:
+            for request in entry.requests:
+                if request.is_due and taken.isdisjoint(request.group.members):
+                    taken.update(request.group.members)
+                    yield request
 
     # Settling.
 
     def _heard(self, results: Mapping[Group, float | None]) -> BlameSearch:
         """Take down the figures of a round."""
 
-        def told(asked: AskedGroup) -> AskedGroup:
-            if asked.group not in results:
-                return asked
-            value = results[asked.group]
-            asked = replace(asked, is_due=False, tries=asked.tries + 1)
+        def with_result(request: GroupRequest) -> GroupRequest:
+            if request.group not in results:
+                return request
+            value = results[request.group]
+            request = replace(request, is_due=False, tries=request.tries + 1)
             if not value:  # no figure, or one of a test in which nothing got through
-                weight = asked.weight + (FAILED if value is None else SLOW)
-                verdict = judge(weight, tries=asked.tries)
-                return replace(asked, weight=weight, verdict=verdict, is_due=verdict is None)
-            return replace(asked, waiting=(*asked.waiting, value))
+                weight = request.weight + (FAILED if value is None else SLOW)
+                verdict = judge(weight, tries=request.tries)
+                return replace(request, weight=weight, verdict=verdict, is_due=verdict is None)
+            return replace(request, waiting=(*request.waiting, value))
 
         tests = (
             GroupTest(round=self.num_rounds, group=group, value=value, level=None)
@@ -203,7 +205,9 @@ class BlameSearch:
         )
         return replace(
             self,
-            open=tuple(replace(each, asked=tuple(map(told, each.asked))) for each in self.open),
+            open=tuple(
+                replace(entry, requests=tuple(map(with_result, entry.requests))) for entry in self.open
+            ),
             tests=(*self.tests, *tests),
             num_rounds=self.num_rounds + 1,
         )
@@ -217,8 +221,8 @@ class BlameSearch:
 
     def _weighed_kind(self, kind: Kind, results: Mapping[Group, float | None]) -> BlameSearch:
         before = self.levels.get(kind)
-        alike = [each for open_ in self.open for each in open_.asked if each.group.kind == kind]
-        untested = any(each.verdict is None and not each.tries for each in alike)
+        alike = [r for entry in self.open for r in entry.requests if r.group.kind == kind]
+        untested = any(r.verdict is None and not r.tries for r in alike)
         figures = list(self._figures(kind))
         level = (
             None
@@ -234,59 +238,62 @@ class BlameSearch:
             for t in self.tests
         )
 
-        def weighed(asked: AskedGroup) -> AskedGroup:
-            if asked.group.kind != kind or asked.verdict is not None or not asked.waiting:
-                return asked
-            weights = (weigh(v, level, noise=self.noise, slowdown=self.slowdown) for v in asked.waiting)
-            weight = asked.weight + sum(weights)
-            verdict = judge(weight, tries=asked.tries)
-            return replace(asked, weight=weight, waiting=(), verdict=verdict, is_due=verdict is None)
+        def weighed(request: GroupRequest) -> GroupRequest:
+            if request.group.kind != kind or request.verdict is not None or not request.waiting:
+                return request
+            weights = (weigh(v, level, noise=self.noise, slowdown=self.slowdown) for v in request.waiting)
+            weight = request.weight + sum(weights)
+            verdict = judge(weight, tries=request.tries)
+            return replace(request, weight=weight, waiting=(), verdict=verdict, is_due=verdict is None)
 
         return replace(
             self,
             levels={**self.levels, kind: level},
-            open=tuple(replace(each, asked=tuple(map(weighed, each.asked))) for each in self.open),
+            open=tuple(replace(s, requests=tuple(map(weighed, s.requests))) for s in self.open),
             tests=tests,
         )
 
     def _figures(self, kind: Kind) -> Iterator[GroupFigures]:
         good = set(self.good)
-        for each in self.open:
-            for asked in each.asked:
-                if asked.group.kind == kind and asked.waiting:
-                    known = good.difference(each.step.suspects).issuperset(asked.group.members)
-                    yield GroupFigures(group=asked.group, values=asked.waiting, is_trusted=known)
+        for entry in self.open:
+            for request in entry.requests:
+                if request.group.kind == kind and request.waiting:
+                    is_good = good.difference(entry.step.suspects).issuperset(request.group.members)
+                    yield GroupFigures(group=request.group, values=request.waiting, is_trusted=is_good)
 
     def _asking_again(self, figures: Sequence[GroupFigures]) -> BlameSearch:
         """Ask once more for the fastest group: one figure alone is no level."""
         if not figures:
             return self
-        fastest = max(figures, key=lambda each: sum(each.values) / len(each.values)).group
+        fastest = max(figures, key=lambda figure: sum(figure.values) / len(figure.values)).group
 
-        def again(asked: AskedGroup) -> AskedGroup:
-            return replace(asked, is_due=True) if asked.group == fastest else asked
+        def again(request: GroupRequest) -> GroupRequest:
+            return replace(request, is_due=True) if request.group == fastest else request
 
-        opened = (replace(each, asked=tuple(map(again, each.asked))) for each in self.open)
+        opened = (replace(figure, requests=tuple(map(again, figure.requests))) for figure in self.open)
         return replace(self, open=tuple(opened))
 
     def _stepped(self) -> BlameSearch:
-        """Settle every step whose groups all have a verdict."""
+        """Return the search with every step settled whose groups all have a verdict."""
         search = self
-        for each in self.open:
-            if each.is_judged:
-                verdicts = {a.group: a.verdict for a in each.asked if a.verdict is not None}
-                search = search._settled(each, each.step.settle(verdicts))
+        for entry in self.open:
+            if entry.is_judged:
+                verdicts = {a.group: a.verdict for a in entry.requests if a.verdict is not None}
+                search = search._settled(entry, entry.step.settle(verdicts))
         return search
 
     def _settled(self, settled: Open, outcome: StepOutcome) -> BlameSearch:
         accused = {
-            m for each in (*self.accused, *outcome.accused) if len(each.members) == 1 for m in each.members
+            m
+            for accusation in (*self.accused, *outcome.accused)
+            if len(accusation.members) == 1
+            for m in accusation.members
         }
         good = ({*self.good, *outcome.cleared} - {*outcome.doubted}) - accused
         return replace(
             self,
             open=(
-                *(each for each in self.open if each is not settled),
+                *(entry for entry in self.open if entry is not settled),
                 *(Open(step=step) for step in outcome.steps),
             ),
             good=tuple(member for member in self.members if member in good),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import Device, gpus_by_type, not_told, told, with_unlisted
+from gpuproof.verdict.checks.answers import Device, gpus_by_type, pass_or_fail, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
@@ -25,8 +25,8 @@ def _built_in(*keys: str) -> Callable[[HostFacts], str | None]:
     """Read what torch was built with: none where it says so, and None where it says nothing."""
 
     def read(facts: HostFacts) -> str | None:
-        said = [facts[key] for key in keys if key in facts]
-        return str(next(filter(None, said), "none")) if said else None
+        values = [facts[key] for key in keys if key in facts]
+        return str(next(filter(None, values), "none")) if values else None
 
     return read
 
@@ -70,17 +70,17 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     if not facts.hosts:
         return with_unlisted((), facts)
     hosts = facts.all_hosts.items()
-    said = {f"host/{host}": None if found is None else OF_HOSTS[what](found) for host, found in hosts}
+    values = {f"host/{host}": None if node is None else OF_HOSTS[what](node) for host, node in hosts}
     if (
         what in NEEDS_GPU
-        and not {*said.values()} - {None, "none"}
+        and not {*values.values()} - {None, "none"}
         and not any(f is None or f.get("devices") for _, f in hosts)
     ):
         return [not_applicable(f"no host has a GPU, and none has a version of {what}")]
-    if len(said) == 1:
-        value = next(iter(said.values()))
+    if len(values) == 1:
+        value = next(iter(values.values()))
         return [not_applicable(f"one host, nothing to compare it with ({what}: {value or 'unknown'})")]
-    return _compared(said, what, SOURCE)
+    return _compared(values, what, SOURCE)
 
 
 def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
@@ -91,46 +91,46 @@ def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
 
 def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outcome]:
     fact = OF_GPUS[what]
-    said = {subject: _text((device.get("static") or {}).get(fact)) for subject, device in group.items()}
-    if not any(said.values()):
+    values = {subject: _text((device.get("static") or {}).get(fact)) for subject, device in group.items()}
+    if not any(values.values()):
         reasons = {(device.get("unavailable") or {}).get(fact) for device in group.values()} - {None}
         why = f" ({'; '.join(sorted(map(str, reasons)))})" if reasons else ""
         return [not_applicable(f"no {name} reports its {what}{why}")]
-    if len(said) == 1:
-        return [not_applicable(f"one {name}: its {what} is {next(iter(said.values()))}")]
-    return _compared(said, what, GPUS_SOURCE)
+    if len(values) == 1:
+        return [not_applicable(f"one {name}: its {what} is {next(iter(values.values()))}")]
+    return _compared(values, what, GPUS_SOURCE)
 
 
 def _text(value: Any) -> str | None:
     return f"{value:g}" if isinstance(value, float) else None if value is None else str(value)
 
 
-def _compared(said: Mapping[str, str | None], what: str, source: str) -> list[Outcome]:
-    times = Counter(value for value in said.values() if value is not None)
+def _compared(values: Mapping[str, str | None], what: str, source: str) -> list[Outcome]:
+    times = Counter(value for value in values.values() if value is not None)
     common, most = times.most_common(1)[0] if times else ("", 0)
-    if len(times) > 1 and most * 2 <= len(said):
-        return [_all_differ(said, what, source, subject) for subject in said]
+    if len(times) > 1 and most * 2 <= len(values):
+        return [_all_differ(values, what, source, subject) for subject in values]
     return [
-        not_told(subject, f"it did not report its {what}", "Look at it with: gpuproof doctor --json")
+        unanswered(subject, f"it did not report its {what}", "Look at it with: gpuproof doctor --json")
         if value is None
-        else told(
+        else pass_or_fail(
             subject,
             value == common,
             value,
-            expected=f"{common}, as {most} of {len(said)} have",
+            expected=f"{common}, as {most} of {len(values)} have",
             source=source,
             next_step=f"Give it the same {what} as the others, or measure it apart from them",
         )
-        for subject, value in said.items()
+        for subject, value in values.items()
     ]
 
 
-def _all_differ(said: Mapping[str, str | None], what: str, source: str, subject: str) -> Outcome:
-    values = sorted({value or "not reported" for value in said.values()})
-    return told(
+def _all_differ(by_subject: Mapping[str, str | None], what: str, source: str, subject: str) -> Outcome:
+    values = sorted({value or "not reported" for value in by_subject.values()})
+    return pass_or_fail(
         subject,
         False,
-        said[subject] or "not reported",
+        by_subject[subject] or "not reported",
         expected=f"one {what} for all; there are {'; '.join(values)}",
         source=source,
         next_step=f"Give all the same {what}",

@@ -15,12 +15,12 @@ MUTE = "it reported nothing of itself"
 RUN_AGAIN = "Run it again: each host then reports its environment"
 
 
-def not_told(subject: str, reason: str, next_step: str) -> Outcome:
+def unanswered(subject: str, reason: str, next_step: str) -> Outcome:
     """Return that what the check needs is not known."""
     return not_judged(subject, reason, next_step, "administrator")
 
 
-def told(
+def pass_or_fail(
     subject: str,
     is_good: bool,
     measured: str,
@@ -63,13 +63,13 @@ def gpus_by_type(facts: FleetFacts) -> dict[str, dict[str, Device]]:
     return types
 
 
-def not_asked(facts: FleetFacts) -> list[Outcome]:
+def unlisted_outcomes(facts: FleetFacts) -> list[Outcome]:
     """Return an error for each mute host, and for each GPU that ran or is visible, and no driver lists."""
     hosts = gpus_by_host(facts).values()
     return [
-        *(not_told(f"host/{gpus.host}", MUTE, RUN_AGAIN) for gpus in hosts if gpus.is_mute),
+        *(unanswered(f"host/{gpus.host}", MUTE, RUN_AGAIN) for gpus in hosts if gpus.is_mute),
         *(
-            not_told(subject, UNLISTED, "Look at it with: gpuproof doctor")
+            unanswered(subject, UNLISTED, "Look at it with: gpuproof doctor")
             for subject in unlisted_gpus(hosts)
         ),
     ]
@@ -77,16 +77,16 @@ def not_asked(facts: FleetFacts) -> list[Outcome]:
 
 def with_unlisted(outcomes: Iterable[Outcome], facts: FleetFacts) -> list[Outcome]:
     """Return the outcomes of listed GPUs, and of those that could not be asked; or that there is none."""
-    return [*outcomes, *not_asked(facts)] or [no_gpu(facts)]
+    return [*outcomes, *unlisted_outcomes(facts)] or [no_gpu(facts)]
 
 
 def no_gpu(facts: FleetFacts) -> Outcome:
     """Return that no host has a GPU, with what their drivers say."""
     reasons = {
         f"{vendor}: {reason}"
-        for found in facts.hosts.values()
-        for vendor, reason in ((found.get("accelerators") or {}).get("absent") or {}).items()
+        for host_facts in facts.hosts.values()
+        for vendor, reason in ((host_facts.get("accelerators") or {}).get("absent") or {}).items()
     }
     if not facts.hosts:
-        return not_told("whole", "no host reported its environment", RUN_AGAIN)
+        return unanswered("whole", "no host reported its environment", RUN_AGAIN)
     return not_applicable(f"no driver lists a GPU ({'; '.join(sorted(reasons)) or 'none is loaded'})")

@@ -14,7 +14,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Start, Window
 from gpuproof.units import seconds
-from gpuproof.verdict.checks.answers import not_told, told
+from gpuproof.verdict.checks.answers import pass_or_fail, unanswered
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_APART_S = 1.0
@@ -51,9 +51,9 @@ def _of_host(host: str, ahead_s: float | None) -> Outcome:
     subject = f"host/{host}"
     if ahead_s is None:
         reason = "it took part in no launch over several hosts, which is what clocks are compared by"
-        return not_told(subject, reason, "Run a collective or a training over all hosts")
+        return unanswered(subject, reason, "Run a collective or a training over all hosts")
     way = "ahead of" if ahead_s > 0 else "behind"
-    return told(
+    return pass_or_fail(
         subject,
         abs(ahead_s) <= MOST_APART_S,
         f"its clock is {seconds(abs(ahead_s))} {way} the middle of all",

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 
 from gpuproof.records.outcome import Outcome, not_applicable
-from gpuproof.verdict.checks.answers import Device, gpus_by_type, listed_gpus, not_told, told, with_unlisted
+from gpuproof.verdict.checks.answers import (
+    Device,
+    gpus_by_type,
+    listed_gpus,
+    pass_or_fail,
+    unanswered,
+    with_unlisted,
+)
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -28,7 +35,7 @@ UNREAD = (
 Check = Callable[[FleetFacts], Sequence[Outcome]]
 
 
-def _of_each_gpu(judge: Callable[[str, Device], Outcome]) -> Check:
+def _of_gpus(judge: Callable[[str, Device], Outcome]) -> Check:
     """Return the check of all GPUs that judges each by itself."""
 
     @wraps(judge)
@@ -44,19 +51,19 @@ def _static(device: Device, fact: str) -> object:
 
 def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
     """Return why a fact is missing: not applicable where the driver says that the board has no such thing."""
-    known = {**(device.get("unavailable") or {}), **(device.get("state_unavailable") or {})}
-    reason = known.get(fact)
+    reasons = {**(device.get("unavailable") or {}), **(device.get("state_unavailable") or {})}
+    reason = reasons.get(fact)
     if reason is None and fact in OF_NVIDIA and device.get("vendor") not in (None, "nvidia"):
         reason = f"what {device.get('vendor')} devices tell has no such fact"
     if reason is None:
-        return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
+        return unanswered(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
     return lacking(subject, str(device.get("name")), what, reason)
 
 
 def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
     """Return an error where something could not be read now, and that it does not apply where it never is."""
     if any(word in reason for word in UNREAD):
-        return not_told(subject, f"its {what} could not be read: {reason}", LOOK)
+        return unanswered(subject, f"its {what} could not be read: {reason}", LOOK)
     return not_applicable(f"{name} does not report its {what}: {reason}", subject)
 
 
@@ -65,12 +72,12 @@ def _judge_mode(
 ) -> Check:
     """Return a check of a mode that the driver tells."""
 
-    @_of_each_gpu
+    @_of_gpus
     def judge(subject: str, device: Device) -> Outcome:
         mode = _static(device, fact)
         if mode is None:
             return _lacks(subject, device, fact, f"{what.removesuffix(' mode')} mode")
-        answer = partial(told, expected=expected, source=NVSMI, next_step=next_step, warns=warns)
+        answer = partial(pass_or_fail, expected=expected, source=NVSMI, next_step=next_step, warns=warns)
         return answer(subject, mode == wanted, f"{what} {mode}")
 
     return judge
@@ -86,7 +93,7 @@ judge_persistence = _judge_mode(
 """Judge whether the driver stays loaded; without, every first use wakes the GPU."""
 
 
-@_of_each_gpu
+@_of_gpus
 def judge_pcie(subject: str, device: Device) -> Outcome:
     """Judge the lanes that are in use; the generation falls when a GPU rests, so it is told, not judged."""
     most, state = _static(device, "pcie_width_max"), device.get("state") or {}
@@ -94,7 +101,7 @@ def judge_pcie(subject: str, device: Device) -> Outcome:
     if width is None or most is None:
         return _lacks(subject, device, "pcie_width" if width is None else "pcie_width_max", "PCIe width")
     generations = f"generation {state.get('pcie_gen', '?')} of {_static(device, 'pcie_gen_max') or '?'}"
-    return told(
+    return pass_or_fail(
         subject,
         float(width) >= float(str(most)),
         f"x{width:g}, {generations} at rest",
@@ -104,16 +111,16 @@ def judge_pcie(subject: str, device: Device) -> Outcome:
     )
 
 
-@_of_each_gpu
+@_of_gpus
 def judge_clocks(subject: str, device: Device) -> Outcome:
     """Judge whether somebody set the clock or the power limit lower than the board has them."""
     limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
-    asked, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
+    application, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
     if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):
         lacking = "power_limit_w" if limit is None else "power_limit_default_w"
         return _lacks(subject, device, lacking, "power limit")
-    clock = f", application clock {asked:g} of {most:g} MHz" if _are_numbers(asked, most) else ""
-    return told(
+    clock = f", application clock {application:g} of {most:g} MHz" if _are_numbers(application, most) else ""
+    return pass_or_fail(
         subject,
         limit >= shipped - ROUNDING_W,
         f"power limit {limit:g} W of {shipped:g} W{clock}",
@@ -127,21 +134,21 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-@_of_each_gpu
+@_of_gpus
 def judge_memory(subject: str, device: Device) -> Outcome:
     """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
     state = device.get("state") or {}
-    known = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
-    bad = [f"{name} {value:g}" for name, value in known.items() if value]
-    lacks = [_lacks(subject, device, name, name) for name in MEMORY_COUNTERS if name not in known]
+    counters = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
+    bad = [f"{name} {value:g}" for name, value in counters.items() if value]
+    lacks = [_lacks(subject, device, name, name) for name in MEMORY_COUNTERS if name not in counters]
     unread = next((outcome for outcome in lacks if outcome.status == "ERROR"), None)
-    if not bad and (unread is not None or not known):
+    if not bad and (unread is not None or not counters):
         return unread or lacks[0]
     without = "".join(f"; {outcome.reason}" for outcome in lacks)
-    return told(
+    return pass_or_fail(
         subject,
         not bad,
-        (", ".join(bad) or f"none of {', '.join(known)}") + without,
+        (", ".join(bad) or f"none of {', '.join(counters)}") + without,
         expected="0 of each",
         source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
         next_step="Drain the host and reset the GPU; rows that failed are a case for the vendor",
@@ -159,18 +166,18 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
     links = {
         subject: (device.get("state") or {}).get("nvlink_links_active") for subject, device in group.items()
     }
-    known = [number for number in links.values() if number is not None]
-    if not known or not any(known):
+    numbers = [number for number in links.values() if number is not None]
+    if not numbers or not any(numbers):
         subject, device = next(iter(group.items()))
-        if not known and "nvlink_links_active" not in (device.get("state_unavailable") or {}):
+        if not numbers and "nvlink_links_active" not in (device.get("state_unavailable") or {}):
             return [_lacks(subject, device, "nvlink_links_active", "links")]
         return [
             not_applicable(f"no link of {device.get('name')} is up or there: it has none", s) for s in group
         ]
-    most = max(known)
-    times = Counter(known)[most]
+    most = max(numbers)
+    times = Counter(numbers)[most]
     return [
-        told(
+        pass_or_fail(
             subject,
             number == most,
             f"{number or 0:g} links up",

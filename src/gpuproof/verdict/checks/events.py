@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuproof.analysis.probes.figures import WRONG_VALUES
 from gpuproof.records.outcome import Judged, Outcome, not_judged
-from gpuproof.verdict.checks.answers import listed_gpus, not_told, told, with_unlisted
+from gpuproof.verdict.checks.answers import listed_gpus, pass_or_fail, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
 from gpuproof.verdict.facts import Announced, FleetFacts
 
@@ -49,7 +49,7 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge what drivers announced of each GPU; what is advisory alone passes, and is named."""
     subjects = [subject for subject, _ in listed_gpus(facts)]
     if facts.events is None and subjects:
-        return [not_told("whole", "driver events were not recorded", "Run it with monitoring, which does")]
+        return [unanswered("whole", "driver events were not recorded", "Run it with monitoring, which does")]
     return with_unlisted((_of_gpu(subject, facts) for subject in subjects), facts)
 
 
@@ -69,13 +69,13 @@ def _warning(subject: str, title: str, facts: FleetFacts) -> Outcome:
     whose = f"of process {', '.join(sorted(map(str, pids)))}" if pids else "cannot tell whose"
     measured, step = f"{meaning['named']}, {len(same)} times, {whose}", meaning["next_step"]
     expected: Mapping[str, Any] = {"expected": "no driver event", "source": XIDS, "responsible": "user"}
-    return told(subject, False, measured, next_step=step, warns=True, **expected)
+    return pass_or_fail(subject, False, measured, next_step=step, warns=True, **expected)
 
 
 def _of_gpu(subject: str, facts: FleetFacts) -> Outcome:
     if subject not in (facts.events or {}):
         step = "Use it in a launch, with monitoring"
-        return not_told(subject, "driver events were recorded in no launch", step)
+        return unanswered(subject, "driver events were recorded in no launch", step)
     meanings = sorted(_meanings(subject, facts).values(), key=lambda row: GRAVEST.index(row["status"]))
     named = ", ".join(row["named"] for row in meanings)
     worst: Mapping[str, Any] = meanings[0] if meanings else {"status": "WARN"}
@@ -87,7 +87,7 @@ def _of_gpu(subject: str, facts: FleetFacts) -> Outcome:
     is_good = worst["status"] == "WARN"
     seen = (f"no error of the GPU (advisory: {named})" if named else "no driver event") if is_good else named
     todo = {"next_step": worst.get("next_step", ""), "responsible": worst.get("actor", "administrator")}
-    return told(subject, is_good, seen, expected="no error of the GPU", source=XIDS, **todo)
+    return pass_or_fail(subject, is_good, seen, expected="no error of the GPU", source=XIDS, **todo)
 
 
 def _meanings(subject: str, facts: FleetFacts) -> dict[str, dict[str, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Start
-from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, not_told, told
+from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, pass_or_fail, unanswered
 from gpuproof.verdict.facts import FleetFacts, HostFacts, setups_on
 from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
@@ -25,8 +25,8 @@ NO_SETTINGS = "it did not report its environment variables"
 
 def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
     judged = [
-        not_told(f"host/{host}", MUTE, RUN_AGAIN) if found is None else judge(f"host/{host}", found)
-        for host, found in facts.all_hosts.items()
+        unanswered(f"host/{host}", MUTE, RUN_AGAIN) if node is None else judge(f"host/{host}", node)
+        for host, node in facts.all_hosts.items()
     ]
     return judged or [no_gpu(facts)]
 
@@ -43,24 +43,28 @@ def has_active_port(facts: HostFacts) -> bool:
 
 def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
     """Say which of these settings costs speed as it is set, and what it does; None where none was told."""
-    given = facts.get("environment")
-    if given is None:
+    settings = facts.get("environment")
+    if settings is None:
         return None
     return [
-        f"{setting.variable}={given[setting.variable]}: {setting.effect}"
+        f"{setting.variable}={settings[setting.variable]}: {setting.effect}"
         for setting in SETTINGS
-        if setting.variable in names and setting.variable in given and setting.hurts(given[setting.variable])
+        if setting.variable in names
+        and setting.variable in settings
+        and setting.hurts(settings[setting.variable])
     ]
 
 
 def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether each InfiniBand or RoCE port is active, and as fast as those of the other hosts."""
-    rates = {port["rate"] for found in facts.hosts.values() for port in _ports(found) or () if port["rate"]}
+    rates = {port["rate"] for node in facts.hosts.values() for port in _ports(node) or () if port["rate"]}
 
-    def judge(subject: str, found: HostFacts) -> Outcome:
-        ports = _ports(found)
+    def judge(subject: str, node: HostFacts) -> Outcome:
+        ports = _ports(node)
         if ports is None:
-            return not_told(subject, "it did not report its ports: the run is of an older version", RUN_AGAIN)
+            return unanswered(
+                subject, "it did not report its ports: the run is of an older version", RUN_AGAIN
+            )
         if not ports and rates:
             seen, is_good = "no port, and other hosts have some", False
         elif not ports:
@@ -68,7 +72,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
         else:
             seen = ", ".join(f"{p['device']}:{p['port']} {p['state']} {p['rate']}" for p in ports)
             is_good = all(port["state"] == "ACTIVE" for port in ports)
-        return told(
+        return pass_or_fail(
             subject,
             is_good,
             seen,
@@ -85,19 +89,21 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
     if len(facts.all_hosts) == 1:
         return [not_applicable("one host: nothing goes over a network")]
 
-    def judge(subject: str, found: HostFacts) -> Outcome:
-        if _ports(found) is None:
-            return not_told(subject, "it did not report its ports: the run is of an older version", RUN_AGAIN)
-        if not has_active_port(found):
+    def judge(subject: str, node: HostFacts) -> Outcome:
+        if _ports(node) is None:
+            return unanswered(
+                subject, "it did not report its ports: the run is of an older version", RUN_AGAIN
+            )
+        if not has_active_port(node):
             return not_applicable(
                 "/sys/class/infiniband lists no active port: sockets are all there is", subject
             )
-        reasons = _hurting(found, "NCCL_IB_DISABLE")
+        reasons = _hurting(node, "NCCL_IB_DISABLE")
         if reasons is None:
-            return not_told(subject, NO_SETTINGS, RUN_AGAIN)
-        if found["environment"].get("NCCL_NET", "").lower() == "socket":
+            return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
+        if node["environment"].get("NCCL_NET", "").lower() == "socket":
             reasons.append("NCCL_NET=Socket: everything goes over IP sockets")
-        return told(
+        return pass_or_fail(
             subject,
             not reasons,
             "; ".join(reasons) or "no setting keeps NCCL from InfiniBand",
@@ -115,21 +121,21 @@ def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
     if len(facts.all_hosts) == 1:
         return [not_applicable("one host: no network card reads GPU memory")]
 
-    def judge(subject: str, found: HostFacts) -> Outcome:
-        if not has_active_port(found) or not found.get("devices"):
+    def judge(subject: str, node: HostFacts) -> Outcome:
+        if not has_active_port(node) or not node.get("devices"):
             return not_applicable("it has no active InfiniBand port together with a GPU", subject)
-        reasons = _hurting(found, "NCCL_NET_GDR_LEVEL")
+        reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
         if reasons is None:
-            return not_told(subject, NO_SETTINGS, RUN_AGAIN)
-        has_module = (found.get("affinity") or {}).get("peer_memory")
+            return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
+        has_module = (node.get("affinity") or {}).get("peer_memory")
         if not reasons and has_module is None:
-            return not_told(subject, "the loaded kernel modules could not be read", LOOK)
+            return unanswered(subject, "the loaded kernel modules could not be read", LOOK)
         way = (
             "nvidia_peermem is loaded"
             if has_module
             else "nvidia_peermem is not loaded: dma-buf alone is left"
         )
-        return told(
+        return pass_or_fail(
             subject,
             not reasons and bool(has_module),
             "; ".join([*reasons, way]),
@@ -146,16 +152,16 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one host were kept from copying directly."""
     gpus = gpus_by_host(facts)
 
-    def judge(subject: str, found: HostFacts) -> Outcome:
+    def judge(subject: str, node: HostFacts) -> Outcome:
         num = len(gpus[subject.removeprefix("host/")].there)
         if num < 2:
             return not_applicable(
                 f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject
             )
-        reasons = _hurting(found, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+        reasons = _hurting(node, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
         if reasons is None:
-            return not_told(subject, NO_SETTINGS, RUN_AGAIN)
-        return told(
+            return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
+        return pass_or_fail(
             subject,
             not reasons,
             "; ".join(reasons) or "no setting keeps GPUs from copying directly",
@@ -171,10 +177,10 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
 def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether processes may use a processor of each GPU's memory node."""
 
-    def judge(subject: str, found: HostFacts) -> Outcome:
-        affinity = found.get("affinity")
+    def judge(subject: str, host: HostFacts) -> Outcome:
+        affinity = host.get("affinity")
         if affinity is None:
-            return not_told(
+            return unanswered(
                 subject, "it did not report its NUMA nodes: the run is of an older version", RUN_AGAIN
             )
         nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
@@ -184,7 +190,7 @@ def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
         if not placed:
             return not_applicable(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
         if affinity["allowed_cpus"] is None:
-            return not_told(subject, "it did not report which processors a process may use", LOOK)
+            return unanswered(subject, "it did not report which processors a process may use", LOOK)
         allowed = set(affinity["allowed_cpus"])
         far = [
             f"{address} is on node {node}"
@@ -192,7 +198,7 @@ def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
             if not allowed & cpus_of(nodes[node] or "")
         ]
         near = f"some on the NUMA node of each of {len(placed)} GPUs"
-        return told(
+        return pass_or_fail(
             subject,
             not far,
             f"{len(allowed)} processors allowed; {'; '.join(far) or near}",
@@ -217,8 +223,10 @@ def cpus_of(written: str) -> set[int]:
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
     there = gpus_by_host(facts).values()
-    mute = [not_told(f"host/{each.host}", MUTE, RUN_AGAIN) for each in there if each.is_mute]
-    gpus = [subject for each in there for subject in each.subjects if subject in each.there]
+    mute = [
+        unanswered(f"host/{gpus_there.host}", MUTE, RUN_AGAIN) for gpus_there in there if gpus_there.is_mute
+    ]
+    gpus = [subject for gpus_there in there for subject in gpus_there.subjects if subject in gpus_there.there]
     if not gpus:
         return mute or [no_gpu(facts)]
     used: dict[str, int] = {}
@@ -237,7 +245,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
         return Outcome(status="SKIP", subject=subject, reason=reason, next_step=step, responsible="user")
     alone = "in launches of one rank alone: no link of it was used"
     seen = alone if ranks == 1 else f"in a launch of {ranks} ranks"
-    return told(
+    return pass_or_fail(
         subject,
         ranks > 1 or (ranks == 1 and num_gpus == 1),
         f"it took part {seen}",
@@ -253,16 +261,16 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
     with_gpus = {host for host, gpus in gpus_by_host(facts).items() if gpus.there}
     if not with_gpus:
         return [no_gpu(facts)]
-    found: dict[str, set[str]] = {}
+    backends: dict[str, set[str]] = {}
     for launch in facts.launches:
         for host, setup in setups_on(launch):
             if setup.backend is not None:
-                found.setdefault(host, set()).add(setup.backend)
-    told_of = {host: names for host, names in found.items() if host in with_gpus}
-    if not told_of:
+                backends.setdefault(host, set()).add(setup.backend)
+    of_hosts = {host: names for host, names in backends.items() if host in with_gpus}
+    if not of_hosts:
         return [not_applicable("no launch had several ranks on a host with GPUs")]
     return [
-        told(
+        pass_or_fail(
             f"host/{host}",
             "gloo" not in names,
             f"ranks communicated over {', '.join(sorted(names))}",
@@ -271,5 +279,5 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
             next_step="Set distributed.backend to auto and distributed.device to cuda; look at torch's build",
             responsible="user",
         )
-        for host, names in told_of.items()
+        for host, names in of_hosts.items()
     ]

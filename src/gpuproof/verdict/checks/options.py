@@ -14,7 +14,7 @@ from gpuproof.records.outcome import Outcome, kind_of, not_applicable
 from gpuproof.records.result import Measure
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
-from gpuproof.verdict.checks.answers import told
+from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.facts import FleetFacts
 
 FASTER: tuple[tuple[str, Any, Any], ...] = (
@@ -40,12 +40,12 @@ def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:
-    known = {(_key(measure, measure.labels), measure.subject): measure for measure in measures}
+    by_work = {(_key(measure, measure.labels), measure.subject): measure for measure in measures}
     seen: set[object] = set()
     for measure in measures:
         for label, faster, slower in FASTER:
             if measure.labels.get(label) == faster and measure.better == "higher":
-                other = known.get((_key(measure, {**measure.labels, label: slower}), measure.subject))
+                other = by_work.get((_key(measure, {**measure.labels, label: slower}), measure.subject))
                 same = measure.subject, label, measure.value, measure.unit
                 if other is not None and other.value and measure.value and same not in seen:
                     seen.add(same)  # a figure may stand twice: at its size, and as the highest of all
@@ -61,7 +61,7 @@ def _compared(measure: Measure, other: Measure, label: str, what: str) -> Outcom
     assert other.value is not None
     gain = measure.value / other.value - 1
     needed = max(LEAST_EFFECT, _reach(measure) + _reach(other))
-    return told(
+    return pass_or_fail(
         measure.subject,
         gain > needed,
         f"{measure.name}: {what} is {share(abs(gain))} {'faster' if gain > 0 else 'slower'}",

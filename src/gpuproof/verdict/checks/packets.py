@@ -18,7 +18,7 @@ from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections
 from gpuproof.units import count, share
-from gpuproof.verdict.checks.answers import not_told, told
+from gpuproof.verdict.checks.answers import pass_or_fail, unanswered
 from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 
@@ -48,14 +48,14 @@ class _Counted:
     again: Counter[Link] = field(default_factory=Counter)
     missing: dict[str, str] = field(default_factory=dict)
     """Of hosts whose kernel told nothing, why."""
-    told: set[str] = field(default_factory=set)
+    hosts: set[str] = field(default_factory=set)
 
     def links_by(self, end: int) -> defaultdict[str, list[Link]]:
         """Return the links of each host that sends (0), or of each that is sent to (1)."""
-        found: defaultdict[str, list[Link]] = defaultdict(list)
+        links: defaultdict[str, list[Link]] = defaultdict(list)
         for link in self.sent:
-            found[link[end]].append(link)
-        return found
+            links[link[end]].append(link)
+        return links
 
     def share(self, link: Link) -> float:
         return self.again[link] / max(1, self.sent[link])
@@ -84,7 +84,7 @@ def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
     counted = _Counted()
     for launch in facts.launches:
         _add(counted, launch)
-    if counted.told and not counted.sent and not counted.missing:
+    if counted.hosts and not counted.sent and not counted.missing:
         return [not_applicable("no TCP connection between two hosts with an address of their own was open")]
     lossy = {link for link in counted.sent if counted.is_lossy(link)}
     accused = list(_accusations(lossy, counted))
@@ -97,17 +97,17 @@ def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
 def _add(counted: _Counted, launch: CaseRecords) -> None:
     """Add what the ranks of one launch sent each other; a peer is the one host that has this address."""
     hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-    told = [(hosts[each.rank], each) for each in launch.of(Connections) if each.rank in hosts]
+    connections = [(hosts[record.rank], record) for record in launch.of(Connections) if record.rank in hosts]
     owners: defaultdict[str, set[str]] = defaultdict(set)
-    for host, each in told:
-        for connection in each.connections:
+    for host, record in connections:
+        for connection in record.connections:
             owners[connection.local].add(host)
-    for host, each in told:
-        if each.missing is not None:
-            counted.missing[host] = each.missing
+    for host, record in connections:
+        if record.missing is not None:
+            counted.missing[host] = record.missing
             continue
-        counted.told.add(host)
-        for connection in each.connections:
+        counted.hosts.add(host)
+        for connection in record.connections:
             peers = owners[connection.peer]
             if len(peers) == 1 and len(owners[connection.local]) == 1 and host not in peers:
                 link = host, next(iter(peers))
@@ -131,8 +131,10 @@ def _accusations(lossy: Collection[Link], counted: _Counted) -> Iterator[Outcome
 
 def _lost(subject: str, links: Sequence[Link], counted: _Counted, of_what: str) -> Outcome:
     sent, again = (sum(number[link] for link in links) for number in (counted.sent, counted.again))
-    said = f"{count(again)} of {count(sent)} TCP segments {of_what} were sent again, {share(again / sent)}"
-    return told(subject, False, " ".join(said.split()), expected=_expected(), source=SOURCE, next_step=NEXT)
+    losses = f"{count(again)} of {count(sent)} TCP segments {of_what} were sent again, {share(again / sent)}"
+    return pass_or_fail(
+        subject, False, " ".join(losses.split()), expected=_expected(), source=SOURCE, next_step=NEXT
+    )
 
 
 def _expected() -> str:
@@ -142,11 +144,13 @@ def _expected() -> str:
 def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFacts) -> Outcome:
     """Judge a host none of whose links, over which it sent, is accused of losing packets."""
     subject = f"host/{host}"
-    if host not in counted.told:
+    if host not in counted.hosts:
         reason = counted.missing.get(host, "no launch over several hosts told of its connections")
-        return not_told(subject, reason, "Run a collective or a training over all hosts")
+        return unanswered(subject, reason, "Run a collective or a training over all hosts")
     if not links and counted.missing:
-        return not_told(subject, "whom it talked to is not known: others told nothing", "Look at the others")
+        return unanswered(
+            subject, "whom it talked to is not known: others told nothing", "Look at the others"
+        )
     if not links:
         return not_applicable("it had no TCP connection to another host", subject)
     tried = [link for link in links if counted.most_lost(link) <= MOST_LOST]
@@ -155,7 +159,7 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
         return _too_few(max(doubtful or links, key=lambda link: counted.sent[link]), counted, facts)
     worst = max(tried, key=counted.share)
     most, of_links = share(counted.share(worst)), f"{len(tried)} links tried, of {len(links)}"
-    return told(
+    return pass_or_fail(
         subject,
         counted.share(worst) <= WARNED,
         f"{most} of TCP segments were sent again to {worst[1]}, the most of {of_links}",
@@ -176,4 +180,4 @@ def _too_few(link: Link, counted: _Counted, facts: FleetFacts) -> Outcome:
     reason = f"{again} of {sent} TCP segments to {peer} were sent again: too few to exclude a loss "
     reason += f"of {share(MOST_LOST)}"
     step = "Measure more of a collective: --validate.collective.iterations=1000"
-    return not_told(f"host/{host}", reason, step)
+    return unanswered(f"host/{host}", reason, step)

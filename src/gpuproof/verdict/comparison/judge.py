@@ -79,17 +79,17 @@ class Judgement:
     exit_code: int
 
 
-def judge(found: SideBySide) -> Judgement:
+def judge(sides: SideBySide) -> Judgement:
     """Return the verdict of a comparison; of a gate where a limit is given."""
-    if found.unlike:
-        named = "; ".join(unlike.text for unlike in found.unlike)
+    if sides.unlike:
+        named = "; ".join(unlike.text for unlike in sides.unlike)
         return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
-    told = [measure for measure in found.measures if measure.comparison.ratio is not None]
-    if not told:
+    compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
+    if not compared:
         return Judgement(
-            word="CANNOT TELL", meaning=_why_nothing(found.measures), exit_code=ExitCode.INCONCLUSIVE
+            word="CANNOT TELL", meaning=_why_nothing(sides.measures), exit_code=ExitCode.INCONCLUSIVE
         )
-    return _told(told) if found.max_regression is None else _gated(found, found.max_regression)
+    return _direction(compared) if sides.max_regression is None else _gated(sides, sides.max_regression)
 
 
 def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
@@ -97,8 +97,8 @@ def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
     return next((reason for reason in reasons if reason), "the runs have no measure with launches in common")
 
 
-def _told(told: Sequence[ComparedMeasure]) -> Judgement:
-    verdicts = {measure.comparison.verdict for measure in told}
+def _direction(measures: Sequence[ComparedMeasure]) -> Judgement:
+    verdicts = {measure.comparison.verdict for measure in measures}
     word: ComparisonWord = "NO DIFFERENCE SHOWN"
     if {"faster", "slower"} <= verdicts:
         word = "FASTER AND SLOWER"
@@ -107,11 +107,11 @@ def _told(told: Sequence[ComparedMeasure]) -> Judgement:
     return Judgement(word=word, meaning="", exit_code=ExitCode.DONE)
 
 
-def _gated(found: SideBySide, limit: float) -> Judgement:
-    if worse := [measure for measure in found.measures if is_regression(measure, limit)]:
+def _gated(sides: SideBySide, limit: float) -> Judgement:
+    if worse := [measure for measure in sides.measures if is_regression(measure, limit)]:
         meaning = f"{_titles(worse)} by more than {units.share(limit)}"
         return Judgement(word="REGRESSION", meaning=meaning, exit_code=ExitCode.FAILED)
-    if open_still := [measure for measure in found.measures if not _is_excluded(measure, limit)]:
+    if open_still := [measure for measure in sides.measures if not _is_excluded(measure, limit)]:
         meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     meaning = f"of more than {units.share(limit)}"
@@ -125,17 +125,17 @@ def _titles(measures: Sequence[ComparedMeasure]) -> str:
 def is_regression(measure: ComparedMeasure, limit: float) -> bool:
     """Say whether a measure regressed by more than a limit, and again where that was to be confirmed."""
     intervals = [measure.comparison, *([measure.confirmation] if measure.confirmation else [])]
-    return all(is_beyond(found, limit, better=measure.better) for found in intervals)
+    return all(is_beyond(interval, limit, better=measure.better) for interval in intervals)
 
 
 def _is_excluded(measure: ComparedMeasure, limit: float) -> bool:
     """Say whether a regression beyond the limit is excluded, was not confirmed, or would have been shown."""
-    found = measure.comparison
+    comparison = measure.comparison
     if measure.confirmation is not None:  # the second run had what it takes, and did not find it again
         return measure.confirmation.ratio is not None
-    would_show = found.min_detectable is not None and found.min_detectable <= limit
-    is_none_shown = found.verdict == "no difference shown"
-    return is_within(found, limit, better=measure.better) or (is_none_shown and would_show)
+    would_show = comparison.min_detectable is not None and comparison.min_detectable <= limit
+    is_none_shown = comparison.verdict == "no difference shown"
+    return is_within(comparison, limit, better=measure.better) or (is_none_shown and would_show)
 
 
 def percent(ratio: float) -> str:
@@ -154,37 +154,37 @@ def change_text(ratio: Interval) -> str:
     return f"{percent(ratio.centre)} ({percent(ratio.low)} to {percent(ratio.high)})"
 
 
-def verdict_text(found: Comparison) -> str:
+def verdict_text(comparison: Comparison) -> str:
     """Write a verdict as people read it; what was not shown with the difference that would have been."""
-    if found.verdict == "cannot tell":
-        return f"cannot tell: {found.reason}"
-    if found.verdict == "no difference shown" and found.min_detectable is not None:
-        return f"no difference shown ({units.would_show(found.min_detectable)})"
-    return found.verdict
+    if comparison.verdict == "cannot tell":
+        return f"cannot tell: {comparison.reason}"
+    if comparison.verdict == "no difference shown" and comparison.min_detectable is not None:
+        return f"no difference shown ({units.would_show(comparison.min_detectable)})"
+    return comparison.verdict
 
 
 def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
     """Yield of each compared measure A's figure, B's, and B/A with its interval or why there is none."""
-    for found in measures:
+    for measure in measures:
         about: dict[str, Any] = {
-            "name": found.name,
-            "case": found.case,
-            "subject": found.subject,
-            "labels": found.labels,
+            "name": measure.name,
+            "case": measure.case,
+            "subject": measure.subject,
+            "labels": measure.labels,
         }
-        for side, figures in (("A", found.a), ("B", found.b)):
+        for side, figures in (("A", measure.a), ("B", measure.b)):
             yield side_measure(
                 **about,
                 side=side,
                 statistic="geometric mean of launches",
                 value=figures.value,
-                unit=found.unit,
-                text=units.amount(figures.value, found.unit),
+                unit=measure.unit,
+                text=units.amount(figures.value, measure.unit),
                 num_samples=figures.num_launches,
             )
-        yield _ratio(found.comparison, **about, side="B over A", better=found.better)
-        if found.confirmation is not None:
-            yield _ratio(found.confirmation, **about, side="B over A, confirmation")
+        yield _ratio(measure.comparison, **about, side="B over A", better=measure.better)
+        if measure.confirmation is not None:
+            yield _ratio(measure.confirmation, **about, side="B over A, confirmation")
 
 
 def _ratio(compared: Comparison, **about: Any) -> Measure:

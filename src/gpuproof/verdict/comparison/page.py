@@ -51,55 +51,55 @@ AT_OTHER_TIMES = (
 NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
 
 
-def headline(found: SideBySide) -> str:
+def headline(comparison: SideBySide) -> str:
     """Return what a list shows of a comparison: the first measure that could be told."""
-    for measure in found.measures:
+    for measure in comparison.measures:
         if measure.comparison.ratio is not None:
             return f"{measure.title} {change_text(measure.comparison.ratio)}"
     return ""
 
 
-def comparison_page(found: SideBySide, judgement: Judgement) -> Page:
+def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     """Lay out a comparison of two runs by itself."""
     verdict = Verdict(
-        headline=headline(found),
+        headline=headline(comparison),
         uncertainty="",
         word=judgement.word,
         tone=TONES.get(judgement.word, "plain"),
         meaning=judgement.meaning,
     )
-    title = f"{found.b.name} against {found.a.name}"
+    title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
         Text(title="", lines=(A_LAUNCH,)),
-        _sides(found),
-        *_doubts(found),
-        *comparison_sections(found),
+        _sides(comparison),
+        *_doubts(comparison),
+        *comparison_sections(comparison),
     )
     return Page(title=title, verdict=verdict, sections=sections)
 
 
-def comparison_sections(found: SideBySide) -> tuple[Section, ...]:
+def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
     """Lay out the measures and what there is to say of them."""
     texts = (
-        Text(title="They differ in", lines=tuple(unlike.text for unlike in found.across)),
-        Text(title="Clocks", lines=tuple(_clocks(found.measures))),
-        Text(title="Launches", lines=tuple(_launches(found))),
-        Text(title="About the comparison", lines=tuple(_about(found))),
+        Text(title="They differ in", lines=tuple(unlike.text for unlike in comparison.across)),
+        Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
+        Text(title="Launches", lines=tuple(_launches(comparison))),
+        Text(title="About the comparison", lines=tuple(_about(comparison))),
     )
-    return (_measures(found), *(text for text in texts if text.lines))
+    return (_measures(comparison), *(text for text in texts if text.lines))
 
 
-def _sides(found: SideBySide) -> Section:
+def _sides(comparison: SideBySide) -> Section:
     return table(
         "Compared",
-        [("A", found.a), ("B", found.b)],
+        [("A", comparison.a), ("B", comparison.b)],
         Column.of("", lambda row: row[0], align="left"),
         Column.of("run", lambda row: row[1].name, align="left", folds=True),
         Column.of("verdict", lambda row: row[1].verdict, align="left"),
     )
 
 
-def _doubts(found: SideBySide) -> Iterator[Section]:
+def _doubts(comparison: SideBySide) -> Iterator[Section]:
     notices = tuple(
         Notice(
             word=f"{name} {doubt.validity}",
@@ -107,21 +107,21 @@ def _doubts(found: SideBySide) -> Iterator[Section]:
             text=doubt.reason,
             advice=doubt.remedy,
         )
-        for name, side in _named(found)
+        for name, side in _named(comparison)
         for doubt in side.doubts
     )
     if notices:
         yield Notices(title="Why to doubt it", notices=notices)
 
 
-def _named(found: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
-    return ("A", found.a), ("B", found.b)
+def _named(comparison: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
+    return ("A", comparison.a), ("B", comparison.b)
 
 
-def _measures(found: SideBySide) -> Section:
+def _measures(comparison: SideBySide) -> Section:
     return compared(
         "Measures",
-        compared_measures(found.measures),
+        compared_measures(comparison.measures),
         Column.of("launches", lambda row: f"{row['A'].num_samples} + {row['B'].num_samples}"),
         figure("B against A", "B over A"),
         verdict_column("B over A"),
@@ -144,18 +144,18 @@ def verdict_column(side: str) -> Column:
     return Column.of("verdict", cell, align="left", folds=True)
 
 
-def _change(found: Comparison) -> str:
-    return units.MISSING if found.ratio is None else change_text(found.ratio)
+def _change(comparison: Comparison) -> str:
+    return units.MISSING if comparison.ratio is None else change_text(comparison.ratio)
 
 
 def _clocks(measures: Sequence[ComparedMeasure]) -> Iterator[str]:
     for measure in measures:
-        if said := explained_by_clocks(measure.comparison, measure.cycles):
-            yield f"{measure.title}: {said}"
+        if explanation := explained_by_clocks(measure.comparison, measure.cycles):
+            yield f"{measure.title}: {explanation}"
 
 
-def _launches(found: SideBySide) -> Iterator[str]:
-    for measure in found.measures:
+def _launches(comparison: SideBySide) -> Iterator[str]:
+    for measure in comparison.measures:
         named = [
             f"{name} {', '.join(str(replicate + 1) for replicate in side.outlying)}"
             for name, side in (("A", measure.a), ("B", measure.b))
@@ -167,25 +167,25 @@ def _launches(found: SideBySide) -> Iterator[str]:
                 f"{measure.title}: outliers: launch {' and '.join(named)}; without "
                 f"{_change(without)}, {verdict_text(without)}"
             )
-    if any(measure.without_outliers for measure in found.measures):
+    if any(measure.without_outliers for measure in comparison.measures):
         yield NO_LONGER
         yield outliers_by_chance()
-    needed = [measure.launches_for_one_percent for measure in found.measures]
+    needed = [measure.launches_for_one_percent for measure in comparison.measures]
     if most := max((number for number in needed if number is not None), default=None):
         yield f"for a ratio to ±1 % {most} launches a side would be needed at this spread"
 
 
-def _about(found: SideBySide) -> Iterator[str]:
-    num = len(found.measures)
+def _about(comparison: SideBySide) -> Iterator[str]:
+    num = len(comparison.measures)
     together = f" for all {num} measures together" if num > 1 else ""
-    if headline(found):
+    if headline(comparison):
         means = "A and B are geometric means of launches, and B against A is their ratio"
         yield f"{means}; elsewhere {A_THROUGHPUT}"
         yield f"intervals hold at {CONFIDENCE:.0%}{together}"
-    if not found.is_interleaved:
+    if not comparison.is_interleaved:
         yield (
-            f"{AT_OTHER_TIMES}, and in its interval with {units.share(found.between_sessions)} from one "
+            f"{AT_OTHER_TIMES}, and in its interval with {units.share(comparison.between_sessions)} from one "
             "session to the next (relative standard deviation, --between-sessions), which more launches do "
             "not take away; `gpuproof compare --ab` alternates launches"
         )
-    yield from found.notes
+    yield from comparison.notes

@@ -25,12 +25,12 @@ LIMITS: Final = (
 )
 
 
-def recordings_result(found: RecordingComparison) -> Result:
+def recordings_result(comparison: RecordingComparison) -> Result:
     """Return the figures of two recordings side by side, and the conditions in which they are unlike."""
-    word, meaning = _comparable(found)
+    word, meaning = _comparable(comparison)
     return Result(
         suite=NAME,
-        run_id=f"{found.a} and {found.b}",
+        run_id=f"{comparison.a} and {comparison.b}",
         gpuproof_version=__version__,
         validity=None,
         verdict=word,
@@ -38,44 +38,44 @@ def recordings_result(found: RecordingComparison) -> Result:
         exit_code=ExitCode.DONE,
         num_launches=0,
         num_planned=0,
-        conditions={"basis": found.basis},
+        conditions={"basis": comparison.basis},
         doubts=(),
         failures=(),
-        measures=(*found.sides, *found.means, *found.spent),
-        detail={"unlike": to_json(found.unlike), "spent_basis": found.spent_basis},
+        measures=(*comparison.sides, *comparison.means, *comparison.spent),
+        detail={"unlike": to_json(comparison.unlike), "spent_basis": comparison.spent_basis},
     )
 
 
-def recordings_page(found: RecordingComparison) -> Page:
+def recordings_page(comparison: RecordingComparison) -> Page:
     """Lay out whether two recordings are comparable, then the figures, then their limits."""
-    word, meaning = _comparable(found)
+    word, meaning = _comparable(comparison)
     verdict = Verdict(headline="", uncertainty="", word=word, tone=TONES.get(word, "plain"), meaning=meaning)
     sections = (
-        _sides(found),
-        *_lines("Conditions", (unlike.text for unlike in found.unlike)),
-        *_means(found),
-        *_spent(found),
-        *_lines("About the comparison", _about(found)),
+        _sides(comparison),
+        *_lines("Conditions", (unlike.text for unlike in comparison.unlike)),
+        *_means(comparison),
+        *_spent(comparison),
+        *_lines("About the comparison", _about(comparison)),
     )
-    return Page(title=f"{found.b} against {found.a}", verdict=verdict, sections=sections)
+    return Page(title=f"{comparison.b} against {comparison.a}", verdict=verdict, sections=sections)
 
 
-def _comparable(found: RecordingComparison) -> tuple[str, str]:
+def _comparable(comparison: RecordingComparison) -> tuple[str, str]:
     """Return whether two recordings are comparable, and why."""
-    if not found.comparable:
+    if not comparison.comparable:
         return "NOT COMPARABLE", "as they stand, these conditions differ, and may be all that is seen below"
-    if any(unlike.weight == "unknown" for unlike in found.unlike):
+    if any(unlike.weight == "unknown" for unlike in comparison.unlike):
         return "COMPARABLE AS FAR AS WAS RECORDED", "some conditions are unknown"
-    if found.has_gpus:
+    if comparison.has_gpus:
         return "COMPARABLE", "same GPU, driver, power limit and clock limits"
     return "COMPARABLE", "same CPU; there is no GPU on either side"
 
 
-def _sides(found: RecordingComparison) -> Section:
-    names = {"A": found.a, "B": found.b}
+def _sides(comparison: RecordingComparison) -> Section:
+    names = {"A": comparison.a, "B": comparison.b}
     return pivot(
         "Compared",
-        found.sides,
+        comparison.sides,
         (
             Column.of("", side_of, align="left"),
             Column.of("recording", lambda measure: names[side_of(measure)], align="left", folds=True),
@@ -87,21 +87,21 @@ def _sides(found: RecordingComparison) -> Section:
     )
 
 
-def _means(found: RecordingComparison) -> Iterator[Section]:
-    title = f"Means over {found.basis}"
-    if not found.means:
+def _means(comparison: RecordingComparison) -> Iterator[Section]:
+    title = f"Means over {comparison.basis}"
+    if not comparison.means:
         yield Text(title=title, lines=(NO_READING,))
         return
     yield compared(
         title,
-        found.means,
+        comparison.means,
         figure("B − A", "B minus A"),
         figure("interval", "B minus A", _interval),
         figure("shown from", "shown from"),
         verdict_column("B minus A"),
     )
     reasons = grouped(
-        (m.missing, title_of(m)) for m in found.means if side_of(m) == "B minus A" and m.missing
+        (m.missing, title_of(m)) for m in comparison.means if side_of(m) == "B minus A" and m.missing
     )
     yield from _lines("", (f"{', '.join(titles)}: cannot tell: {why}" for why, titles in reasons.items()))
 
@@ -115,13 +115,13 @@ def _interval(measure: Measure) -> str:
     return f"{low} … {high}"
 
 
-def _spent(found: RecordingComparison) -> Iterator[Section]:
+def _spent(comparison: RecordingComparison) -> Iterator[Section]:
     """Lay out energy and time held back, one figure a recording."""
-    if not found.spent:
+    if not comparison.spent:
         return
-    title = f"Over {found.spent_basis}, all GPUs together"
-    yield compared(title, found.spent, figure("B − A", "B over A"))
-    yield from _lines("", _unknown(found.spent))
+    title = f"Over {comparison.spent_basis}, all GPUs together"
+    yield compared(title, comparison.spent, figure("B − A", "B over A"))
+    yield from _lines("", _unknown(comparison.spent))
 
 
 def _unknown(measures: tuple[Measure, ...]) -> Iterator[str]:
@@ -137,10 +137,10 @@ def _lines(title: str, lines: Iterator[str]) -> Iterator[Section]:
         yield Text(title=title, lines=texts)
 
 
-def _about(found: RecordingComparison) -> Iterator[str]:
-    levels = [m.interval.level for m in found.means if m.interval is not None]
+def _about(comparison: RecordingComparison) -> Iterator[str]:
+    levels = [m.interval.level for m in comparison.means if m.interval is not None]
     if levels:
-        num = sum(side_of(measure) == "A" for measure in found.means)
+        num = sum(side_of(measure) == "A" for measure in comparison.means)
         together = f"those of {num} metrics all hold at {CONFIDENCE:.0%}"
         yield f"each interval has {levels[0]:.2%}, so that {together}"
         yield "shown from: the smallest difference that would have been shown four times in five"

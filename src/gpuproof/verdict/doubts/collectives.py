@@ -21,10 +21,10 @@ FEW_ITERATIONS = 10
 
 def wrong_results(measured: Measured) -> Iterator[Doubt]:
     """Find results that are not what was sent makes them."""
-    wrong = [found for found in _figures(measured) if found.num_wrong]
+    wrong = [figures for figures in _figures(measured) if figures.num_wrong]
     if wrong:
-        worst = max(wrong, key=lambda found: found.num_wrong)
-        ranks = ", ".join(map(str, sorted({rank for found in wrong for rank in found.wrong_ranks})))
+        worst = max(wrong, key=lambda figures: figures.num_wrong)
+        ranks = ", ".join(map(str, sorted({rank for figures in wrong for rank in figures.wrong_ranks})))
         yield invalid(
             WRONG,
             f"{count(worst.num_wrong)} of {count(worst.num_checked)} elements of {_name(worst)} are wrong; "
@@ -35,7 +35,7 @@ def wrong_results(measured: Measured) -> Iterator[Doubt]:
 
 def results_not_checked(measured: Measured) -> Iterator[Doubt]:
     """Find results that nobody compared."""
-    reasons = [found.not_checked for found in _figures(measured) if found.not_checked]
+    reasons = [figures.not_checked for figures in _figures(measured) if figures.not_checked]
     if reasons:
         yield suspect(
             "not-checked",
@@ -57,10 +57,10 @@ def operations_left_out(measured: Measured) -> Iterator[Doubt]:
 
 def ranks_apart(measured: Measured) -> Iterator[Doubt]:
     """Find symmetric operations of which some ranks took much longer than others."""
-    symmetric = [found for found in _figures(measured) if found.is_symmetric]
-    apart = [found for found in symmetric if found.rank_spread > RANKS_APART]
+    symmetric = [figures for figures in _figures(measured) if figures.is_symmetric]
+    apart = [figures for figures in symmetric if figures.rank_spread > RANKS_APART]
     if apart:
-        worst = max(apart, key=lambda found: found.rank_spread)
+        worst = max(apart, key=lambda figures: figures.rank_spread)
         slowest = worst.rank_times_s.index(max(worst.rank_times_s))
         yield suspect(
             "ranks-differ",
@@ -73,15 +73,15 @@ def ranks_apart(measured: Measured) -> Iterator[Doubt]:
 def scattered(measured: Measured) -> Iterator[Doubt]:
     """Find sizes whose iterations scatter, or are too few to tell."""
     figures = _figures(measured)
-    if few := [found for found in figures if len(found.iterations_s) < FEW_ITERATIONS]:
+    if few := [operation for operation in figures if len(operation.iterations_s) < FEW_ITERATIONS]:
         yield suspect(
             "few-steps",
             f"too few iterations were timed: {len(few[0].iterations_s)}, and it takes at least "
             f"{FEW_ITERATIONS}",
             "Raise collective.iterations (-n)",
         )
-    spreads = [(noise(found.iterations_s) or 0.0, found) for found in figures]
-    wide = [(spread, found) for spread, found in spreads if spread > SCATTER]
+    spreads = [(noise(operation.iterations_s) or 0.0, operation) for operation in figures]
+    wide = [(spread, operation) for spread, operation in spreads if spread > SCATTER]
     if wide:
         spread, worst = max(wide, key=lambda pair: pair[0])
         yield suspect(
@@ -110,5 +110,5 @@ def _figures(measured: Measured) -> tuple[CollectiveFigures, ...]:
     return () if measured.collectives is None else measured.collectives.figures
 
 
-def _name(found: CollectiveFigures) -> str:
-    return f"{found.operation} of {memory(found.size_bytes)}"
+def _name(figures: CollectiveFigures) -> str:
+    return f"{figures.operation} of {memory(figures.size_bytes)}"

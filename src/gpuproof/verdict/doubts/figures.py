@@ -44,7 +44,7 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
     if len(steps) > 1:
         yield invalid("ranks-disagree", f"ranks ran different numbers of steps: {sorted(steps)}")
     is_logged = launch.case.model_work.window.log_step_times
-    for window, setup, num_kept in zip(launch.windows, launch.setups, launch.num_kept, strict=True):
+    for window, setup, num_logged in zip(launch.windows, launch.setups, launch.num_step_times, strict=True):
         expected = window.num_steps * setup.items_per_step
         if window.items != expected:
             yield invalid(
@@ -57,8 +57,8 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
                 f"the steps of rank {window.rank} sum to {seconds(window.steps_s)} "
                 f"in a window of {seconds(window.wall_s)}",
             )
-        if num_kept != window.num_steps and (num_kept or is_logged):
-            reason = f"{num_kept} step times of rank {window.rank} were kept of {window.num_steps} steps"
+        if num_logged != window.num_steps and (num_logged or is_logged):
+            reason = f"{num_logged} step times of rank {window.rank} were kept of {window.num_steps} steps"
             yield invalid("steps-lost", reason)
     off_s = abs(sum(launch.step_times_s) - launch.slowest.steps_s)
     is_whole = len(launch.step_times_s) == launch.slowest.num_steps
@@ -114,7 +114,7 @@ def uncounted_work(measured: Measured) -> Iterator[Doubt]:
     )
 
 
-def other_than_asked(measured: Measured) -> Iterator[Doubt]:
+def other_than_configured(measured: Measured) -> Iterator[Doubt]:
     """Find what ran otherwise than it was asked to: arithmetic, layout, compilation."""
     launch = measured.launch
     for effective in launch.effective:
@@ -133,16 +133,16 @@ def in_type(name: str) -> Callable[[ObservedWork], bool]:
 
 
 def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
-    asked = launch.case.model_work.training.precision
-    as_asked = share_of_flops(effective, in_type(TYPES[asked]))
-    beside = share_of_flops(effective, in_type(BESIDE[asked])) if asked in BESIDE else 0.0
-    elsewhere = 1 - as_asked - beside
-    if as_asked >= MOSTLY and elsewhere <= ELSEWHERE:
+    precision = launch.case.model_work.training.precision
+    in_precision = share_of_flops(effective, in_type(TYPES[precision]))
+    beside = share_of_flops(effective, in_type(BESIDE[precision])) if precision in BESIDE else 0.0
+    elsewhere = 1 - in_precision - beside
+    if in_precision >= MOSTLY and elsewhere <= ELSEWHERE:
         return
     yield Doubt(
-        validity="INVALID" if as_asked < MOSTLY else "SUSPECT",
+        validity="INVALID" if in_precision < MOSTLY else "SUSPECT",
         code="other-precision",
-        reason=f"training.precision is {asked}, but {share(1 - as_asked)} of the FLOPs of rank "
+        reason=f"training.precision is {precision}, but {share(1 - in_precision)} of the FLOPs of rank "
         f"{effective.rank} ran in something else: {_types(effective)}",
         remedy="Ask for the precision that the model runs in, or find what keeps it from this one",
     )
@@ -173,37 +173,37 @@ def _layout(launch: Launch, effective: Effective) -> Iterator[Doubt]:
 
 def _switches(launch: Launch) -> Iterator[Doubt]:
     options = launch.setup.options
-    asked = launch.case.model_work.training.precision
-    if options is None or options.tf32 is None or asked not in ("fp32", "tf32"):
+    precision = launch.case.model_work.training.precision
+    if options is None or options.tf32 is None or precision not in ("fp32", "tf32"):
         return
-    if options.tf32 != ("on" if asked == "tf32" else "off"):
+    if options.tf32 != ("on" if precision == "tf32" else "off"):
         yield invalid(
             "other-tf32",
-            f"training.precision is {asked}, but torch's TF32 switches were {options.tf32}",
+            f"training.precision is {precision}, but torch's TF32 switches were {options.tf32}",
             "Something in the model's code sets it: ask for the precision that it sets",
         )
 
 
 def _pruning(launch: Launch) -> Iterator[Doubt]:
     """Find a model that is not as sparse as it was asked to be, and ranks that pruned different weights."""
-    for found in launch.pruned:
-        masked = found.num_masked / found.num_weights
-        if abs(masked - found.target_sparsity) > SPARSITY_AGREES:
+    for pruned in launch.pruned:
+        masked = pruned.num_masked / pruned.num_weights
+        if abs(masked - pruned.target_sparsity) > SPARSITY_AGREES:
             yield invalid(
                 "other-sparsity",
-                f"{share(found.target_sparsity)} of the weights were to be zero, and "
-                f"{share(masked)} are, on rank {found.rank} after update {count(found.num_updates)}",
-                f"Train longer: the target is reached at step {count(found.end_step)}, which "
+                f"{share(pruned.target_sparsity)} of the weights were to be zero, and "
+                f"{share(masked)} are, on rank {pruned.rank} after update {count(pruned.num_updates)}",
+                f"Train longer: the target is reached at step {count(pruned.end_step)}, which "
                 "training.pruning.end_step says",
             )
-        if found.num_zero < found.num_masked:
+        if pruned.num_zero < pruned.num_masked:
             yield invalid(
                 "pruned-weights-live",
-                f"{count(found.num_masked - found.num_zero)} of {count(found.num_masked)} pruned "
-                f"weights of rank {found.rank} are not zero",
+                f"{count(pruned.num_masked - pruned.num_zero)} of {count(pruned.num_masked)} pruned "
+                f"weights of rank {pruned.rank} are not zero",
                 "Something beside the pruner changes the weights: look at the model's code",
             )
-    if len({found.masks_sha256 for found in launch.pruned}) > 1:
+    if len({pruned.masks_sha256 for pruned in launch.pruned}) > 1:
         yield invalid(
             "masks-differ",
             f"the {len(launch.pruned)} ranks average gradients, and pruned different weights",

@@ -83,12 +83,12 @@ def ended_early(launch: CaseRecords, host: str, recording: RecordingData) -> boo
 def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
     """Yield which devices of the launch went while it worked, by what was announced."""
     gone: dict[str, list[str]] = {}
-    own = _own_devices(launch, recording)
+    launch_devices = _launch_devices(launch, recording)
     for track in recording.devices:
         place = track.identity.physical_index
         events = [e for e in recording.events if e.physical_index == place and e.event in (*GONE, *BACK)]
         times = [recording.seconds_in(event.monotonic_s) for event in events]
-        if place not in own or not events or (times[0] > end_s and track.metrics):
+        if place not in launch_devices or not events or (times[0] > end_s and track.metrics):
             continue  # what was never read was not there, whenever that was noticed
         if events[-1].event in GONE or times[-1] > begin_s:
             gone.setdefault(events[0].event, []).append(str(place))
@@ -106,13 +106,14 @@ def _span(launch: CaseRecords, host: str, recording: RecordingData) -> tuple[flo
     return recording.seconds_in(min(begins)), recording.seconds_in(max(ends))
 
 
-def _own_devices(launch: CaseRecords, recording: RecordingData) -> set[int]:
+def _launch_devices(launch: CaseRecords, recording: RecordingData) -> set[int]:
     """Name the devices of the launch by their physical index; where it does not say which, all of them."""
     identities = [track.identity for track in recording.devices]
     uuids = [setup.device.uuid for setup in launch.setups if setup.device.uuid is not None]
     if uuids:
         return {
-            identities[i].physical_index for i in named_among(uuids, [known.uuid for known in identities])
+            identities[i].physical_index
+            for i in named_among(uuids, [identity.uuid for identity in identities])
         }
     taken = {device.physical_index for device in launch.of(DeviceTaken)}
-    return taken or {int(known.physical_index) for known in identities}
+    return taken or {int(identity.physical_index) for identity in identities}

@@ -80,15 +80,15 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
     if None not in waits:
         waited = sum(wait for wait in waits if wait is not None)
         least = [window.wall_s if is_at_work else 0.0 for window in windows]
-        own = [window.load.own_cpu_s for window in windows]
-        return waited > RUN_QUEUE_SHARE * (sum(map(max, least, own)) + waited)
+        launch_cpu_s = [window.load.own_cpu_s for window in windows]
+        return waited > RUN_QUEUE_SHARE * (sum(map(max, least, launch_cpu_s)) + waited)
     load = windows[0].load
     return load.busy_cpu_s is not None and _is_full(load.busy_cpu_s / _span_s(windows[0]), load.num_cpus)
 
 
-def fill_the_processors(busy_cpus: float, own_cpus: float, num_cpus: int) -> bool:
+def fill_the_processors(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
     """Say whether others had part of processors that were all in use; how long one waited is not known."""
-    return busy_cpus - own_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
+    return busy_cpus - launch_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
 
 
 def _is_full(busy_cpus: float, num_cpus: int) -> bool:

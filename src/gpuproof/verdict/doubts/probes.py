@@ -14,14 +14,14 @@ from gpuproof.verdict.doubts.collectives import FEW_ITERATIONS, SCATTER, WRONG
 
 def wrong_words(measured: Measured) -> Iterator[Doubt]:
     """Find values that are not what was written or computed."""
-    values = [found for found in _values(measured) if found.quantity == WRONG_VALUES]
-    wrong = [found for found in values if found.value]
+    values = [value for value in _values(measured) if value.quantity == WRONG_VALUES]
+    wrong = [value for value in values if value.value]
     if wrong:
-        worst = max(wrong, key=lambda found: found.value or 0.0)
-        told = "; ".join(worst.evidence)
+        worst = max(wrong, key=lambda value: value.value or 0.0)
+        evidence = "; ".join(worst.evidence)
         yield invalid(
             WRONG,
-            f"{count(int(worst.value or 0))} values are wrong at {worst.subject} ({told}); "
+            f"{count(int(worst.value or 0))} values are wrong at {worst.subject} ({evidence}); "
             f"{len(wrong)} of {len(values)} comparisons found wrong values",
             "Take it out of service and send these records to its vendor; run it again to see whether it "
             "persists",
@@ -30,28 +30,28 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
 
 def wrong_products(measured: Measured) -> Iterator[Doubt]:
     """Find products that are not what a reference says."""
-    wrong = [found for found in measured.launch.checks if found.value]
+    wrong = [check for check in measured.launch.checks if check.value]
     if wrong:
         first = wrong[0]
         yield invalid(
             WRONG,
             f"{count(int(first.value or 0))} elements of the last product of rank {first.rank} are wrong "
             f"({'; '.join(first.evidence)}); ranks with wrong products: "
-            f"{', '.join(str(found.rank) for found in wrong)}",
+            f"{', '.join(str(check.rank) for check in wrong)}",
             "Take the device out of service and send these records to its vendor",
         )
 
 
 def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
     """Find figures whose repeats scatter, or are too few to tell. Each read at random is another one."""
-    timed = [found for found in _values(measured) if found.durations_s and "access" not in found.labels]
-    if few := [found for found in timed if len(found.durations_s) < FEW_ITERATIONS]:
+    timed = [value for value in _values(measured) if value.durations_s and "access" not in value.labels]
+    if few := [value for value in timed if len(value.durations_s) < FEW_ITERATIONS]:
         yield suspect(
             "few-steps",
             f"too few repeats were timed: {len(few[0].durations_s)}, and it takes at least {FEW_ITERATIONS}",
             "Raise the iterations of the probe",
         )
-    wide = [(spread, found) for found in timed if (spread := noise(found.durations_s) or 0.0) > SCATTER]
+    wide = [(spread, value) for value in timed if (spread := noise(value.durations_s) or 0.0) > SCATTER]
     if wide:
         spread, worst = max(wide, key=lambda pair: pair[0])
         middle_s = sorted(worst.durations_s)[len(worst.durations_s) // 2]

@@ -24,7 +24,7 @@ from gpuproof.verdict.doubts.collectives import (
 )
 from gpuproof.verdict.doubts.figures import (
     contradictions,
-    other_than_asked,
+    other_than_configured,
     over_ceiling,
     uncounted_work,
     work_disagrees,
@@ -47,7 +47,7 @@ OF_STEPS: tuple[Rule, ...] = (
     processor_neighbours,
     device_neighbours,
     unequal_ranks,
-    other_than_asked,
+    other_than_configured,
     work_disagrees,
     uncounted_work,
     data_bound,
@@ -85,7 +85,7 @@ def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
 
 def doubts_about_readings(explanations: Iterable[LaunchExplanation]) -> list[Doubt]:
     """Return the doubts that the readings beside launches raise."""
-    return [doubt for found in explanations for rule in OF_READINGS for doubt in rule(found)]
+    return [doubt for explanation in explanations for rule in OF_READINGS for doubt in rule(explanation)]
 
 
 def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> list[Doubt]:
@@ -94,14 +94,14 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
         return []
     if not interval.between_launches or interval.relative_reach <= WIDE_INTERVAL:
         return []
-    known = plus_minus(interval.relative_reach)
+    reach = plus_minus(interval.relative_reach)
     which = f"{of} of {interval.num_launches} launches is"
     return [
         suspect(
             "launches-differ",
-            f"launches differ: the {which} {known}"
-            if known == NOT_WELL_ENOUGH
-            else f"launches differ: the interval of the {which} {known} wide",
+            f"launches differ: the {which} {reach}"
+            if reach == NOT_WELL_ENOUGH
+            else f"launches differ: the interval of the {which} {reach} wide",
             "Raise run.repeats, measure longer, or find out what differs between launches",
         )
     ]
@@ -112,7 +112,7 @@ def invalid_first(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
     return tuple(sorted(doubts, key=lambda doubt: doubt.validity != "INVALID"))
 
 
-def said_once(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:
+def joined_doubts(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:
     """Join the doubts of launches: the same one of several ranks or launches is said once, and counted."""
     by_code: dict[str, dict[int, list[Doubt]]] = {}
     for number, doubts in enumerate(launches):

@@ -57,11 +57,11 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
             f"{seconds(window.wall_s)} of {seconds(window.requested_s)} were measured",
             "Run it again",
         )
-    asked = launch.case.model_work.window.target
-    if asked is not None and window.stop_reason != PRECISION_REACHED:
+    target = launch.case.model_work.window.target
+    if target is not None and window.stop_reason != PRECISION_REACHED:
         yield suspect(
             "imprecise",
-            f"the mean step is {_known(window.relative_half_width, asked)}: {window.stop_reason}",
+            f"the mean step is {_reach_text(window.relative_half_width, target)}: {window.stop_reason}",
             "Raise benchmark.measure_seconds, ask for less, or find out what makes steps differ",
         )
     if window.num_steps < FEW_STEPS:
@@ -72,14 +72,14 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
         )
 
 
-def _known(reach: float | None, asked: float) -> str:
+def _reach_text(reach: float | None, target: float) -> str:
     if reach is None:
-        return f"not known, not to ±{share(asked)} as asked"
-    if reach <= asked:
-        return f"not known to ±{share(asked)} as asked, since the parts of the window do not agree so far"
-    known = plus_minus(reach)
-    known = known if known == NOT_WELL_ENOUGH else f"known to {known} only"
-    return f"{known}, not to ±{share(asked)} as asked"
+        return f"not known, not to ±{share(target)} as asked"
+    if reach <= target:
+        return f"not known to ±{share(target)} as asked, since the parts of the window do not agree so far"
+    reached = plus_minus(reach)
+    reached = reached if reached == NOT_WELL_ENOUGH else f"known to {reached} only"
+    return f"{reached}, not to ±{share(target)} as asked"
 
 
 def gaps(measured: Measured) -> Iterator[Doubt]:
@@ -147,41 +147,41 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
             f"the middle half of the step times spans {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
-    found = judge_steadiness(times_s)
-    if found is None:
+    steps = judge_steadiness(times_s)
+    if steps is None:
         if not launch.step_times_s and launch.slowest.num_steps >= FEW_STEPS:
             yield _cannot_tell("step times were not kept", "Set benchmark.log_step_times to true")
         return
-    yield from _levels(found, num_steps=len(times_s), is_noisy=is_noisy)
-    if found.stalled and found.period:
+    yield from _levels(steps, num_steps=len(times_s), is_noisy=is_noisy)
+    if steps.stalled and steps.period:
         yield suspect(
             "periodic-steps",
-            f"{count(found.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
-            f"median, at the same places in every {found.period} steps, and {share(found.lost_share)} of the "
+            f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
+            f"median, at the same places in every {steps.period} steps, and {share(steps.lost_share)} of the "
             "window beyond it: steps of unequal work",
-            f"Measure whole turns of {found.period} steps, or find what comes in them: pruning, saving, logs",
+            f"Measure whole turns of {steps.period} steps, or find what comes in them: pruning, saving, logs",
         )
-    elif found.stalled:
+    elif steps.stalled:
         yield suspect(
             "stalled",
-            f"{count(found.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
-            f"median, and {share(found.lost_share)} of the window beyond it",
+            f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
+            f"median, and {share(steps.lost_share)} of the window beyond it",
             "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work",
         )
 
 
-def _levels(found: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:
-    if found.verdict == "unsteady":
+def _levels(steps: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:
+    if steps.verdict == "unsteady":
         yield suspect(
             "unsteady",
             "steps did not keep one level: medians of a twelfth of the window differ by "
-            f"{share(found.level_spread)}, shortest at {share(found.lowest_at)} of the window and longest at "
-            f"{share(found.highest_at)}",
+            f"{share(steps.level_spread)}, shortest at {share(steps.lowest_at)} of the window and longest at "
+            f"{share(steps.highest_at)}",
             "Warm up longer (benchmark.warmup_steps), or look at clocks and temperature",
         )
-    elif found.verdict == "cannot tell" and not is_noisy:  # where it is, that says it
+    elif steps.verdict == "cannot tell" and not is_noisy:  # where it is, that says it
         yield _cannot_tell(
-            f"medians of a twelfth of the window differ by {share(found.level_spread)}, as those of "
+            f"medians of a twelfth of the window differ by {share(steps.level_spread)}, as those of "
             f"{count(num_steps)} steps that scatter so may by chance",
             "Raise benchmark.measure_steps or benchmark.measure_seconds, or find out what makes steps differ",
         )
@@ -194,7 +194,7 @@ def _cannot_tell(why: str, remedy: str) -> Doubt:
 def growing(measured: Measured) -> Iterator[Doubt]:
     """Find decode steps that became longer, where a growing cache and a slower device look the same."""
     evened = evened_steps(measured.launch)
-    if evened.growth is not None and evened.growth > GROWTH and not evened.is_told_apart:
+    if evened.growth is not None and evened.growth > GROWTH and not evened.is_separable:
         yield suspect(
             "growth-or-drift",
             f"steps became {share(evened.growth)} longer over a window of less than two generations: that "

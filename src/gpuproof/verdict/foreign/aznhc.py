@@ -24,18 +24,18 @@ def read_aznhc(text: str, *, source: str) -> list[Threshold]:
         UsageError: the file has none.
     """
     checks = [
-        (number, said.group(1), said.group(2).split())
+        (number, match.group(1), match.group(2).split())
         for number, line in enumerate(text.splitlines(), 1)
-        if (said := LINE.match(line))
+        if (match := LINE.match(line))
     ]
     cards = [float(words[0]) * GIGABIT for _, check, words in checks if check == "check_hw_ib" and words]
     gpus = next((int(words[0]) for _, check, words in checks if check == "check_gpu_count" and words), None)
-    found = [
+    thresholds = [
         threshold
         for number, check, words in checks
         for threshold in _thresholds(f"{source}:{number}", check, words, cards=cards, num_gpus=gpus)
     ]
-    return needing_some(found, source=source, form="AzNHC")
+    return needing_some(thresholds, source=source, form="AzNHC")
 
 
 def _thresholds(
@@ -49,7 +49,7 @@ def _thresholds(
             quantity=quantity,
             value=None if value is None else value * unit_bytes,
             unit="B/s",
-            conditions={name: said for name, said in conditions.items() if said is not None},
+            conditions={name: condition for name, condition in conditions.items() if condition is not None},
         )
 
     if check in ("check_gpu_bw", "check_cuda_bw"):
@@ -74,6 +74,6 @@ def _number(word: str) -> float | None:
 
 
 def _size(word: str) -> int:
-    found = SIZE.match(word)
-    assert found is not None
-    return int(found.group(1)) * POWERS[found.group(2)]
+    match = SIZE.match(word)
+    assert match is not None
+    return int(match.group(1)) * POWERS[match.group(2)]

@@ -29,13 +29,13 @@ def read_dcgm(text: str, *, source: str) -> list[Threshold]:
     document, lines = read_document(text, source=source), text.splitlines()
     data = document.data
     boards = data.get("skus") if isinstance(data, dict) else None
-    found = [
+    thresholds = [
         threshold
         for number, board in enumerate(boards if isinstance(boards, list) else ())
         if isinstance(board, dict)
         for threshold in _of_board(document, lines, number, board)
     ]
-    return needing_some(found, source=source, form="DCGM")
+    return needing_some(thresholds, source=source, form="DCGM")
 
 
 def _of_board(

@@ -14,13 +14,13 @@ from math import isfinite
 from statistics import median
 from typing import get_args
 
-from gpuproof.hardware import known_devices
+from gpuproof.hardware import board_names
 from gpuproof.records.work.collective import Operation
 from gpuproof.units import memory, share, significant
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, load_expectations
 from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault
-from gpuproof.verdict.rules.bounds import LARGE_BYTES, bus_bound, known_rates, most_known, types_of
+from gpuproof.verdict.rules.bounds import LARGE_BYTES, board_rates, bus_bound, highest_rate, types_of
 from gpuproof.verdict.rules.quantities import is_unit_of, units_of_quantity
 from gpuproof.verdict.rules.refusals import VACUOUS_SHARE, with_unit
 
@@ -47,15 +47,15 @@ Rule = Callable[[Sequence[Threshold]], Iterator[tuple[Threshold, Fault, str]]]
 
 def find_faults(thresholds: Sequence[Threshold]) -> list[ThresholdFault]:
     """Return the first fault of each threshold that has one, in the order of the file."""
-    found: dict[int, tuple[Threshold, Fault, str]] = {}
+    faults: dict[int, tuple[Threshold, Fault, str]] = {}
     for rule in RULES:
         for threshold, fault, reason in rule(thresholds):
-            found.setdefault(id(threshold), (threshold, fault, reason))
+            faults.setdefault(id(threshold), (threshold, fault, reason))
     return [
         ThresholdFault(place=threshold.place, name=threshold.name, fault=fault, reason=reason)
         for threshold in thresholds
-        if id(threshold) in found
-        for _, fault, reason in [found[id(threshold)]]
+        if id(threshold) in faults
+        for _, fault, reason in [faults[id(threshold)]]
     ]
 
 
@@ -110,20 +110,22 @@ def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
 def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
     """Find floors between hosts that network cards do not allow."""
     for threshold in thresholds:
-        said, value = threshold.conditions, threshold.value or 0.0
-        cards, ranks = said.get("cards_bytes_per_s"), said.get("ranks_per_host")
-        card = said.get("card_bytes_per_s")
+        labels, value = threshold.conditions, threshold.value or 0.0
+        cards, ranks = labels.get("cards_bytes_per_s"), labels.get("ranks_per_host")
+        card = labels.get("card_bytes_per_s")
         if threshold.quantity == "network card" and card and value > card:
             yield threshold, "impossible", f"the card itself does {with_unit(card, 'B/s')}"
         if threshold.quantity == "network loopback" and cards and value > cards:
             yield threshold, "impossible", f"all cards together do {with_unit(cards, 'B/s')}"
-        if not cards or not ranks or not said.get("num_hosts"):
+        if not cards or not ranks or not labels.get("num_hosts"):
             continue
         bound = bus_bound(
-            threshold.quantity, num_hosts=said["num_hosts"], ranks_per_host=ranks, cards_bytes_per_s=cards
+            threshold.quantity, num_hosts=labels["num_hosts"], ranks_per_host=ranks, cards_bytes_per_s=cards
         )
         if bound is not None and value > bound:
-            reason = f"{said['num_hosts']} hosts with {with_unit(cards, 'B/s')} of cards each reach at most "
+            reason = (
+                f"{labels['num_hosts']} hosts with {with_unit(cards, 'B/s')} of cards each reach at most "
+            )
             yield threshold, "impossible", reason + with_unit(bound, "B/s")
 
 
@@ -143,25 +145,25 @@ def _against_siblings(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresho
                 and threshold.conditions.get(label) in values
             ):
                 boards[board][threshold.conditions[label]] = threshold
-        for board, found in boards.items():
-            if len(found) < 2:
+        for board, by_label in boards.items():
+            if len(by_label) < 2:
                 continue
-            low, high = sorted(found.values(), key=lambda t: t.value or 0.0)
+            low, high = sorted(by_label.values(), key=lambda t: t.value or 0.0)
             if (high.value or 0.0) > apart * (low.value or 1.0):
-                said = f"{high.conditions[label]} of {board} has {with_unit(high.value or 0.0, high.unit)}"
-                yield low, "contradictory", f"{said}, and they should be about alike"
+                higher = f"{high.conditions[label]} of {board} has {with_unit(high.value or 0.0, high.unit)}"
+                yield low, "contradictory", f"{higher}, and they should be about alike"
 
 
 def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
     """Find figures with an option off that are those with it on."""
     groups: defaultdict[tuple[object, ...], dict[str, Threshold]] = defaultdict(dict)
     for threshold in thresholds:
-        said = threshold.conditions
-        if "option" in said and "setting" in said and threshold.value:
-            work = (threshold.quantity, said.get("board"), said.get("size_bytes"), said["option"])
-            groups[work][said["setting"]] = threshold
-    for found in groups.values():
-        on, off = found.get("on"), found.get("off")
+        labels = threshold.conditions
+        if "option" in labels and "setting" in labels and threshold.value:
+            work = (threshold.quantity, labels.get("board"), labels.get("size_bytes"), labels["option"])
+            groups[work][labels["setting"]] = threshold
+    for by_setting in groups.values():
+        on, off = by_setting.get("on"), by_setting.get("off")
         if on and off and on.value and off.value and abs(off.value / on.value - 1) < SAME_EFFECT:
             what = f"{on.conditions['option']} on gives {with_unit(on.value, on.unit)}"
             yield off, "no effect", f"{what}, and off the same: the switch did nothing"
@@ -174,10 +176,10 @@ def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
         if threshold.quantity == "training" and threshold.value:
             key = (threshold.conditions.get("board"), threshold.unit, threshold.value)
             groups[key].append(threshold)
-    for found in groups.values():
-        work = {(t.conditions.get("model"), t.conditions.get("dtype")) for t in found}
+    for group in groups.values():
+        work = {(t.conditions.get("model"), t.conditions.get("dtype")) for t in group}
         if len(work) >= UNLIKE_WORK:
-            for threshold in found:
+            for threshold in group:
                 reason = f"{significant(threshold.value or 0)} {threshold.unit} for {len(work)} kinds of work"
                 yield threshold, "placeholder", reason
 
@@ -192,24 +194,24 @@ def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshol
 def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
     """Find collectives inside a host over all that was published of their chip and size, or of none."""
     for threshold in thresholds:
-        said = threshold.conditions
-        chip, size = said.get("chip"), said.get("size_bytes")
+        labels = threshold.conditions
+        chip, size = labels.get("chip"), labels.get("size_bytes")
         if (
             threshold.unit != "B/s"
-            or said.get("num_hosts") != 1
+            or labels.get("num_hosts") != 1
             or not chip
             or not size
             or not threshold.value
         ):
             continue
-        known = [
+        published = [
             f for f in load_expectations().figures.values() if _is_of(f, threshold.quantity, str(chip), size)
         ]
         what = f"{threshold.quantity} of {memory(size)} inside a host of {chip}"
-        if not known:
+        if not published:
             yield threshold, "unverified", f"no published figure of {what} is known"
-        elif threshold.value > max(figure.value for figure in known):
-            most = with_unit(max(figure.value for figure in known), "B/s")
+        elif threshold.value > max(figure.value for figure in published):
+            most = with_unit(max(figure.value for figure in published), "B/s")
             yield threshold, "beyond published", f"{what}: the most that was published is {most}"
 
 
@@ -233,15 +235,19 @@ def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
         if threshold.quantity == "share of a baseline" and value < VACUOUS_OF_USUAL:
             yield threshold, "vacuous", f"under {share(VACUOUS_OF_USUAL)} of a baseline is broken outright"
         boards = _boards_of(threshold)
-        rates = known_rates(_parts_of(threshold), boards)
+        rates = board_rates(_parts_of(threshold), boards)
         labels = {**threshold.conditions, **({"num_ranks": None} if _is_collective(threshold) else {})}
-        most = most_known(threshold.unit, labels, boards)
-        said = with_unit(value, threshold.unit)
+        most = highest_rate(threshold.unit, labels, boards)
+        edge = with_unit(value, threshold.unit)
         if most is not None and value > most[0]:
-            yield threshold, "impossible", f"{said} is over {with_unit(most[0], threshold.unit)}, {most[1]}"
+            yield threshold, "impossible", f"{edge} is over {with_unit(most[0], threshold.unit)}, {most[1]}"
         elif rates and value < VACUOUS_SHARE * min(rates)[0]:
             least = f"{with_unit(min(rates)[0], threshold.unit)}, what {min(rates)[1]} does"
-            yield threshold, "vacuous", f"{said} is under {share(VACUOUS_SHARE)} of {least} by its data sheet"
+            yield (
+                threshold,
+                "vacuous",
+                f"{edge} is under {share(VACUOUS_SHARE)} of {least} by its data sheet",
+            )
 
 
 def _is_collective(threshold: Threshold) -> bool:
@@ -249,22 +255,22 @@ def _is_collective(threshold: Threshold) -> bool:
 
 
 def _parts_of(threshold: Threshold) -> list[str]:
-    said = threshold.conditions
+    labels = threshold.conditions
     if threshold.quantity == "matrix multiply":
-        return types_of(said.get("dtype"))
+        return types_of(labels.get("dtype"))
     if threshold.quantity in ("all_reduce", "all_gather", "reduce_scatter"):
-        is_large = int(said.get("size_bytes") or 0) >= LARGE_BYTES
-        return ["all"] if is_large and said.get("num_hosts") == 1 else []
+        is_large = int(labels.get("size_bytes") or 0) >= LARGE_BYTES
+        return ["all"] if is_large and labels.get("num_hosts") == 1 else []
     return [PARTS[threshold.quantity]] if threshold.quantity in PARTS else []
 
 
 def _boards_of(threshold: Threshold) -> list[str]:
     """Name the known boards that a threshold may be of: of its name, else all of its chip."""
     board, chip = (str(threshold.conditions.get(key) or "") for key in ("board", "chip"))
-    if board in known_devices():
+    if board in board_names():
         return [board]
     chips = {*CHIP.findall(board)[:1], *CHIP.findall(chip)}
-    return [name for name in known_devices() if chips & set(CHIP.findall(name)[:1])]
+    return [name for name in board_names() if chips & set(CHIP.findall(name)[:1])]
 
 
 def _is_of(figure: PublishedFigure, quantity: str, chip: str, size_bytes: int) -> bool:

@@ -24,8 +24,8 @@ def read_superbench(text: str, *, source: str) -> list[Threshold]:
     document = read_document(text, source=source)
     data: Any = document.data
     rules = ((data.get("superbench") or {}).get("rules") or {}) if isinstance(data, dict) else {}
-    found = [threshold for name, rule in rules.items() for threshold in _of_rule(document, name, rule)]
-    return needing_some(found, source=source, form="SuperBench")
+    thresholds = [threshold for name, rule in rules.items() for threshold in _of_rule(document, name, rule)]
+    return needing_some(thresholds, source=source, form="SuperBench")
 
 
 def _of_rule(document: Document, name: str, rule: Any) -> Iterator[Threshold]:

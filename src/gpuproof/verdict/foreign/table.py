@@ -37,8 +37,8 @@ def read_table(text: str, *, source: str) -> list[Threshold]:
             Mistake(place=f"{source}:1", line=1, cause=cause, next_step=f"Columns: {', '.join(COLUMNS)}")
             for cause in mistakes
         )
-    found = [_threshold(row, f"{source}:{rows.line_num}", rows.line_num) for row in rows]
-    return needing_some(found, source=source, form="a table")
+    thresholds = [_threshold(row, f"{source}:{rows.line_num}", rows.line_num) for row in rows]
+    return needing_some(thresholds, source=source, form="a table")
 
 
 def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
@@ -50,8 +50,8 @@ def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
             raise ConfigError([Mistake(place=f"{place}: {name}", line=line, cause=cause)]) from None
 
     conditions: dict[str, object] = {name: row[name] for name in WORDS if row.get(name)}
-    conditions |= {name: int(found) for name in WHOLE_NUMBERS if (found := number(name)) is not None}
-    conditions |= {name: found for name in NUMBERS if (found := number(name)) is not None}
+    conditions |= {name: int(whole) for name in WHOLE_NUMBERS if (whole := number(name)) is not None}
+    conditions |= {name: whole for name in NUMBERS if (whole := number(name)) is not None}
     return Threshold(
         place=place,
         name=row["name"] or "",

@@ -27,10 +27,10 @@ from gpuproof.hardware import (
     BandwidthPeak,
     Link,
     Peak,
+    board_names,
     find_link_peak,
     find_memory_peak,
     find_peak,
-    known_devices,
 )
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import WHOLE, Measure
@@ -79,8 +79,8 @@ def bus_bound(
     bound = algorithm_bound(
         operation, num_hosts=num_hosts, ranks_per_host=ranks_per_host, cards_bytes_per_s=cards_bytes_per_s
     )
-    known = next((name for name in get_args(Operation) if name == operation), None)
-    factor = None if known is None else bus_factor(known, num_hosts * ranks_per_host)
+    operation_name = next((name for name in get_args(Operation) if name == operation), None)
+    factor = None if operation_name is None else bus_factor(operation_name, num_hosts * ranks_per_host)
     return None if bound is None or factor is None else bound * factor
 
 
@@ -92,8 +92,8 @@ def cards_bytes_per_s(facts: Mapping[str, Any]) -> float | None:
     """
     ports = [port for port in facts.get("infiniband") or () if port["state"] == "ACTIVE"]
     rates = [_RATE.match(port["rate"] or "") for port in ports]
-    known = [float(rate.group(1)) for rate in rates if rate]
-    return sum(known) * 1e9 / BITS if known else None
+    gigabits = [float(rate.group(1)) for rate in rates if rate]
+    return sum(gigabits) * 1e9 / BITS if gigabits else None
 
 
 def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
@@ -133,13 +133,13 @@ def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
 
     Of what several devices do together it is as many times as much.
     """
-    most = most_known(measure.unit, measure.labels)
+    most = highest_rate(measure.unit, measure.labels)
     is_sum = kind_of(measure.subject) in ("host", "whole") and "num_ranks" not in measure.labels
     several = measure.labels.get("num_devices", 1) if is_sum else 1
     return None if most is None else (most[0] * several, most[1])
 
 
-def most_known(
+def highest_rate(
     unit: str, labels: Mapping[str, Any], names: Sequence[str] | None = None
 ) -> tuple[float, str] | None:
     """Return the most in FLOP/s or B/s that the best of boards does, of all known ones, and which; else None.
@@ -153,18 +153,18 @@ def most_known(
         parts, headroom = (["all"], BOTH_WAYS) if is_of_links else (["memory"], 1.0)
     else:
         return None
-    rate, name = max(known_rates(parts, names or known_devices()), default=(None, ""))
+    rate, name = max(board_rates(parts, names or board_names()), default=(None, ""))
     best = "" if names else ", the best board that is known"
     return None if rate is None else (rate * headroom, f"the most of {name}{best}")
 
 
 def types_of(dtype: object) -> list[str]:
     """Return the type of arithmetic, or all types where no board is known to have it."""
-    is_known = bool(known_rates([str(dtype)], known_devices()))
-    return [str(dtype)] if is_known else list(PEAK_TYPE_OF_PRECISION)
+    has_rate = bool(board_rates([str(dtype)], board_names()))
+    return [str(dtype)] if has_rate else list(PEAK_TYPE_OF_PRECISION)
 
 
-def known_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
+def board_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
     """Return what parts of boards do, with the board's name; a board that lacks a part is left out."""
     return [(_rate(peak), name) for name in names for part in parts if (peak := _find(name, part))]
 
@@ -239,7 +239,7 @@ def _network_ceiling(measure: Measure, facts: FleetFacts) -> tuple[float, str] |
     if name is None or find_memory_peak(name) is None or labels.get("quantity") != "bus bandwidth":
         return None
     num_hosts, ranks = len(facts.hosts), labels["num_ranks"]
-    cards = [cards_bytes_per_s(found) for found in facts.hosts.values()]
+    cards = [cards_bytes_per_s(host_facts) for host_facts in facts.hosts.values()]
     if not isinstance(ranks, int) or num_hosts < 2 or ranks % num_hosts or None in cards:
         return None
     slowest = min(card for card in cards if card is not None)
@@ -280,5 +280,5 @@ def _clock(measure: Measure, facts: FleetFacts) -> float | None:
         for device in listed or ()
         if not gpu or gpu in (device.get("uuid"), str(device.get("physical_index")))
     ]
-    known = [clock for clock in clocks if clock]
-    return max(known) if known else None
+    reported = [clock for clock in clocks if clock]
+    return max(reported) if reported else None

@@ -55,21 +55,21 @@ def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
     What gpuproof measures itself is of the tool `gpuproof`: no other tool's figure is quite its own.
     """
     labels = dict(measure.labels)
-    known: dict[str, Any] = {"tool": "gpuproof", **labels, "device": device_of(measure, facts)}
+    conditions: dict[str, Any] = {"tool": "gpuproof", **labels, "device": device_of(measure, facts)}
     if "num_ranks" in labels:
         num_hosts = len(facts.hosts) if kind_of(measure.subject) == "whole" else 1
-        known |= {"num_devices": labels["num_ranks"], "quantity": labels.get("operation")}
-        known.setdefault("num_hosts", num_hosts)
+        conditions |= {"num_devices": labels["num_ranks"], "quantity": labels.get("operation")}
+        conditions.setdefault("num_hosts", num_hosts)
     elif labels.get("workload") == "gemm":
-        known["quantity"] = "matrix multiply"
+        conditions["quantity"] = "matrix multiply"
         if labels.keys() >= set(EDGES):
-            known["shape"] = tuple(labels[edge] for edge in EDGES)
+            conditions["shape"] = tuple(labels[edge] for edge in EDGES)
     elif labels.get("workload") == "memory":
-        known["quantity"] = "device memory"
-        known.setdefault("operation", labels.get("pattern"))
+        conditions["quantity"] = "device memory"
+        conditions.setdefault("operation", labels.get("pattern"))
     elif measure.name == "link bandwidth":
-        known |= {"quantity": "device link" if labels.get("kind") == "d2d" else "host link"}
-        known["direction"] = labels.get("kind")
+        conditions |= {"quantity": "device link" if labels.get("kind") == "d2d" else "host link"}
+        conditions["direction"] = labels.get("kind")
     elif measure.unit == "samples/s":
-        known |= {"quantity": "training", "operation": labels.get("workload")}
-    return known
+        conditions |= {"quantity": "training", "operation": labels.get("workload")}
+    return conditions

@@ -85,16 +85,16 @@ def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, J
 
 def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
     named = grouped((measure.name, measure) for measure in facts.measures)
-    known = _Standards(facts=facts, named=named, error_rates=_error_rates(rules), pasts={})
+    standards = _Standards(facts=facts, named=named, error_rates=_error_rates(rules), pasts={})
     kinds = (True, False)
-    own = {
+    by_kind = {
         kind: [rule for rule in rules.rules if isinstance(rule, Rule) and rule.is_required == kind]
         for kind in kinds
     }
-    peers = {kind: _peers(own[kind], known) for kind in kinds}
+    peers = {kind: _peers(by_kind[kind], standards) for kind in kinds}
     return replace(
-        known,
-        pasts={kind: _past(own[kind], known, is_required=kind) for kind in kinds},
+        standards,
+        pasts={kind: _past(by_kind[kind], standards, is_required=kind) for kind in kinds},
         peers={**peers[True], **peers[False]},
         sides={
             kind: sides_of(group for groups in peers[kind].values() for group in groups) for kind in kinds
@@ -102,13 +102,13 @@ def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
     )
 
 
-def _peers(rules: Sequence[Rule], known: _Standards) -> dict[str, list[PeerGroup]]:
+def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerGroup]]:
     """Compare peers for each rule of a kind that asks for it."""
     return {
         rule.name: peer_groups(
-            [m for m in known.matched(rule) if _fault(m, known.facts) is None],
-            known.facts,
-            error_rate=known.error_rates[rule.is_required],
+            [m for m in standards.matched(rule) if _fault(m, standards.facts) is None],
+            standards.facts,
+            error_rate=standards.error_rates[rule.is_required],
             of_all=RATES[rule.is_required],
         )
         for rule in rules
@@ -116,11 +116,11 @@ def _peers(rules: Sequence[Rule], known: _Standards) -> dict[str, list[PeerGroup
     }
 
 
-def _past(rules: Sequence[Rule], known: _Standards, *, is_required: bool) -> Past:
+def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) -> Past:
     """Return what figures come to that rules of a kind hold against the spread of the baseline."""
-    asked = [rule for rule in rules if is_by_spread(rule)]
-    measures = [m for rule in asked for m in known.matched(rule) if why_no_figure(m) is None]
-    return past_of(measures, known.facts, error_rate=len(asked) * known.error_rates[is_required])
+    by_spread = [rule for rule in rules if is_by_spread(rule)]
+    measures = [m for rule in by_spread for m in standards.matched(rule) if why_no_figure(m) is None]
+    return past_of(measures, standards.facts, error_rate=len(by_spread) * standards.error_rates[is_required])
 
 
 def _error_rates(rules: Rules) -> dict[bool, float]:
@@ -132,10 +132,10 @@ def _error_rates(rules: Rules) -> dict[bool, float]:
 def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
     """Ask a check of ours, or one that another package registered, which is asked about launches."""
     if rule.name in CHECKS:
-        found = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
+        judged = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
     else:
-        found = judge(rule.name, load_check(rule.name), facts.launches)
-    for item in found:
+        judged = judge(rule.name, load_check(rule.name), facts.launches)
+    for item in judged:
         yield item if item.is_required == rule.is_required else replace(item, is_required=rule.is_required)
 
 
@@ -214,8 +214,8 @@ def _why_refused(
     if not facts.measures:
         return "nothing was measured"
     if not named:
-        known = ", ".join(sorted({measure.name for measure in facts.measures})[:8])
-        return f"it matches nothing: no measure is called {rule.measure.name!r} (there are: {known})"
+        names = ", ".join(sorted({measure.name for measure in facts.measures})[:8])
+        return f"it matches nothing: no measure is called {rule.measure.name!r} (there are: {names})"
     subjects = sorted({kind_of(measure.subject) for measure in named})
     if not any(rule.measure.picks(measure) for measure in named):
         labels = "; ".join(sorted({_labels(measure) for measure in named})[:4])
@@ -240,7 +240,7 @@ def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) 
     if rule.each == "host":
         wanted = [f"host/{host}" for host in facts.hosts]
     elif rule.each == "gpu":
-        wanted = [subject for host, found in facts.hosts.items() for subject in gpu_subjects(host, found)]
+        wanted = [subject for host, node in facts.hosts.items() for subject in gpu_subjects(host, node)]
     else:
         wanted = []
     return [subject for subject in wanted if subject not in have]
@@ -259,5 +259,5 @@ def _telling_labels(matched: Sequence[Measure]) -> list[str]:
 
 
 def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
-    said = ", ".join(f"{name}={measure.labels.get(name)}" for name in telling)
-    return f"{rule.name} [{said}]" if said else rule.name
+    labels = ", ".join(f"{name}={measure.labels.get(name)}" for name in telling)
+    return f"{rule.name} [{labels}]" if labels else rule.name

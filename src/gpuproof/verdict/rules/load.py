@@ -170,7 +170,7 @@ def _rules_of(document: Document) -> Rules:
     if mistakes:
         raise ConfigError(mistakes)
     built = [_built(entry, document, number) for number, entry in enumerate(read.rules)]
-    if mistakes := list(_names_given_twice(built, document)):
+    if mistakes := list(_doubled_names(built, document)):
         raise ConfigError(mistakes)
     return Rules(source=document.source, rules=tuple(rule for of_entry in built for rule in of_entry))
 
@@ -217,30 +217,30 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
     place: Place = ("rules", number)
     if isinstance(entry, IncludeEntry):
         if entry.include not in rule_sets():
-            known = ", ".join(rule_sets())
+            names = ", ".join(rule_sets())
             yield document.mistake(
-                (*place, "include"), f"no set of rules {entry.include!r}", next_step=f"Known: {known}"
+                (*place, "include"), f"no set of rules {entry.include!r}", next_step=f"Known: {names}"
             )
         return
     if isinstance(entry, CheckEntry):
         if entry.check not in {*CHECKS, *registry.names(registry.CHECKS)}:
-            known = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
+            names = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
             yield document.mistake(
-                (*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {known}"
+                (*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {names}"
             )
         return
     expect = (*place, "expect")
-    given = [form for form in FORMS if getattr(entry.expect, form) is not None]
-    if len(given) != 1:
-        said = " and ".join(given) or "nothing"
-        cause = f"a rule expects one thing, and this one {said}"
+    forms = [form for form in FORMS if getattr(entry.expect, form) is not None]
+    if len(forms) != 1:
+        forms_text = " and ".join(forms) or "nothing"
+        cause = f"a rule expects one thing, and this one {forms_text}"
         yield document.mistake(expect, cause, next_step=f"Give one of {', '.join(FORMS)}")
         return
-    for cause, step in _faults_of_form(entry, given[0]):
-        yield document.mistake((*expect, given[0]), cause, next_step=step)
-    for cause, step in _faults_of_keys(entry, given[0]):
+    for cause, step in _faults_of_form(entry, forms[0]):
+        yield document.mistake((*expect, forms[0]), cause, next_step=step)
+    for cause, step in _faults_of_keys(entry, forms[0]):
         yield document.mistake(expect, cause, next_step=step)
-    for cause, step in _faults_of_measure(entry, given[0]):
+    for cause, step in _faults_of_measure(entry, forms[0]):
         yield document.mistake((*place, "measure"), cause, next_step=step)
 
 
@@ -297,7 +297,7 @@ def _faults_of_measure(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]
         yield f"{name} is in {' or '.join(units)}, and the number in {unit}", "Give it in the measure's unit"
 
 
-def _names_given_twice(built: Sequence[Sequence[Rule | CheckRule]], document: Document) -> Iterator[Mistake]:
+def _doubled_names(built: Sequence[Sequence[Rule | CheckRule]], document: Document) -> Iterator[Mistake]:
     times = Counter(rule.name for of_entry in built for rule in of_entry)
     for number, of_entry in enumerate(built):
         for name in (rule.name for rule in of_entry if times[rule.name] > 1):
@@ -334,8 +334,8 @@ def _expected(expect: ExpectEntry) -> Expected:
     form = next(form for form in FORMS if getattr(expect, form) is not None)
     number: float | None = None
     if form in ("at_least", "at_most", "baseline"):
-        given = getattr(expect, form)
-        number = None if isinstance(given, str) else float(given)
+        value = getattr(expect, form)
+        number = None if isinstance(value, str) else float(value)
     ignoring = tuple(name for name in CONDITIONS if name in expect.ignoring)
     return Expected(form=form, number=number, unit=expect.unit, key=expect.reference, ignoring=ignoring)
 

@@ -6,13 +6,14 @@ check asks a registered question about the environment. Both say whether READY n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.records.outcome import Actor, Basis, SubjectKind, kind_of
+from gpuproof.records.outcome import Actor, Basis, Outcome, SubjectKind, kind_of
 from gpuproof.records.result import Measure
 
+MeasureOutcomes = Iterator[tuple[Measure, Outcome]]
 Form = Literal["at_least", "at_most", "reference", "baseline", "peers", "equal"]
 REQUIRED_ERROR_RATE = 0.005
 """Of healthy fleets in which a required rule accuses anybody: all of its subjects and tests share it."""
@@ -32,9 +33,9 @@ class MeasureMatch:
 
     def picks(self, measure: Measure) -> bool:
         """Say whether a measure is one of them."""
-        found = {"case": measure.case, **measure.labels}
+        labels = {"case": measure.case, **measure.labels}
         return measure.name == self.name and all(
-            name in found and found[name] == value for name, value in self.labels.items()
+            name in labels and labels[name] == value for name, value in self.labels.items()
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
@@ -20,7 +20,7 @@ from gpuproof.verdict.expectations import (
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
-from gpuproof.verdict.rules.model import Form, Rule
+from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, why_no_figure
 from gpuproof.verdict.rules.quantities import edge_of
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
@@ -30,12 +30,13 @@ FAR_UNDER = 1 / 3
 """Of the dense rate: of all published products of known boards the slowest does 0.51 of it (bf16, MI300X)."""
 LARGE_EDGE = 4096
 """Of matrices whose products keep any board busy."""
-Found = Iterator[tuple[Measure, Outcome]]
 
 
-def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
+def judge_figures(
+    rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
+) -> MeasureOutcomes:
     """Judge each measure by itself; `error_rate` is for all of them together."""
-    each = error_rate / max(1, len(measures))
+    rate = error_rate / max(1, len(measures))
     for measure in measures:
         expected = _stated(rule) if rule.expected.key is None else _published(rule, measure, facts)
         if isinstance(expected, Outcome):
@@ -45,7 +46,7 @@ def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *,
         else:
             reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
             healthy = None if reference is None else reference[0]
-            yield measure, _held_against(rule, measure, *expected, error_rate=each, healthy=healthy)
+            yield (measure, _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy))
 
 
 def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
@@ -99,13 +100,13 @@ def why_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str |
     """Say that no published figure is of what a measure is of; None where one is."""
     if _published_of(rule, measure, facts):
         return None
-    known = measured_conditions(measure, facts)
-    device, names = known.get("device"), ("dtype", "operation", "shape")
-    shown = {name: known[name] for name in names if name in known}
-    said = ", ".join(f"{name} {shown_condition(value)}" for name, value in shown.items())
+    conditions = measured_conditions(measure, facts)
+    device, names = conditions.get("device"), ("dtype", "operation", "shape")
+    shown = {name: conditions[name] for name in names if name in conditions}
+    shown_text = ", ".join(f"{name} {shown_condition(value)}" for name, value in shown.items())
     board = "an unknown device" if device is None else device
-    return f"unknown: no published figure matches {known.get('quantity')} of {board}" + (
-        f" ({said})" if said else ""
+    return f"unknown: no published figure matches {conditions.get('quantity')} of {board}" + (
+        f" ({shown_text})" if shown_text else ""
     )
 
 
@@ -129,7 +130,7 @@ def _held_against(
         slack, how = abs(expected) * rule.tolerance, "stated tolerance" if rule.tolerance else ""
         limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how, healthy=healthy)
         return judged_by(rule, measure, limit)
-    reach = _own_reach(measure, error_rate=error_rate)
+    reach = _interval_reach(measure, error_rate=error_rate)
     if reach is None or reach > MOST_MEASURED * abs(expected):
         lacks = (
             "it has no interval" if reach is None else f"its spread is {share(reach / abs(expected or inf))}"
@@ -147,7 +148,7 @@ def _held_against(
     return judged_by(rule, measure, limit, reach=reach)
 
 
-def _own_reach(measure: Measure, *, error_rate: float) -> float | None:
+def _interval_reach(measure: Measure, *, error_rate: float) -> float | None:
     """Return how far chance may take a figure, from its own interval; wider for the smaller error rate."""
     interval = measure.interval
     if interval is None or measure.value is None:

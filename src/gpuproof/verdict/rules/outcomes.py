@@ -115,10 +115,10 @@ def _expected_text(limit: Limit, measure: Measure) -> str:
     edge, expected = (
         with_unit(value, measure.unit, beside=measure.text) for value in (limit.edge, limit.expected)
     )
-    said = f"{sign} {edge}"
+    bound = f"{sign} {edge}"
     if not limit.slack or not limit.expected:
-        return said
-    return f"{said}: {expected} less {share(limit.slack / limit.expected)} ({limit.how})"
+        return bound
+    return f"{bound}: {expected} less {share(limit.slack / limit.expected)} ({limit.how})"
 
 
 def why_no_figure(measure: Measure) -> str | None:

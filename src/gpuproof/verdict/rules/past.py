@@ -27,7 +27,7 @@ from gpuproof.verdict.baseline import (
     unlike_keys,
 )
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, Rule
+from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, MeasureOutcomes, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by
 
 FLEET_SHARE = 0.1
@@ -36,7 +36,6 @@ BASELINE_SHARE = 0.5
 """Of the error rate of required rules, what those of baselines are taken to use when one is recorded."""
 NO_PAST = "it has no past of its own: held against the fleet's figures alone"
 Better = Literal["higher", "lower"]
-Found = Iterator[tuple[Measure, Outcome]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +98,13 @@ def _past_of_entry(entry: BaselineEntry, day_effect: float) -> EntryPast:
     else:
         day = repeats.day
         of_subjects = {
-            name: (past_of_subject(days, repeats), _own_words(days)) for name, days in sessions.items()
+            name: (past_of_subject(days, repeats), _past_text(days)) for name, days in sessions.items()
         }
     of_fleet = None if spread is None else past_of_fleet(spread, day=day)
     return EntryPast(entry=entry, of_subjects=of_subjects, of_fleet=of_fleet)
 
 
-def _own_words(sessions: Mapping[str, Sequence[float]]) -> str:
+def _past_text(sessions: Mapping[str, Sequence[float]]) -> str:
     num, days = sum(map(len, sessions.values())), len(sessions)
     return f"its own past: {num} run{'s' * (num > 1)} on {days} day{'s' * (days > 1)}"
 
@@ -117,7 +116,7 @@ def _why_none(facts: FleetFacts) -> str | None:
     return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
 
 
-def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> Found:
+def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> MeasureOutcomes:
     """Judge each measure by the baseline; `past` is of all figures that are held against its spread."""
     for measure in measures:
         reason = past.refused or _why_not(rule, measure, past, facts)

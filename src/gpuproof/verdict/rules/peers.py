@@ -12,7 +12,7 @@ Peers say nothing of a fleet that is slow as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -26,7 +26,7 @@ from gpuproof.units import loss_shown, share
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.rules.bounds import device_of
-from gpuproof.verdict.rules.model import Rule
+from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 from gpuproof.verdict.rules.refusals import with_unit
 
 ALONE_SHARE, FAST_SHARE = 0.2, 0.05
@@ -38,7 +38,6 @@ MUCH = 0.2
 TOO_DIFFERENT = "they differ too much from each other"
 AGAIN = "Measure it again, or hold it against a baseline of the fleet"
 PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
-Found = Iterator[tuple[Measure, Outcome]]
 Sides = Mapping[str, str]
 """Why a subject is accused by several figures together, in words."""
 
@@ -163,7 +162,7 @@ def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
     }
 
 
-def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> Found:
+def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> MeasureOutcomes:
     """Judge who stands apart; `sides` is of all groups of rules of this kind."""
     for group in groups:
         unclear = _why_nobody_passes(group, sides)

@@ -92,7 +92,7 @@ def _published_units() -> dict[str, tuple[str, ...]]:
     units: dict[str, set[str]] = {}
     for figure in load_expectations().figures.values():
         units.setdefault(figure.quantity, set()).add(figure.unit)
-    return {quantity: tuple(sorted(found)) for quantity, found in units.items()} | {"training": (A_RATE,)}
+    return {quantity: tuple(sorted(names)) for quantity, names in units.items()} | {"training": (A_RATE,)}
 
 
 def is_unit_of(unit: str, units: tuple[str, ...]) -> bool:
@@ -115,15 +115,15 @@ def edge_of(form: Form, number: float, tolerance: float | None) -> float:
 
 def why_no_limit(form: Form, number: float, name: str, unit: str) -> str | None:
     """Say why a number is no limit whatever is measured; None where it may be one."""
-    said = f"{form.replace('_', ' ')} {significant(number)}"
+    limit = f"{form.replace('_', ' ')} {significant(number)}"
     if name in COUNTS_OF_WRONG and unit == "1" and (form == "at_least" or number > 0):
-        return f"{said} says nothing of {name}: a healthy machine has none, and one is too many"
+        return f"{limit} says nothing of {name}: a healthy machine has none, and one is too many"
     if form == "at_most":
         most = 1.0 if name in RATIOS else MOST.get(unit)
         if most is not None and (number > most or (number == most and name not in RATIOS)):
-            return f"{said} says nothing: over {most:g} is what nothing that works comes to"
+            return f"{limit} says nothing: over {most:g} is what nothing that works comes to"
         return None
     most = MORE_THAN_THERE_IS if name == "scaling efficiency" else MOST.get(unit)
     if most is not None and number > most:
-        return f"{said} cannot be: nothing is over {most:g}"
+        return f"{limit} cannot be: nothing is over {most:g}"
     return None

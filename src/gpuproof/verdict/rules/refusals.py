@@ -96,21 +96,21 @@ def _why_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) ->
     times = 1 / VACUOUS_OF_USUAL if speaks_of_speed(measure) else VACUOUS_TIMES
     if is_bounded or usual is None or not 0 < usual[0] < edge / times:
         return None
-    said, beside = (with_unit(x, measure.unit, beside=measure.text) for x in (edge, usual[0]))
-    return f"at most {said} is no limit where {beside} {usual[1]}"
+    edge_text, beside = (with_unit(x, measure.unit, beside=measure.text) for x in (edge, usual[0]))
+    return f"at most {edge_text} is no limit where {beside} {usual[1]}"
 
 
 def _why_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     measure, usual = alike[0], _usual(alike, facts, is_ceiling=False)
-    said, rate = with_unit(edge, measure.unit, beside=measure.text), dense_rate(measure, facts)
+    edge_text, rate = with_unit(edge, measure.unit, beside=measure.text), dense_rate(measure, facts)
     if rate is not None:
         if edge >= VACUOUS_SHARE * rate[0]:
             return None
-        return f"a floor of {said} is no floor: under {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
+        return f"a floor of {edge_text} is no floor: under {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
     if usual is None or edge >= VACUOUS_OF_USUAL * usual[0]:
         return None
     beside = with_unit(usual[0], measure.unit, beside=measure.text)
-    return f"a floor of {said} is no floor where {beside} {usual[1]}"
+    return f"a floor of {edge_text} is no floor where {beside} {usual[1]}"
 
 
 def _why_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:

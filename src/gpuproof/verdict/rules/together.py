@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuproof.records.outcome import Outcome, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of
-from gpuproof.verdict.checks.answers import told
-from gpuproof.verdict.rules.model import Rule
-
-Found = Iterator[tuple[Measure, Outcome]]
+from gpuproof.verdict.checks.answers import pass_or_fail
+from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 
 
-def judge_equal(rule: Rule, measures: Sequence[Measure]) -> Found:
+def judge_equal(rule: Rule, measures: Sequence[Measure]) -> MeasureOutcomes:
     """Judge whether all measures of the same work say the same: their digest, else their value."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
@@ -24,18 +22,18 @@ def judge_equal(rule: Rule, measures: Sequence[Measure]) -> Found:
         yield from _judge_same(rule, group)
 
 
-def _said(measure: Measure) -> str | None:
+def _value(measure: Measure) -> str | None:
     digest = measure.labels.get("digest")
     return str(digest) if digest is not None else None if measure.value is None else repr(measure.value)
 
 
-def _judge_same(rule: Rule, group: Sequence[Measure]) -> Found:
-    times = Counter(said for measure in group if (said := _said(measure)) is not None)
+def _judge_same(rule: Rule, group: Sequence[Measure]) -> MeasureOutcomes:
+    times = Counter(value for measure in group if (value := _value(measure)) is not None)
     common, most = times.most_common(1)[0] if times else ("", 0)
     has_majority = most > len(group) / 2 and len(group) > 2
     for measure in group:
-        said = _said(measure)
-        if said is None:
+        value = _value(measure)
+        if value is None:
             yield measure, not_judged(measure.subject, measure.missing or "it gave no value", "Run it again")
         elif len(times) > 1 and not has_majority:
             reason = f"{len(group)} subjects give {len(times)} different values, none of them most often"
@@ -44,15 +42,15 @@ def _judge_same(rule: Rule, group: Sequence[Measure]) -> Found:
             reason = f"{measure.subject} is the only one: there is nothing to compare it with"
             yield measure, not_judged(measure.subject, reason, "Compare with others of the same type")
         else:
-            yield measure, _sameness(rule, measure, said, (common, most, len(group)))
+            yield measure, _sameness(rule, measure, value, (common, most, len(group)))
 
 
-def _sameness(rule: Rule, measure: Measure, said: str, majority: tuple[str, int, int]) -> Outcome:
+def _sameness(rule: Rule, measure: Measure, value: str, majority: tuple[str, int, int]) -> Outcome:
     common, most, num = majority
-    return told(
+    return pass_or_fail(
         measure.subject,
-        said == common,
-        said,
+        value == common,
+        value,
         expected=f"{common}, as {most} of {num} give",
         source="the other subjects of the same run",
         next_step=rule.next_step,

@@ -26,11 +26,11 @@ collectives as far apart as their hosts do (several milliseconds where eight sha
 def without_sync(step: TrainingStep) -> StepFunction:
     """Return the step whose gradients stay on this rank."""
 
-    def own_step() -> None:
+    def local_step() -> None:
         with step.without_sync():
             step()
 
-    return own_step
+    return local_step
 
 
 def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: int) -> int:

@@ -77,12 +77,12 @@ def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunc
 
     def alone_without_sync() -> None:
         with step.through(alone):
-            own_step()
+            local_step()
 
-    own_step = without_sync(step)
+    local_step = without_sync(step)
     return {
         "with_sync_s": step,
-        "without_sync_s": own_step,
+        "without_sync_s": local_step,
         "alone_with_sync_s": alone_with_sync,
         "alone_without_sync_s": alone_without_sync,
     }

@@ -157,7 +157,7 @@ def time_iterations(
         warmup_iterations=spec.warmup_iterations,
         before=before or collective.refill,
         meet=meet,
-        waits_for_each=spec.blocking,
+        is_blocking=spec.blocking,
         beat=beat,
     )
 

@@ -60,7 +60,7 @@ def _stored(path: Path, places: Places) -> str:
     return str(name)
 
 
-def read_own_metrics(name: str, places: Places, *, rank: int) -> CommandMetrics:
+def read_metrics_file(name: str, places: Places, *, rank: int) -> CommandMetrics:
     """Read the command's own figures; why there are none is said in the record."""
     path = next(places.find(name), None)
     if path is None:

@@ -35,7 +35,7 @@ from gpuproof.records.work.command import (
     CommandStarted,
     ProcessTree,
 )
-from gpuproof.worker.command.collected_files import Places, collect, read_own_metrics
+from gpuproof.worker.command.collected_files import Places, collect, read_metrics_file
 from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 
@@ -114,7 +114,7 @@ def run_command_case(
     finally:
         recorder.write(collect(spec.collect, places, rank=recorder.rank))
         if spec.metrics is not None:
-            recorder.write(read_own_metrics(spec.metrics, places, rank=recorder.rank))
+            recorder.write(read_metrics_file(spec.metrics, places, rank=recorder.rank))
     _refuse_bad_end(ended, spec, folder)
     recorder.begin("finish")
     recorder.write(RankResult(rank=recorder.rank, monotonic_s=monotonic(), last_loss=None))
@@ -154,12 +154,12 @@ def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> 
     return {
         **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
         **more,
-        **{name: _own_value(name) if v is None else _with_folder(v, places) for name, v in spec.env.items()},
+        **{name: _inherited(name) if v is None else _with_folder(v, places) for name, v in spec.env.items()},
         OUTPUT_VARIABLE: str(places.output),
     }
 
 
-def _own_value(name: str) -> str:
+def _inherited(name: str) -> str:
     if not os.environ.get(name):
         raise EnvironmentUnfitError(
             f"the environment variable {name} is not set on this host",

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.processes.processors import threads_of_each, users_threads
+from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.worker.rank.assignment import import_torch, redirect_output
 
 PRELOADED = (
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each case (all processors)")
     options = parser.parse_args(arguments)
     # OpenMP reads it once, when torch is imported: cases with other threads need another server.
-    os.environ["OMP_NUM_THREADS"] = str(threads_of_each(options.threads, num_ranks=1, users=users_threads()))
+    os.environ["OMP_NUM_THREADS"] = str(threads_per_rank(options.threads, num_ranks=1, users=users_threads()))
     preload()
     from gpuproof.worker.__main__ import run_command
 

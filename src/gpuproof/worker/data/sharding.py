@@ -72,8 +72,8 @@ def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor
     [1438, 359]
     """
     order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(0))
-    num_kept = num_samples - int(num_samples * share)
-    return order[:num_kept].sort().values, order[num_kept:]
+    num_training = num_samples - int(num_samples * share)
+    return order[:num_training].sort().values, order[num_training:]
 
 
 class ShardedBatches:

@@ -22,13 +22,13 @@ def time_repeats(
     warmup_iterations: int,
     before: Callable[[], None] = nothing,
     meet: Callable[[], None] = nothing,
-    waits_for_each: bool = False,
+    is_blocking: bool = False,
     beat: Callable[[], None] = nothing,
 ) -> list[float]:
     """Return the seconds of each repeat, after the warm-up.
 
     `before` is done before each; at `meet` all ranks wait for each other: before the first timed repeat, and
-    with `waits_for_each` after every one, when the device is done with it. `beat` is called when the device
+    with `is_blocking` after every one, when the device is done with it. `beat` is called when the device
     has done more of them, and not because the host asked for more.
     """
     for _ in range(warmup_iterations):
@@ -47,7 +47,7 @@ def time_repeats(
             times_s += done
             if done:
                 beat()
-            if waits_for_each:
+            if is_blocking:
                 clock.synchronize()
                 meet()
         times_s += clock.drain(in_flight=0)

@@ -107,7 +107,7 @@ class DeviceTaker:
     rank: int
     folder: Path
     """Where the cases of this run on this host hold their files."""
-    needs_own_memory: bool
+    needs_exclusive_memory: bool
     """Whether the memory of the case is known from the driver alone: several cases are put on one device only
     where it tells the memory of each process."""
 
@@ -149,7 +149,7 @@ class DeviceTaker:
             fcntl.flock(lock, fcntl.LOCK_EX)
             states = _states(devices, self.placement.devices, _claims(self.folder))
             most = -(-self.share.cases_at_once // len(states))
-            if self.needs_own_memory and most > 1:
+            if self.needs_exclusive_memory and most > 1:
                 _refuse_whole_devices(states)
             fit = [state for state in states if state.lacks(self.share, most) is None]
             if not fit:

@@ -52,8 +52,8 @@ def describe_host(
     from gpuproof.accelerators.choose import accelerators_here
     from gpuproof.accelerators.cuda import CudaAccelerator
 
-    own_s = PROCESSOR_PATIENCE_S if device == "cpu" else SLOWEST_DRIVER_S
-    facts = describe_system(environment, patience_s=own_s if patience_s is None else patience_s)
+    device_s = PROCESSOR_PATIENCE_S if device == "cpu" else SLOWEST_DRIVER_S
+    facts = describe_system(environment, patience_s=device_s if patience_s is None else patience_s)
     is_awaited = patience_s is None and device != "cpu"
     is_silent = bool(facts["accelerators"]["silent"])
     present = () if is_silent and not is_awaited else accelerators_here(device)

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     task.write_text(str(os.getpid()), encoding="utf-8")
     _print_to(output)
     try:
-        return run_commands(commands, _known_here(rank, folder))
+        return run_commands(commands, _pod_variables(rank, folder))
     finally:
         task.unlink()
 
@@ -78,7 +78,7 @@ def node_rank(environment: Mapping[str, str], *, num_nodes: int) -> int:
     )
 
 
-def _known_here(rank: int, folder: Path) -> dict[str, str]:
+def _pod_variables(rank: int, folder: Path) -> dict[str, str]:
     return {
         "NODE_RANK": str(rank),
         "GPUPROOF_HOST": socket.gethostname(),

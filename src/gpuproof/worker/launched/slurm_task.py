@@ -25,10 +25,10 @@ def main(arguments: Sequence[str]) -> int:
     """
     options, *commands = parted(arguments)
     named = dict(option.removeprefix("--").split("=", 1) for option in options)
-    return run_commands(commands, known_here(os.environ, folder=named["folder"], nodes=named.get("nodes")))
+    return run_commands(commands, node_facts(os.environ, folder=named["folder"], nodes=named.get("nodes")))
 
 
-def known_here(environment: Mapping[str, str], *, folder: str, nodes: str | None) -> dict[str, str]:
+def node_facts(environment: Mapping[str, str], *, folder: str, nodes: str | None) -> dict[str, str]:
     """Return what stands for each `$NAME`; `nodes` is the order of node ranks where it is not Slurm's own.
 
     Raises:

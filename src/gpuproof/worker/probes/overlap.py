@@ -80,7 +80,7 @@ def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench, 
         iterations=spec.iterations,
         warmup_iterations=spec.warmup_iterations,
         meet=bench.ranks.barrier,
-        waits_for_each=True,
+        is_blocking=True,
     )
     bench.count(times_s)
     return ProbeFigure(

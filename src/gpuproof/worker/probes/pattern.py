@@ -51,7 +51,7 @@ def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
                 unit="1",
                 labels={"pattern": pattern, "pass": number, "num_words": area.num_words},
                 value=float(mismatches.num_wrong),
-                evidence=(area.told, *mismatches.shown),
+                evidence=(area.extent, *mismatches.shown),
             )
 
 
@@ -78,7 +78,7 @@ def _available_host_bytes() -> int | None:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Mismatches:
     num_wrong: int
     shown: tuple[str, ...]
 
@@ -95,7 +95,7 @@ class _Area:
         share = self.num_words * WORD_BYTES / free_bytes
         less = "" if self.num_words >= wanted else "; more could not be allocated"
         less = f"; more does not fit into {spec.time_limit_s:g} s" if fitting < wanted else less
-        self.told = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of what was free{less}"
+        self.extent = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of what was free{less}"
 
     def _fitting_words(self, spec: PatternSpec) -> int:
         """Return how many words go through all patterns in time, from how long a few of them take."""
@@ -118,7 +118,7 @@ class _Area:
             words.copy_(words_of(pattern, first, len(words), seed=seed, like=words))
             self._bench.beat()
 
-    def read(self, pattern: WordPattern, seed: int) -> _Found:
+    def read(self, pattern: WordPattern, seed: int) -> _Mismatches:
         """Count the words that differ, and tell of the first ones."""
         num_wrong = 0
         shown: list[str] = []
@@ -132,7 +132,7 @@ class _Area:
                 pairs = zip(places.tolist(), words[places].tolist(), expected[places].tolist(), strict=True)
                 shown += [describe(first + place, got, right) for place, got, right in pairs]
             self._bench.count_one()
-        return _Found(num_wrong, tuple(shown))
+        return _Mismatches(num_wrong, tuple(shown))
 
     def _chunks(self) -> Iterator[tuple[int, torch.Tensor]]:
         first = 0

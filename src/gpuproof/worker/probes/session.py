@@ -40,7 +40,7 @@ def run_probe_case(
     """
     with recorder.phase("prepare"):
         bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
-        find = _found_by(work.probe, bench)
+        find = _finder(work.probe, bench)
     recorder.write(setup_without_model(bench, precision=work.probe.name, item=ITEM))
     with window_of(bench, expected_steps=None, stop_reason="the probe was done"):
         for figure in find():
@@ -52,7 +52,7 @@ def run_probe_case(
     bench.ranks.close()
 
 
-def _found_by(spec: ProbeSpec, bench: Bench) -> Callable[[], Iterator[ProbeFigure]]:
+def _finder(spec: ProbeSpec, bench: Bench) -> Callable[[], Iterator[ProbeFigure]]:
     match spec.name:
         case "link":
             return partial(measure_links, spec.link, bench)

@@ -200,7 +200,7 @@ def _on_its_device(assignment: Assignment, recorder: Recorder) -> tuple[Assignme
         share=share,
         rank=recorder.rank,
         folder=assignment.run_folder / FOLDER,
-        needs_own_memory=isinstance(case.work, CommandWork),
+        needs_exclusive_memory=isinstance(case.work, CommandWork),
     )
     held = taker.take(os.environ, recorder.heartbeat.beat)
     if held is None:

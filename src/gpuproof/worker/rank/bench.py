@@ -136,7 +136,7 @@ def window_of(bench: Bench, *, expected_steps: int | None, stop_reason: str) -> 
                 begin_monotonic_s=begin_s,
                 end_monotonic_s=end_s,
                 load=load_between(before, after),
-                neighbours=other_users(uuid, own_pids=(os.getpid(),)),
+                neighbours=other_users(uuid, our_pids=(os.getpid(),)),
                 peak_allocated_bytes=None,
                 peak_reserved_bytes=None,
                 peak_with_warmup_bytes=None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.processes.processors import threads_of_each, users_threads
+from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import ParallelSpec
 
 
@@ -62,6 +62,6 @@ def _check_place(name: str, place: int, size_name: str, size: int) -> None:
 
 def effective_threads(parallel: ParallelSpec, identity: RankIdentity) -> int:
     """Return the threads of one rank: the number asked for, else its share of what may be used."""
-    return threads_of_each(
+    return threads_per_rank(
         parallel.threads_per_rank, num_ranks=identity.local_world_size, users=users_threads()
     )

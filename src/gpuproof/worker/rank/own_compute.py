@@ -54,12 +54,12 @@ def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:
 def _bursts(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[tuple[float, ...]]:
     step, clock, last_loss = prepared.step, prepared.clock, prepared.step.last_loss
     assert isinstance(step, TrainingStep)  # a captured graph holds one rank only
-    own_step = without_sync(step)
-    num_steps = agreed_steps(prepared, own_step, least=MIN_STEPS, most=MAX_STEPS)
+    local_step = without_sync(step)
+    num_steps = agreed_steps(prepared, local_step, least=MIN_STEPS, most=MAX_STEPS)
     for _ in range(NUM_BURSTS):
         run_window(step, clock, FixedSteps(num_steps), lambda _times: beat())
-        own_step()  # after steps together this one still hands the buffers of batch norm round
+        local_step()  # after steps together this one still hands the buffers of batch norm round
         prepared.ranks.barrier()
-        yield timed_burst(prepared, own_step, num_steps=num_steps)
+        yield timed_burst(prepared, local_step, num_steps=num_steps)
         beat()
     step.last_loss = last_loss

@@ -242,7 +242,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
 
 def _neighbours(prepared: Prepared) -> DeviceNeighbours:
     uuid = accelerator_of(prepared.device).driver_uuid(prepared.device)
-    return other_users(uuid, own_pids=(os.getpid(),))
+    return other_users(uuid, our_pids=(os.getpid(),))
 
 
 def _window_record(

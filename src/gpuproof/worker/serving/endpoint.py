@@ -169,7 +169,7 @@ class EndpointLoad:
                 ValueError,
                 RecursionError,  # of JSON nested without end
             ) as error:
-                times.failure = redacted(_failure_text(error, self.spec), known=self._secrets)
+                times.failure = redacted(_failure_text(error, self.spec), secrets=self._secrets)
                 times.done_s = None
         return times
 

@@ -241,7 +241,7 @@ def _neighbours(spec: ServingSpec, device_uuid: str | None) -> DeviceNeighbours:
     if spec.target != "model":
         reason = f"no device of this host is used: the target is {spec.target}"
         return DeviceNeighbours(other_processes=None, other_memory_bytes=None, missing=reason)
-    return other_users(device_uuid, own_pids=(os.getpid(),))
+    return other_users(device_uuid, our_pids=(os.getpid(),))
 
 
 def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.worker.step.flop_formulas import hidden_share, own_formulas
+from gpuproof.worker.step.flop_formulas import extra_formulas, hidden_share
 from gpuproof.worker.step.preparation import Prepared
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -44,7 +44,7 @@ def count_flops(work: Callable[[], object]) -> int:
     Raises:
         UncountableError: it has products that nobody can count.
     """
-    formulas = own_formulas()
+    formulas = extra_formulas()
     seen = _ProductsSeen({*flop_registry, *formulas})
     with _no_fast_path(), FlopCounterMode(display=False, custom_mapping=formulas) as counter, seen:
         work()
@@ -76,7 +76,7 @@ class MaskedFlops(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._formulas = own_formulas()
+        self._formulas = extra_formulas()
         self.flops = 0.0
 
     def __torch_dispatch__(

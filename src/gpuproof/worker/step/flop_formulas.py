@@ -25,8 +25,8 @@ ATTENTION_KERNELS = (
 Shape = tuple[int, ...]
 
 
-def own_formulas() -> dict[object, Callable[..., int]]:
-    """Give every formula of ours by the operator that it is for; not every version of torch has all."""
+def extra_formulas() -> dict[object, Callable[..., int]]:
+    """Return every formula of ours by the operator that it is for; not every version of torch has all."""
     formulas: dict[object, Callable[..., int]] = {
         **_attention_formulas(),
         torch.ops.aten.convolution_backward: convolution_backward_flops,

@@ -91,7 +91,7 @@ class SavedTensors:
     def __init__(self, prepared: Prepared) -> None:
         pool = prepared.pool
         held = [*prepared.workload.module.parameters(), *prepared.workload.module.buffers()]
-        self._known = {_address(local_part(tensor)) for tensor in (*held, *pool.held)}
+        self._addresses = {_address(local_part(tensor)) for tensor in (*held, *pool.held)}
         self._forward = True
         self.num_bytes = 0
 
@@ -100,8 +100,8 @@ class SavedTensors:
         is_weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
         if self._forward and not is_weight:
             storage = local_part(tensor).untyped_storage()
-            if storage.data_ptr() not in self._known:
-                self._known.add(storage.data_ptr())
+            if storage.data_ptr() not in self._addresses:
+                self._addresses.add(storage.data_ptr())
                 self.num_bytes += storage.nbytes()
         return tensor.detach()  # a saved output that came back as it is would hold its own graph
 

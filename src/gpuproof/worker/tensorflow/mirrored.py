@@ -181,8 +181,8 @@ class MirroredTraining:
         """Return the mean squared and the mean absolute error over all batches, without dropout."""
         tf, errors = self._tf, []
         for inputs, targets in self._batches:
-            of_each = self._strategy.run(self._errors_of_one, args=(inputs, targets))
-            errors.append(self._strategy.reduce(tf.distribute.ReduceOp.MEAN, of_each, axis=None))
+            per_replica = self._strategy.run(self._errors_of_one, args=(inputs, targets))
+            errors.append(self._strategy.reduce(tf.distribute.ReduceOp.MEAN, per_replica, axis=None))
         squared, absolute = tf.reduce_mean(tf.stack(errors), axis=0)
         return float(squared), float(absolute)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.monitor.host import cpu_model
-from gpuproof.processes.processors import threads_of_each, users_threads
+from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
 from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.run import (
@@ -117,7 +117,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
     # Replicas on a processor share its threads: as many each as a rank of torch's would have.
     num_threads, replicas = work.parallel.threads_per_rank, work.num_replicas
     of_all = None if num_threads is None else num_threads * replicas
-    threads = threads_of_each(of_all, num_ranks=1, users=users_threads())
+    threads = threads_per_rank(of_all, num_ranks=1, users=users_threads())
     mirrors = set_process_up(tf, work, case.placement, threads=threads, processor=cpu_model() or "processor")
     training = MirroredTraining(tf, work, shape, mirrors)
     return PreparedMirrors(
@@ -259,7 +259,7 @@ def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
 
 def _neighbours() -> DeviceNeighbours:
     """Look for other users of the device; TensorFlow tells no device's permanent identity."""
-    return other_users(None, own_pids=(os.getpid(),))
+    return other_users(None, our_pids=(os.getpid(),))
 
 
 def _not_taken_apart(rank: int, clock: HostClock) -> Iterator[Any]:

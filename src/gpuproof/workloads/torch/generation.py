@@ -27,29 +27,29 @@ class LayerCache:
 
     def __init__(self, *, num_slots: int, max_tokens: int) -> None:
         self._num_slots, self._max_tokens = num_slots, max_tokens
-        self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._tensors: tuple[torch.Tensor, torch.Tensor] | None = None
         self.length = 0
 
     @property
     def num_bytes(self) -> int:
         """Bytes allocated."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._kept or ())
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors or ())
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one number; 0 before the first prefill."""
-        return 0 if self._kept is None else self._kept[0].element_size()
+        return 0 if self._tensors is None else self._tensors[0].element_size()
 
     def append(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write (batch, heads, tokens, head width) behind what is there; return all of it, as views."""
-        if self._kept is None or self._kept[0].dtype != keys.dtype:
+        if self._tensors is None or self._tensors[0].dtype != keys.dtype:
             shape = (self._num_slots, keys.shape[1], self._max_tokens, keys.shape[3])
-            self._kept = (keys.new_empty(shape), values.new_empty(shape))
+            self._tensors = (keys.new_empty(shape), values.new_empty(shape))
         batch, begin, end = keys.shape[0], self.length, self.length + keys.shape[2]
-        for stored, new in zip(self._kept, (keys, values), strict=True):
+        for stored, new in zip(self._tensors, (keys, values), strict=True):
             stored[:batch, :, begin:end] = new
         self.length = end
-        return self._kept[0][:batch, :, :end], self._kept[1][:batch, :, :end]
+        return self._tensors[0][:batch, :, :end], self._tensors[1][:batch, :, :end]
 
 
 class KeyValueCache:

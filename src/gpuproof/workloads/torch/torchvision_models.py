@@ -35,7 +35,7 @@ def input_shape(
         EnvironmentUnfitError: torchvision is not installed.
         UsageError: it has no such classifier.
     """
-    size = image_size or _own_size(_models_with(name), name)
+    size = image_size or _native_size(_models_with(name), name)
     return InputShape(kind="image", shape=(CHANNELS, size, size), num_targets=num_classes or NUM_CLASSES)
 
 
@@ -77,7 +77,7 @@ def _models_with(name: str) -> Any:
     return models
 
 
-def _own_size(models: Any, name: str) -> int:
+def _native_size(models: Any, name: str) -> int:
     """Return the size that the model's weights were made for; the usual one where it is among several."""
     sizes = {weights.transforms.keywords["crop_size"] for weights in models.get_model_weights(name)}
     return IMAGE_SIZE if not sizes or IMAGE_SIZE in sizes else int(min(sizes))

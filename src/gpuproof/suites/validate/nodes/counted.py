@@ -23,7 +23,7 @@ from gpuproof.suites.validate.hosts import (
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import MUTE, UNLISTED, not_told, told
+from gpuproof.verdict.checks.answers import MUTE, UNLISTED, pass_or_fail, unanswered
 from gpuproof.verdict.checks.devices import MEMORY_COUNTERS
 from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
@@ -120,11 +120,11 @@ def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
         if not of_host.is_mute:
             yield Judged(name=TESTED, outcome=_use_outcome(of_host))
     for subject in unlisted_gpus(gpus.values()):
-        yield Judged(name=THERE, outcome=not_told(subject, UNLISTED, LOOK))
+        yield Judged(name=THERE, outcome=unanswered(subject, UNLISTED, LOOK))
     for host, reports in reports_by_host(launches).items():
         if changes := _changes(reports):
             reason = f"it told otherwise in an earlier launch: {'; '.join(changes)}"
-            yield Judged(name=SAME, outcome=not_told(f"host/{host}", reason, "Measure again, in one run"))
+            yield Judged(name=SAME, outcome=unanswered(f"host/{host}", reason, "Measure again, in one run"))
 
 
 def _changes(reports: Sequence[HostFacts]) -> list[str]:
@@ -154,16 +154,16 @@ def _state(facts: HostFacts) -> dict[str, Any]:
 def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Outcome]:
     subject, there = f"host/{gpus.host}", gpus.there
     if gpus.is_mute:
-        yield not_told(subject, MUTE, "Run it again; look at the host's rank-N.jsonl")
+        yield unanswered(subject, MUTE, "Run it again; look at the host's rank-N.jsonl")
         return
     if gpus.silent:
         names = ", ".join(f"{device.get('vendor')} {device.get('pci_bus_id')}" for device in gpus.silent)
         reason = f"the driver of {names} does not answer: {gpus.silent[0].get('reason')}"
-        yield not_told(subject, reason, "Look at dmesg; reset the GPU or the host")
+        yield unanswered(subject, reason, "Look at dmesg; reset the GPU or the host")
     for uuid, others in doubled.items():
         reason = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} its GPU {uuid}, too"
         step = "Name each machine once (--on): two names of one machine are one host"
-        yield not_told(subject, f"{reason}: it is one machine, or one of them tells of another's", step)
+        yield unanswered(subject, f"{reason}: it is one machine, or one of them tells of another's", step)
     if gpus.num_missing or not (gpus.silent or doubled):
         yield _count_outcome(gpus, there)
 
@@ -173,10 +173,12 @@ def _count_outcome(gpus: HostGpus, there: Sequence[str]) -> Outcome:
     if expected is None:
         if not there:
             return not_applicable("no driver lists a GPU here, and nothing says that there is one", subject)
-        return told(subject, True, _gpus(len(there)), expected="those listed", source=DRIVERS, next_step=LOOK)
+        return pass_or_fail(
+            subject, True, _gpus(len(there)), expected="those listed", source=DRIVERS, next_step=LOOK
+        )
     visible = len({*gpus.ran, *gpus.visible})
     seen = f"{_gpus(visible)} visible" if expected.is_granted else f"{_gpus(len(there))} there"
-    return told(
+    return pass_or_fail(
         subject,
         not gpus.num_missing,
         seen if not gpus.num_missing else f"{seen}: {gpus.num_missing} missing",

@@ -195,15 +195,15 @@ def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) 
 
 
 def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
-    """Count the values that a sequence through a dense decoder leaves for the backward pass, at least.
+    """Return how many values a sequence through a dense decoder leaves for the backward pass, at least.
 
     A token leaves in each layer 8 d_model (the inputs and outputs of both norms; queries, and keys and values
     for every head; what attention mixed) and 4 d_ff (gate, its SiLU, up, their product); after the layers
     the last norm's input and output, the scores, and the logarithms of their softmax. Statistics of norms and
     attention, and what norms keep where no kernel does them whole, come on top: 8 to 16 % on a processor.
     """
-    each_layer = 8 * plan.d_model + 4 * plan.d_ff
-    return seq_len * (plan.num_layers * each_layer + 2 * plan.d_model + 2 * plan.vocab_size)
+    per_layer = 8 * plan.d_model + 4 * plan.d_ff
+    return seq_len * (plan.num_layers * per_layer + 2 * plan.d_model + 2 * plan.vocab_size)
 
 
 def generation_work(plan: DecoderPlan, *, prompt_tokens: int, new_tokens: int) -> GenerationWork:

@@ -117,11 +117,11 @@ def _resnet(
     image_size: int = IMAGENET_SIZE,
     num_classes: int = IMAGENET_CLASSES,
 ) -> WorkloadInfo:
-    own_size, own_classes = image_size, num_classes
+    default_size, default_classes = image_size, num_classes
 
     def input_shape(_options: ResNetOptions, image_size: int | None, num_classes: int | None) -> InputShape:
-        size = image_size or own_size
-        return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or own_classes)
+        size = image_size or default_size
+        return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or default_classes)
 
     def work(_options: ResNetOptions, shape: InputShape) -> Work:
         return resnet_work(RESNET_PLANS[plan], shape)
