@@ -142,7 +142,7 @@ def _compared(
         refused=refused or _why_not(a, b),
     )
     has_ratio, compare = comparison.ratio is not None, pairing.comparing(a.better, confidence)
-    side_clocks = [_clocks(a.case, side, by_launch) for side, by_launch in zip(sides, clocks, strict=True)]
+    mhz = [_clocks(a.case, side, by_launch) for side, by_launch in zip(sides, clocks, strict=True)]
     return ComparedMeasure(
         name=a.name,
         case=a.case,
@@ -156,9 +156,7 @@ def _compared(
         comparison=comparison,
         without_outliers=_without(sides, figures, pairing, comparison, a.better) if has_ratio else None,
         launches_for_one_percent=_needed(values, pairing, confidence) if has_ratio else None,
-        cycles=in_cycles(sides, (side_clocks[0], side_clocks[1]), better=a.better, compare=compare)
-        if has_ratio
-        else None,
+        cycles=in_cycles(sides, (mhz[0], mhz[1]), better=a.better, compare=compare) if has_ratio else None,
     )
 
 
