@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -25,6 +26,8 @@ MAX_FILE_LINES = 400
 SMALL_FILE_LINES = 60
 MAX_FUNCTION_LINES = 40
 MEDIAN_FUNCTION_LINES = 12
+MAX_EMPTY, MAX_EMPTY_COMPOUNDS = 0.005, 0.01
+"""Shares of all names: `found`, and `found_hosts`."""
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 ONE_FILE_EACH = re.compile(
     r"(suites|launchers|devices|workloads)/[^/]+/|config/(sections|rules)/|verdict/(checks|rules)/|"
@@ -133,6 +136,17 @@ def asks_for_the_kind(node: ast.AST) -> bool:
     return "kind" in names and bool(values & KINDS)
 
 
+def names_that_say_nothing(files: Sources) -> set[str]:
+    """Name the words that say only that something was done to a value, if too many are bound."""
+    size = runpy.run_path(str(ROOT / "scripts" / "size.py"))
+    names = Counter(chain.from_iterable(size["bound_names"](ast.parse(text)) for text in files.values()))
+    words = {name: size["EMPTY"].intersection(name.strip("_").split("_")) for name in names}
+    compounds = sum(times for name, times in names.items() if words[name])
+    exact = sum(times for name, times in names.items() if name.strip("_") in size["EMPTY"])
+    is_much = exact > MAX_EMPTY * names.total() or compounds > MAX_EMPTY_COMPOUNDS * names.total()
+    return set().union(*words.values()) if is_much else set()
+
+
 def misplaced_questions_of_kind(files: Sources) -> set[str]:
     return {path for path in questions_of_kind(files) if not path.startswith(tuple(MAY_ASK_FOR_THE_KIND))}
 
@@ -224,6 +238,7 @@ RULES: dict[str, Callable[[Sources], set[str]]] = {
     "function": long_functions,
     "name": emptily_named_files,
     "kind": misplaced_questions_of_kind,
+    "value": names_that_say_nothing,
     "inheritance": deep_classes,
     "library": strayed_libraries,
     "launcher": strayed_launchers,
@@ -239,6 +254,7 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "function": ({"store.py": "def f():\n" + "    x = 1\n" * 40}, "store.py:f"),
     "name": ({"report/text_utils.py": ""}, "report/text_utils.py"),
     "kind": ({"campaign.py": "is_load = config.kind in ('load', 'x')\n"}, "campaign.py"),
+    "value": ({"store.py": "found_hosts = found = 1\n"}, "found"),
     "inheritance": ({"store.py": "class A: ...\nclass B(A): ...\nclass C(B): ...\n"}, "C"),
     "library": ({"worker/x.py": "def f():\n    from torchvision import models\n"}, "worker/x.py"),
     "launcher": (
