@@ -102,6 +102,22 @@ def test_a_collective_of_schema_3_keeps_its_sizes(sizes: tuple[int, ...]) -> Non
     assert (read.work.collective.sizes_bytes, read.work.collective.root) == (sizes, 1)
 
 
+@pytest.mark.parametrize("sizes", [[], [0, 8], ["a", "b"], "abc", 7, [8.5]])
+def test_sizes_of_schema_3_that_are_none_are_refused(sizes: Any) -> None:
+    for work in (
+        {"kind": "collective", "collective": {"sizes_bytes": sizes}},
+        {"kind": "probe", "probe": {"kind": "link", "sizes_bytes": sizes}},
+    ):
+        with pytest.raises(RecordError, match="min_bytes"):
+            from_json(Case, upgrade_case(of_schema_3(TRAINS, **work)))
+
+
+@pytest.mark.parametrize("work", [None, "work", [1], 3])
+def test_a_work_of_schema_3_that_is_none_is_refused(work: Any) -> None:
+    with pytest.raises(RecordError, match="work"):
+        from_json(Case, upgrade_case({**to_json(TRAINS), "schema_version": 3, "work": work}))
+
+
 def test_probes_of_schema_3_are_read() -> None:
     pattern = {"kind": "pattern", "memory_share": 0.5, "patterns": ["random"], "passes": 2, "seed": 3}
     link = {"kind": "link", "sizes_bytes": [1024, 4096], "host_memory": ["pinned"], "iterations": 4}

@@ -144,6 +144,13 @@ def test_one_step_of_the_search_makes_no_outlier(num_hosts: int, tmp_path: Path)
     assert not [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("odd: ")]
 
 
+def test_a_server_that_meets_no_rate_is_said_not_to_be_compared(tmp_path: Path) -> None:
+    hosts = {name: on(name, served(420.0)) for name in ("a", "b", "c")}
+    _, conclusion = concluded(tmp_path, {**hosts, "dead": on("dead", served(0.0))}, SERVING)
+    told = lines_of(conclusion, "Outlier hosts")
+    assert [line for line in told if line.startswith("dead: not compared by highest rate")], told
+
+
 def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
     small = [*ladder(slower=2.0)[:2], failed("batch_size=64", "out_of_memory", batch=64)]
     small.append(failed("batch_size=48", "out_of_memory", batch=48))

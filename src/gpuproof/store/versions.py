@@ -1,7 +1,7 @@
 """Files of JSON with a schema version: read in the present one, whichever version of gpuproof wrote them.
 
 Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in `host`. Schema 2 had no
-`work` and no `monitor`: their parts lay beside each other, and `training` was what is now three sections.
+`work` and no `monitor`: their parts lay beside each other. Schema 3 cut the recipe's blocks otherwise.
 
 >>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
@@ -9,7 +9,7 @@ Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -126,13 +126,14 @@ def _add_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case whose work holds the recipe's blocks, and no shapes of its own."""
-    work = dict(data.get("work") or {})
+    if not isinstance(data.get("work"), Mapping):
+        return data  # a reader says that it is none
+    work = dict(data["work"])
     match work:
-        case {"collective": {"sizes_bytes": [*sizes]} as collective}:
+        case {"collective": {"sizes_bytes": sizes} as collective}:
             work["collective"] = {**collective, **_range_of(sizes)}
         case {"probe": {"kind": str(name)} as probe}:
-            sizes = probe.get("sizes_bytes", ())
-            work["probe"] = {"name": name, name: {**probe, **_range_of(sizes)}}
+            work["probe"] = {"name": name, name: {**probe, **_range_of(probe.get("sizes_bytes"))}}
         case {"serving": dict(serving)}:
             work["arrival_seed"] = serving.get("arrival_seed")
             if serving.get("endpoint") is None:
@@ -188,8 +189,11 @@ def _add_data(data: Any) -> dict[str, Any]:
     return {"data": block, "data_file": data.get("file")}
 
 
-def _range_of(sizes: Sequence[int]) -> dict[str, int]:
-    if not sizes:
+def _range_of(sizes: Any) -> dict[str, int]:
+    """Return the range that sizes came of; a reader refuses 0, which stands for sizes that are none."""
+    if sizes is None:
         return {}
+    if not (isinstance(sizes, list) and sizes and all(type(size) is int and size > 0 for size in sizes)):
+        return {"min_bytes": 0}
     factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
     return {"min_bytes": sizes[0], "max_bytes": sizes[-1], "factor": factor}

@@ -38,6 +38,8 @@ class HostsDetail:
     """Of the measures, those of all hosts together: they come first."""
     num_compared: int = 0
     """Of the measures after them, those of each host that stand beside the other hosts'."""
+    unjudged: tuple[str, ...] = ()
+    """Why a host that measured is not judged by a figure by which others are."""
     recipe: FleetReport | None
     points: FleetSuite | None
 
@@ -59,6 +61,7 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
         common=_common(hosts, report, evidence),
         num_headlines=len(together),
         num_compared=len(compared),
+        unjudged=tuple(_unjudged(hosts, report)),
         recipe=report if isinstance(report, FleetReport) else None,
         points=report if isinstance(report, FleetSuite) else None,
     )
@@ -86,6 +89,18 @@ def _report(hosts: Sequence[HostConclusion], currency: str) -> FleetReport | Fle
         return report_of_headlines(hosts, currency=currency)
     is_single = all(host.is_single for host in hosts)
     return (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)
+
+
+def _unjudged(hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite) -> Iterator[str]:
+    """Say of each host that measured, and has no rate by which others are judged, what it has instead."""
+    if isinstance(report, FleetReport) or report.what != "figures":
+        return
+    for test in report.summary.tests:
+        for host in hosts:
+            if host.result.num_launches and host.rate(test.name) is None:
+                measure = host.headlines.get(test.name)
+                value = "none" if measure is None else measure.missing or measure.text
+                yield f"{host.name}: not compared by {test.name}, which is {value} there"
 
 
 def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, is_empty: bool) -> ExitCode:

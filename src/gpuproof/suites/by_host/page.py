@@ -28,7 +28,7 @@ def page(result: Result) -> Page:
         sections = _recipe(detail.recipe)
     elif detail.points is not None and detail.points.what == "figures":
         compared = result.measures[detail.num_headlines :][: detail.num_compared]
-        sections = _figures(detail.points, compared)
+        sections = _figures(detail.points, compared, detail.unjudged)
     elif detail.points is not None:
         sections = _points(detail.points)
     return benchmark_page(result, detail.common, *sections, num_measures=detail.num_headlines)
@@ -136,7 +136,7 @@ def _during(rows: Sequence[HostRow | SuiteHost]) -> Text:
     return Text(title="Host and devices during the run", lines=lines)
 
 
-def _figures(suite: FleetSuite, measures: Sequence[Measure]) -> Iterator[Section]:
+def _figures(suite: FleetSuite, measures: Sequence[Measure], unjudged: Sequence[str]) -> Iterator[Section]:
     yield _hosts(suite)
     of_hosts = grouped((measure.subject, measure) for measure in measures)
     titles = {id(m): title for of_host in of_hosts.values() for title, m in titled(of_host).items()}
@@ -148,7 +148,7 @@ def _figures(suite: FleetSuite, measures: Sequence[Measure]) -> Iterator[Section
             *(figure(column.label, column.name) for column in columns),
             key=lambda m: titles[id(m)],
         )
-    yield Text(title=APART, lines=tuple(apart_of_points(suite)))
+    yield Text(title=APART, lines=(*unjudged, *apart_of_points(suite)))
     yield _during(suite.hosts)
 
 
