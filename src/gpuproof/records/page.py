@@ -256,6 +256,29 @@ def figure(
     return Column.of(title, cell, is_optional=is_optional)
 
 
+def pivot_of_rows(title: str, rows: Sequence[Any], *columns: Column) -> Pivot:
+    """Lay out rows of any kind; where a column gives a figure, the cell holds its measure."""
+    headers, cells = _laid_out(rows, columns)
+    return Pivot(title=title, headers=headers, rows=cells)
+
+
+def as_figure(measure: Measure | None, text: str | None = None) -> Figure | str:
+    """Return the cell of a measure, which reads as the measure does; "–" where there is none."""
+    return MISSING if measure is None else Figure(measure, measure.text if text is None else text)
+
+
+def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float], str]]]) -> Pivot:
+    """Lay out what each launch says: a row a launch, and a column a measure with how its values read."""
+    replicates = dict.fromkeys(launch.replicate for _, measure, _ in figures for launch in measure.launches)
+
+    def column(name: str, measure: Measure, text: Callable[[float], str]) -> Column:
+        values = {launch.replicate: launch.value for launch in measure.launches}
+        return Column.of(name, lambda row: as_figure(measure, text(values[row])) if row in values else "")
+
+    number = Column.of("launch", lambda row: str(row + 1))
+    return pivot_of_rows(title, list(replicates), number, *(column(*figure) for figure in figures))
+
+
 def _laid_out(
     rows: Sequence[Any], columns: Sequence[Column]
 ) -> tuple[tuple[Header, ...], tuple[tuple[Cell | Figure, ...], ...]]:

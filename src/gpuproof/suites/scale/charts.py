@@ -64,7 +64,7 @@ def _name(batch: int, law: Law | None, begin: float) -> str:
 
 
 def _rate(row: ScaleRow) -> float | None:
-    return row.figures.items_per_s_total
+    return row.figures.side.value
 
 
 def _ratio(row: ScaleRow) -> float | None:

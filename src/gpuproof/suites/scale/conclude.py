@@ -114,11 +114,17 @@ def conclude(evidence: Evidence) -> Conclusion:
     result = _add_doubts(conclusion.result, detail)
     result = replace(
         result,
-        detail={**result.detail, NAME: to_json(detail)},
+        detail={**result.detail, NAME: to_json(_without_measures(detail))},
         headline=_headline(detail) or result.headline,
     )
     exports = (*conclusion.exports, *scale_exports(evidence, detail, concluded, result))
     return Conclusion(result=result, exports=exports)
+
+
+def _without_measures(detail: ScaleDetail) -> ScaleDetail:
+    """Return what the page needs beyond the result, which has the measures of points itself."""
+    rows = (replace(row, figures=row.figures.without_measures) for row in detail.rows)
+    return replace(detail, rows=tuple(rows))
 
 
 def _add_doubts(result: Result, detail: ScaleDetail) -> Result:

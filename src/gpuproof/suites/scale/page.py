@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpuproof import units
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, Text, table
+from gpuproof.records.page import Cell, Column, Page, Text, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.suites.points.page import uncertainty, validity_cell
-from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.scale.advice_lines import advice_lines
 from gpuproof.suites.scale.charts import curve_charts, step_charts
 from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
@@ -25,14 +26,18 @@ def page(result: Result) -> Page:
     """Lay out the points, the averages and the advice."""
     points = from_json(PointsDetail, result.detail, place="result.json: detail")
     detail = from_json(ScaleDetail, result.detail[NAME], place="result.json: detail.scale")
-    rows = table(
+    figures = {point.case_id: point for point in read_figures(result)}
+    detail = replace(
+        detail, rows=tuple(replace(row, figures=figures[row.figures.case_id]) for row in detail.rows)
+    )
+    rows = pivot_of_rows(
         "Scaling",
         detail.rows,
         Column.of("batch", lambda row: units.count(row.batch_size)),
         Column.of("devices", lambda row: units.count(row.num_devices)),
         Column.of("scaling", lambda row: row.law or "", align="left", is_optional=True),
         Column.of("launches", _launch_count, is_optional=True),
-        Column.of("throughput", lambda row: units.rate(row.figures.items_per_s_total, row.figures.item)),
+        Column.of("throughput", lambda row: as_figure(row.figures.rate)),
         Column.of("", lambda row: uncertainty(row.figures)),
         Column.of("speed-up", _ratio),
         Column.of("efficiency", lambda row: units.share(row.speed_up.efficiency if row.speed_up else None)),
@@ -60,7 +65,7 @@ def page(result: Result) -> Page:
 
 def _launch_count(row: ScaleRow) -> str:
     """Count the launches where some are missing."""
-    done, planned = len(row.figures.launches), row.figures.num_planned
+    done, planned = row.figures.num_launches, row.figures.num_planned
     return "" if done == planned else f"{done}/{planned}"
 
 
