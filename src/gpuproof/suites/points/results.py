@@ -148,20 +148,17 @@ def conclusion_of_points(
     measures: Sequence[Measure] = (),
     is_ranked: bool = True,
 ) -> Conclusion:
-    """Put points side by side; `measures` stand after the best throughput, before those of the points.
+    """Put points side by side; the device's name comes after the first part of `title`.
 
-    The device's name comes after the first part of the title.
+    `measures` stand after the best throughput, before those of the points.
     """
-    figures = [point.figures for point in points]
+    figures = tuple(point.figures for point in points)
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
     common = _common(evidence, points, ranking, title=title, notes=notes, labels=labels, is_ranked=is_ranked)
     headlines = [*_best(ranking), *measures]
-    detail = PointsDetail(
-        common=common,
-        points=tuple(point.without_measures for point in figures),
-        num_headlines=len(headlines),
-        is_search=limits is not None,
-    )
+    states = tuple(point.without_measures for point in figures)
+    is_search = limits is not None
+    detail = PointsDetail(common=common, points=states, num_headlines=len(headlines), is_search=is_search)
     result = benchmark_result(
         suite,
         evidence,
