@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collectives_by_hand import MIB, collective_records, trial
-from concluding import figures_of, lines_of, table_of, text_of
+from concluding import are_figures_measures, lines_of, table_of, text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import ExitCode
@@ -81,10 +81,6 @@ def collectives(*, slower: float = 1.0) -> list[CaseRecords]:
     return [collective_records(build_case(config, 0), trials, device=H200)]
 
 
-def all_figures_are_measures(conclusion: Concluded) -> bool:
-    return all(shown in conclusion.result.measures for shown in figures_of(conclusion))
-
-
 def figures_by_host(conclusion: Concluded, title: str) -> dict[str, dict[str, float | None]]:
     return {
         str(row["host"].text): {
@@ -108,7 +104,7 @@ def test_each_servers_highest_rate_stands_beside_the_others(tmp_path: Path) -> N
         met = found[name]["highest rate"]
         assert met is not None
         assert 1.0 <= rate / met <= 1.05, name
-    assert all_figures_are_measures(conclusion)
+    assert are_figures_measures(conclusion)
     (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("n4: ")]
     assert apart.startswith("n4: outlier in 1 of 1 figures: highest rate 5")
     assert [row["state"].text for row in table_of(conclusion, "Hosts")][5] == "failed at deploy"
@@ -163,7 +159,7 @@ def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
     }
     assert found["small"]["largest that fits"] == 32
     assert found["small"]["best throughput"] == pytest.approx(32 / 0.030)
-    assert all_figures_are_measures(conclusion)
+    assert are_figures_measures(conclusion)
     # A batch that fits is a count, and no rate by which a host could be slow.
     told = " ".join(lines_of(conclusion, "Outlier hosts"))
     assert "largest that fits" not in told
@@ -181,7 +177,7 @@ def test_collectives_within_each_host(tmp_path: Path) -> None:
     by_hand = 4 * MIB / 0.002
     assert list(found["n0"].values()) == pytest.approx([by_hand, by_hand])
     assert list(found["n3"].values()) == pytest.approx([by_hand / 2, by_hand / 2])
-    assert all_figures_are_measures(conclusion)
+    assert are_figures_measures(conclusion)
     assert list(found["n0"]) == ["bus bandwidth, all_reduce", "bus bandwidth, broadcast"]
     (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("n3: ")]
     assert apart.startswith("n3: outlier in 2 of 2 figures: bus bandwidth, all_reduce 50 % slower")
