@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cases_by_hand import cases_of
-from concluding import table_of
-from gpuproof.conclude import conclude_tree
+from concluding import are_figures_measures, table_of, unmeasured_marks
+from gpuproof.conclude import Concluded, conclude_tree
 from gpuproof.errors import UsageError
 from gpuproof.records.work.metrics_file import read_metrics
 from gpuproof.report.terminal import terminal_text
@@ -143,3 +143,6 @@ def test_the_page_says_which_is_best_and_what_is_on_the_front(tmp_path: Path) ->
     assert result.headline == "6 of 6 cases, best accuracy: adam"
     names = {(measure.case, measure.name) for measure in result.measures}
     assert {("adam", "accuracy"), ("sgd", "memory_bytes")} <= names
+    drawn = Concluded(result=result, page=page(result))
+    assert are_figures_measures(drawn)
+    assert unmeasured_marks(drawn, "accuracy against memory", "accuracy against time") == []

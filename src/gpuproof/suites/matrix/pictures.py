@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuproof import plotting as style
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.suites.matrix.compare import Better, configurations
+from gpuproof.records.result import Better
+from gpuproof.suites.matrix.compare import configurations
 from gpuproof.suites.matrix.figures import CaseFigures, shown_memory
 
 if TYPE_CHECKING:
