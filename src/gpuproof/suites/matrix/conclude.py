@@ -96,23 +96,21 @@ def matrix_result(
     """Return the result of cases, wherever they were read from."""
     spec = evidence.config.cases
     metric, better = choose_metric(cases, spec.metric, spec.better)
-    figures = configurations(
-        cases, metric, better, seed=spec.seed, doubts=doubts_of_cases, positions=positions
-    )
+    rows = configurations(cases, metric, better, seed=spec.seed, doubts=doubts_of_cases, positions=positions)
     unlike = list(unlike_work(cases))
-    ranking = rank_configurations(figures, metric, better, unlike=unlike)
+    ranking = rank_configurations(rows, metric, better, unlike=unlike)
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
-        configurations=tuple(replace(one, measures=()) for one in figures),
+        configurations=tuple(replace(one, measures=()) for one in rows),
         cases=tuple(map(_without_courses, cases)),
         ranking=ranking,
-        **({} if unlike else _fronts(figures, metric, better)),
+        **({} if unlike else _fronts(rows, metric, better)),
     )
     num_done = sum(case.status == "done" for case in cases)
     return benchmark_result(
         "matrix",
         evidence,
-        measures=[m for one in figures for m in one.measures if m.value is not None or m.name == metric],
+        measures=[m for one in rows for m in one.measures if m.value is not None or m.name == metric],
         doubts=invalid_first([*unlike, *doubts]),
         failures=failures,
         num_launches=num_done,
