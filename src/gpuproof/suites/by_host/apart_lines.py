@@ -45,7 +45,10 @@ def _apart_of_points(report: HostsReport) -> Iterator[str]:
         yield _host_apart(host, report)
     judged = [test.name for test in report.summary.tests]
     if len(judged) < len(report.columns):
-        others = "the other figures are counts, or hold where each host's own search ended"
+        others = (
+            "the other figures are counts, hold where each host's own search ended, or are latencies of one "
+            "launch (run.repeats of 3 or more compares them)"
+        )
         yield f"judged by {', '.join(judged) or 'none'}: {others}"
     overall = {kind.gpu_type: kind for kind in report.summary.overall}
     for speed in report.summary.types:

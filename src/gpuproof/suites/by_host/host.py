@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from gpuproof.analysis.hosts import HostMeasured, cost_per_million
@@ -128,11 +129,15 @@ class HostConclusion:
         )
 
     def rate(self, headline: str) -> HostMeasured | None:
-        """Return a rate as hosts are compared by, of a time its inverse; None of a count, or of no value."""
+        """Return a rate as hosts are compared by, of a time its inverse; None of what is neither.
+
+        A time of one launch is none, either: requests that queued together are slow together, so that healthy
+        servers differ by factors from launch to launch (benchmarks/healthy_servers.py).
+        """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
             return None
-        if measure.unit != "s" and not measure.unit.endswith("/s"):
+        if _reach(measure) is None if measure.unit == "s" else not measure.unit.endswith("/s"):
             return None
         return HostMeasured(
             host=self.name,
@@ -205,11 +210,13 @@ class HostConclusion:
 
 
 def _reach(measure: Measure) -> float | None:
-    """Return how far a figure is known between launches, over itself; None where that is not known."""
-    interval = measure.interval
-    if not measure.value or interval is None or interval.kind == "within_launch":
+    """Return how far a rate, or the inverse of a time, is known between launches; None: that is not known."""
+    interval, value = measure.interval, measure.value
+    if not value or interval is None or interval.kind == "within_launch":
         return None
-    return max(measure.value - interval.low, interval.high - measure.value) / abs(measure.value)
+    if measure.better == "lower":
+        return max(value / interval.low - 1, 1 - value / interval.high) if interval.low > 0 else inf
+    return max(value - interval.low, interval.high - value) / abs(value)
 
 
 def is_bounded(measure: Measure) -> bool:
