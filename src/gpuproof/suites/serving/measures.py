@@ -119,7 +119,7 @@ def _bound_measure(standing: BoundStanding) -> Measure:
     return Measure(
         name=f"bound on {what}",
         value=standing.percentile,
-        unit="s" if standing.name != ALL else "of its bound",
+        unit=bound_unit(standing),
         text=bound_value(standing.percentile, standing),
         detail="; ".join(parts),
         better="lower",
@@ -135,6 +135,11 @@ def needed_text(standing: BoundStanding) -> list[str]:
     if more is None or more == inf:
         return [standing.reason or "too few requests"]
     return [f"{standing.reason}; about {units.count(round(more))} in all would be enough"]
+
+
+def bound_unit(standing: BoundStanding) -> str:
+    """Return the unit of what is held against a bound."""
+    return "s" if standing.name != ALL else "of its bound"
 
 
 def bound_value(value: float | None, standing: BoundStanding) -> str:
