@@ -15,9 +15,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Status = Literal["PASS", "WARN", "FAIL", "ERROR", "SKIP", "NOT-APPLICABLE"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
 """What was measured and held against an expectation. All other statuses have a reason instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
@@ -91,10 +92,13 @@ class Outcome:
         """Refuse an answer that leaves out what it stands on.
 
         Raises:
-            ValueError: a judgement without what was measured, expected and from where; any other status
-                without its reason; a status that needs action without a next step; a subject of no known
-                form; a number that is not finite, has no unit or lies outside its interval.
+            ValueError: a status that there is not; a judgement without what was measured, expected and from
+                where; any other status without its reason; a status that needs action without a next step; a
+                subject of no known form; a number that is not finite, has no unit or lies outside its
+                interval.
         """
+        if self.status not in STATUSES:
+            raise ValueError(f"{self.status!r} is no status: {', '.join(STATUSES)}")
         if self.status in JUDGED and None in (self.measured, self.expected, self.source):
             raise ValueError(f"{self.status} needs what was measured, what was expected, and from where")
         if self.status not in JUDGED and self.reason is None:

@@ -18,7 +18,6 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.base import read_places
-from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
 from gpuproof.suites.validate.nodes.counted import counted_facts
 from gpuproof.suites.validate.options import ValidateOptions
@@ -28,6 +27,7 @@ from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.checks.events import advisory_events
 from gpuproof.verdict.expectations import PUBLISHED
+from gpuproof.verdict.facts import facts_by_host
 from gpuproof.verdict.rules import (
     FleetFacts,
     Rules,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.verdict.baseline import stack_of
+from gpuproof.verdict.check import FactCheck
 from gpuproof.verdict.checks.answers import Device, gpus_by_type, pass_or_fail, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
@@ -65,7 +67,7 @@ NEEDS_GPU = ("driver", "CUDA", "NCCL")
 """What a host without a GPU need not have."""
 
 
-def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
+def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all hosts."""
     if not facts.hosts:
         return with_unlisted((), facts)
@@ -83,7 +85,7 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     return _compared(values, what, SOURCE)
 
 
-def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
+def _judge_gpus(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all GPUs, type by type."""
     types = gpus_by_type(facts).items()
     return with_unlisted((x for name, group in types for x in _of_type(what, name, group)), facts)
@@ -135,3 +137,10 @@ def _all_differ(by_subject: Mapping[str, str | None], what: str, source: str, su
         source=source,
         next_step=f"Give all the same {what}",
     )
+
+
+CHECKS = tuple(
+    FactCheck(name=f"same {what}", summary=f"all {who} have the same {what}", judge=partial(judge, what))
+    for who, judge, facts in (("hosts", _judge_hosts, OF_HOSTS), ("GPUs of a type", _judge_gpus, OF_GPUS))
+    for what in facts
+)

@@ -14,6 +14,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable
 from gpuproof.records.run import Start, Window
 from gpuproof.units import seconds
+from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import pass_or_fail, unanswered
 from gpuproof.verdict.facts import FleetFacts
 
@@ -22,6 +23,7 @@ MOST_APART_S = 1.0
 NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 
 
+@check("clocks", "the clocks of all hosts agree")
 def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
     """Compare the wall clocks of all hosts at the end of windows over them."""
     if len(facts.all_hosts) < 2:

@@ -14,6 +14,7 @@ from gpuproof.records.outcome import Outcome, kind_of, not_applicable
 from gpuproof.records.result import Measure
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.facts import FleetFacts
 
@@ -33,6 +34,7 @@ LEAST_EFFECT = 0.02
 SOURCE = "the same work without the option, in the same run"
 
 
+@check("options have an effect", "the chosen options made a difference")
 def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge each pair of measures that differ in one option."""
     outcomes = list(_pairs(facts.measures))

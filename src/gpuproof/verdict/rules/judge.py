@@ -18,8 +18,8 @@ from gpuproof.groups import grouped
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import UNCOMPARED
-from gpuproof.verdict.check import judge, load_check
-from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.check import ask
+from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
@@ -130,12 +130,7 @@ def _error_rates(rules: Rules) -> dict[bool, float]:
 
 
 def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
-    """Ask a check of ours, or one that another package registered, which is asked about launches."""
-    if rule.name in CHECKS:
-        judged = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
-    else:
-        judged = judge(rule.name, load_check(rule.name), facts.launches)
-    for item in judged:
+    for item in ask([find_check(rule.name)], facts):
         yield item if item.is_required == rule.is_required else replace(item, is_required=rule.is_required)
 
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpuproof import registry
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
 from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
@@ -24,7 +23,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.outcome import Actor, SubjectKind
 from gpuproof.units import share
 from gpuproof.verdict.baseline import Baseline, BaselineEntry
-from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.checks.registry import check_names
 from gpuproof.verdict.expectations import CONDITIONS, PUBLISHED, load_expectations
 from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
 from gpuproof.verdict.rules.quantities import (
@@ -223,11 +222,9 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
             )
         return
     if isinstance(entry, CheckEntry):
-        if entry.check not in {*CHECKS, *registry.names(registry.CHECKS)}:
-            names = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
-            yield document.mistake(
-                (*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {names}"
-            )
+        if entry.check not in check_names():
+            step = f"Known: {', '.join(check_names())}"
+            yield document.mistake((*place, "check"), f"no check {entry.check!r}", next_step=step)
         return
     expect = (*place, "expect")
     forms = [form for form in FORMS if getattr(entry.expect, form) is not None]

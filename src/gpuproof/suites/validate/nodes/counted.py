@@ -13,19 +13,13 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.hosts import (
-    begun_on,
-    device_subject,
-    facts_by_host,
-    reports_by_host,
-    setups_by_host,
-)
+from gpuproof.suites.validate.hosts import begun_on, device_subject, setups_by_host
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.checks.answers import MUTE, UNLISTED, pass_or_fail, unanswered
 from gpuproof.verdict.checks.devices import MEMORY_COUNTERS
-from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
+from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, facts_by_host, reports_by_host
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
 THERE, TESTED, SAME = "every GPU is there", "every device is tested", "every launch is of the same host"
