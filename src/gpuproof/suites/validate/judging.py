@@ -169,7 +169,7 @@ def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
 
 def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
     """Yield an error where a baseline was given for nothing."""
-    is_used = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in rules.rules.rules)
+    is_used = any(isinstance(rule, Rule) and rule.expect.form == "baseline" for rule in rules.rules.rules)
     if facts.baseline is not None and not is_used:
         reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
         step = "Add such a rule (--rules FILE), or take gpuproof baseline use"
@@ -179,7 +179,7 @@ def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
 def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts: FleetFacts) -> str | None:
     if isinstance(rule, CheckRule):
         return None
-    if rule.expected.form == "baseline" and facts.baseline is None:
+    if rule.expect.form == "baseline" and facts.baseline is None:
         return "no baseline was given (gpuproof baseline record NAME RUN…, then --baseline NAME)"
     stage = rule.measure.labels.get("stage")
     if stage is not None and rule.each not in _kinds_of(rule.measure.labels, results):
@@ -189,7 +189,7 @@ def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts:
 
 def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
     """Say why a rule of whatever was published has nothing to judge by: no figure of any device matches."""
-    if rule.expected.key != PUBLISHED:
+    if rule.expect.reference != PUBLISHED:
         return None
     picked = filter(rule.speaks_of, facts.measures)
     first = None
@@ -229,48 +229,27 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
             yield _steadiness(measure, bounds[measure.name])
     bound = _bound_of_efficiency(measures, options)
     if isinstance(bound, tuple):
-        yield _rule(
-            f"scaling efficiency of up to {bound[0]} devices",
-            MeasureMatch(name="scaling efficiency"),
-            Expected(form="at_least", number=bound[1], unit="1"),
+        yield Rule.model_construct(
+            name=f"scaling efficiency of up to {bound[0]} devices",
             place=options.rules_source,
+            each="whole",
+            measure=MeasureMatch.model_construct(name="scaling efficiency"),
+            expect=Expected.model_construct(at_least=bound[1], unit="1"),
+            contract=True,
             next_step=EFFICIENCY_STEP,
-            is_contract=True,
         )
 
 
 def _steadiness(measure: Measure, bound: float) -> Rule:
     """Return the rule of a drift or spread; a steady machine may be slow, so that none makes it READY."""
-    rule = _rule(
-        f"{measure.name}, {measure.case}",
-        MeasureMatch(name=measure.name, labels={"case": measure.case}),
-        Expected(form="at_most", number=bound, unit="1"),
+    return Rule.model_construct(
+        name=f"{measure.name}, {measure.case}",
         place="validate.max_drift and max_spread",
-        next_step=STEADY_STEP,
-    )
-    return replace(rule, basis="none")
-
-
-def _rule(
-    name: str,
-    measure: MeasureMatch,
-    expected: Expected,
-    *,
-    place: str,
-    next_step: str,
-    is_contract: bool = False,
-) -> Rule:
-    return Rule(
-        is_contract=is_contract,
-        name=name,
-        place=place,
-        is_required=True,
         each="whole",
-        measure=measure,
-        expected=expected,
-        tolerance=0.0,
-        next_step=next_step,
-        responsible="administrator",
+        measure=MeasureMatch.model_construct(name=measure.name, labels={"case": measure.case}),
+        expect=Expected.model_construct(at_most=bound, unit="1"),
+        next_step=STEADY_STEP,
+        basis="none",
     )
 
 
