@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof.doctor.network import is_loopback
-from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome, skipped
 from gpuproof.verdict.check import machine_check
 from gpuproof.verdict.facts import HostFacts
 
@@ -53,7 +53,7 @@ def judge_meeting(facts: HostFacts, expected: Expectation) -> Iterator[Outcome |
     """Judge the address, the port, and what came of the meeting, as this host sees it."""
     part, meeting = facts["part"], facts["meeting"]
     if part is None:
-        yield Outcome(status="SKIP", reason=NOT_TRIED)
+        yield skipped(NOT_TRIED)
         return
     interfaces = facts["fabric"]["interfaces"] or ()
     yield _address(

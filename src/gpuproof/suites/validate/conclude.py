@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.outcome import Judged
+from gpuproof.records.outcome import Judged, Outcome, skipped
 from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
@@ -24,7 +24,6 @@ from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
-from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
 from gpuproof.suites.validate.readiness.contracts import rules_to_fill
@@ -181,7 +180,7 @@ def _num_done(result: StageResult) -> int:
     return sum(launch.status == "done" for launch in result.launches)
 
 
-def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
+def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, Outcome]]:
     """Yield the cases of which the user's own launcher, or the time budget, left out launches."""
     for one in results:
         if one.case.is_part_of_launch:
@@ -190,7 +189,7 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
                 f"left out: it takes {one.case.ranks_per_host} of the {whole} ranks, and your own launcher "
                 "gives each launch all of them"
             )
-            yield one.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
+            yield one.case.case_id, skipped(reason, WITHOUT_LAUNCHER, one.subject)
             continue
         is_missing = len(one.launches) < one.case.repeats
         if is_missing and order.options.time_budget_s is not None and not order.fits(one.case):
@@ -201,10 +200,8 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
                 f"left out: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
                 f"--time-budget {budget}, of which {spent:.1f} min were used"
             )
-            yield (
-                one.case.case_id,
-                LeftOut(reason=reason, next_step="Give it more time (--time-budget)"),
-            )
+            more = "Give it more time (--time-budget)"
+            yield one.case.case_id, skipped(reason, more, one.subject)
 
 
 def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
@@ -252,7 +249,7 @@ def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidenc
 
 
 def _rows(
-    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, Outcome]
 ) -> Iterator[StageRow]:
     for stage in order.stages:
         part = [one for one in results if one.stage.name == stage.name]

@@ -15,7 +15,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, SubjectKind
+from gpuproof.records.outcome import Judged, Outcome, SubjectKind, skipped
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.base import read_places
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
@@ -217,7 +217,7 @@ def _kinds_of(
 
 def _left_out(name: str, reason: str) -> Judged:
     step = "Provide what it needs, or ignore it"
-    return Judged(name=name, outcome=Outcome(status="SKIP", reason=reason, next_step=step), is_required=False)
+    return Judged(name=name, outcome=skipped(reason, step), is_required=False)
 
 
 def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[Rule]:
@@ -272,5 +272,4 @@ def _no_efficiency(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judg
     reason = _bound_of_efficiency(facts.measures, options)
     if isinstance(reason, str):
         step = "Train over several devices, or add their number to validate.efficiency"
-        outcome = Outcome(status="SKIP", reason=reason, next_step=step)
-        yield Judged(name="scaling efficiency", outcome=outcome)
+        yield Judged(name="scaling efficiency", outcome=skipped(reason, step))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.check import FactCheck
-from gpuproof.verdict.checks.answers import Device, gpus_by_type, pass_or_fail, unanswered, with_unlisted
+from gpuproof.verdict.checks.answers import Device, gpus_by_type, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"

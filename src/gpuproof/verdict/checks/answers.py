@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuproof.records.outcome import Actor, Outcome, not_applicable, not_judged
+from gpuproof.records.outcome import Outcome, not_applicable, not_judged
 from gpuproof.verdict.check import FactCheck, check
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 from gpuproof.verdict.gpus import gpus_by_host, unlisted_gpus
@@ -19,31 +19,6 @@ RUN_AGAIN = "Run it again: each host then reports its environment"
 def unanswered(subject: str, reason: str, next_step: str) -> Outcome:
     """Return that what the check needs is not known."""
     return not_judged(subject, reason, next_step, "administrator")
-
-
-def pass_or_fail(
-    subject: str,
-    is_good: bool,
-    measured: str,
-    *,
-    expected: str,
-    source: str,
-    next_step: str | None,
-    responsible: Actor | None = "administrator",
-    warns: bool = False,
-    **numbers: Any,
-) -> Outcome:
-    """Return PASS, or FAIL (WARN where it `warns`) with who does what; `numbers` are further fields."""
-    return Outcome(
-        status="PASS" if is_good else "WARN" if warns else "FAIL",
-        subject=subject,
-        measured=measured,
-        expected=expected,
-        source=source,
-        next_step=None if is_good else next_step,
-        responsible=None if is_good else responsible,
-        **numbers,
-    )
 
 
 def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:

@@ -6,16 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.verdict.check import FactCheck, check
-from gpuproof.verdict.checks.answers import (
-    Device,
-    gpu_check,
-    gpus_by_type,
-    pass_or_fail,
-    unanswered,
-    with_unlisted,
-)
+from gpuproof.verdict.checks.answers import Device, gpu_check, gpus_by_type, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"

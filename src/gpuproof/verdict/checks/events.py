@@ -17,9 +17,9 @@ from importlib.resources import files
 from typing import Any
 
 from gpuproof.analysis.probes.figures import WRONG_VALUES
-from gpuproof.records.outcome import Judged, Outcome, not_judged
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.verdict.check import check
-from gpuproof.verdict.checks.answers import listed_gpus, pass_or_fail, unanswered, with_unlisted
+from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
 from gpuproof.verdict.facts import Announced, FleetFacts
 

@@ -9,18 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.records.run import Start
 from gpuproof.verdict.check import check
-from gpuproof.verdict.checks.answers import (
-    MUTE,
-    RUN_AGAIN,
-    host_check,
-    no_gpu,
-    of_hosts,
-    pass_or_fail,
-    unanswered,
-)
+from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, host_check, no_gpu, of_hosts, unanswered
 from gpuproof.verdict.facts import FleetFacts, HostFacts, setups_on
 from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
@@ -226,7 +218,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
     step = "Start a rank for each GPU (--nproc); look at CUDA_VISIBLE_DEVICES and at the launcher"
     if not ranks:
         reason = "it took part in no launch: nothing of it was measured"
-        return Outcome(status="SKIP", subject=subject, reason=reason, next_step=step, responsible="user")
+        return skipped(reason, step, subject, responsible="user")
     alone = "in launches of one rank alone: no link of it was used"
     seen = alone if ranks == 1 else f"in a launch of {ranks} ranks"
     return pass_or_fail(

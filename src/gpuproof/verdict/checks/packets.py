@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from scipy.special import betaincinv
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections
 from gpuproof.units import count, share
 from gpuproof.verdict.check import check
-from gpuproof.verdict.checks.answers import pass_or_fail, unanswered
+from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
-from gpuproof.records.outcome import Judged, Outcome, not_judged
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -183,14 +183,13 @@ def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
     highest = measure.value if measure.interval is None else measure.interval.high
     if rate is None or highest is None or why_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
         return None
-    return Outcome(
-        status="FAIL",
-        subject=measure.subject,
-        measured=f"{measure.text} in {measure.labels.get('dtype')}",
+    return pass_or_fail(
+        measure.subject,
+        False,
+        f"{measure.text} in {measure.labels.get('dtype')}",
         expected=f"a third of {with_unit(rate[0], measure.unit)} or more",
         source=rate[1],
         next_step="Look at clocks, power and heat of the device, and whether it is what it says it is",
-        responsible="administrator",
         measured_value=measure.value,
         expected_value=rate[0] * FAR_UNDER,
         unit=measure.unit,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gpuproof.records.outcome import Outcome, not_judged
+from gpuproof.records.outcome import Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of
-from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, not_applicable
+from gpuproof.records.outcome import Judged, Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate.hosts import begun_on, device_subject, setups_by_host
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import MUTE, UNLISTED, pass_or_fail, unanswered
+from gpuproof.verdict.checks.answers import MUTE, UNLISTED, unanswered
 from gpuproof.verdict.checks.devices import MEMORY_COUNTERS
 from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, facts_by_host, reports_by_host
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
@@ -194,18 +194,18 @@ def _use_outcome(gpus: HostGpus) -> Outcome:
         return not_applicable("the host says that it has no device", subject)
     used = [device for device in testable if device in gpus.ran]
     if len(used) < len(testable):
-        return Outcome(
-            status="SKIP",
-            subject=subject,
-            reason=f"{len(used)} of {len(testable)} devices were used; the others were not tested",
-            next_step="Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
+        return skipped(
+            f"{len(used)} of {len(testable)} devices were used; the others were not tested",
+            "Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
             f"there should be: {BY_OPTION} {len(used)}",
+            subject,
             responsible="user",
         )
-    return Outcome(
-        status="PASS",
-        subject=subject,
-        measured=f"{len(used)} {'device was' if len(used) == 1 else 'devices were'} used",
+    return pass_or_fail(
+        subject,
+        True,
+        f"{len(used)} {'device was' if len(used) == 1 else 'devices were'} used",
         expected=f"all {len(testable)} that should be tested",
         source=DRIVERS if gpus.expected is None else gpus.expected.source,
+        next_step=None,
     )
