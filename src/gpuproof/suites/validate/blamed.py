@@ -73,21 +73,21 @@ def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
     """Yield outcomes of one suspicion, and whether each may decide."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
-    is_slow = suspicion.why is not None
+    is_slow = suspicion.reason.why is not None
     accused = tuple(_accusations(followed))
     for one in accused:
         yield _accusation(one, followed, names), True
     time = () if has_time else ("--time-budget has no room for more tests",)
     why = _why_open(findings)
     if why:
-        yield _undecided(suspicion.why, [*why, *time], _subject_of(followed)), is_slow
+        yield _undecided(suspicion.reason.why, [*why, *time], _subject_of(followed)), is_slow
     elif not accused:
         yield _nobody(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
     for host, search in followed.inside.items():  # that the host is at fault is decided, and it is judged
         if inside := _why_open(search.search.findings()):
-            yield _undecided(suspicion.why, [*inside, *time], f"host/{host}"), False
+            yield _undecided(suspicion.reason.why, [*inside, *time], f"host/{host}"), False
 
 
 def _why_open(findings: Findings) -> list[str]:
@@ -105,7 +105,7 @@ def _accusations(followed: FollowedUp) -> Iterator[Blamed]:
 
 
 def _reason(followed: FollowedUp) -> str:
-    return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
+    return followed.suspicion.reason.why or "nothing was seen of the whole, and parts were compared"
 
 
 def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
@@ -171,7 +171,7 @@ def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome
 
 
 def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
-    why, slowdown = followed.suspicion.why, followed.suspicion.slowdown
+    why, slowdown = followed.suspicion.reason.why, followed.suspicion.slowdown
     sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
     finding = "none is slower" if why is None else f"{why}; none is slower than the others"

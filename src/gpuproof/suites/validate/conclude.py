@@ -23,13 +23,14 @@ from gpuproof.suites.validate.nodes.beside_others import without_shared
 from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
-from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
+from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
 from gpuproof.suites.validate.readiness.contracts import rules_to_fill
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rollup import Readiness, exit_code_of
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
@@ -81,26 +82,26 @@ def conclude(evidence: Evidence) -> Conclusion:
     left_out = dict(_left_out(order, results))
     measures = [measure for one in results for measure in measures_of(one)]
     measures += [*efficiency(results), *device_measures(results, evidence)]
-    facts = fleet_facts(evidence, measures, options)
+    facts = fleet_facts(order, evidence, measures)
     judged = [
         *stage_outcomes(order, results, left_out),
-        *host_outcomes(order, evidence.launches),
+        *host_outcomes(facts, options),
         *judge_all(results, facts, options),
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
-    readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
+    readiness = judge_readiness(order, facts, judged, capped=cap)
     detail = ValidateDetail(
-        common=_common(order, results, evidence),
+        common=_common(facts.hosts_there, results, evidence, options),
         readiness=readiness,
         stages=tuple(_rows(order, results, left_out)),
         rules_source=_sources(options),
         num_rules=rules_of(options).num_figures,
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
-        chosen=_choose_hosts(order, evidence, readiness, measures),
+        chosen=_choose_hosts(facts, readiness, num_spares=options.spares),
     )
     result = _result(evidence, results, measures, judged, detail)
     exports = [validation_export(results), *drain_exports(detail.drain, no_hardware=cap)]
@@ -109,14 +110,11 @@ def conclude(evidence: Evidence) -> Conclusion:
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
 
 
-def _choose_hosts(
-    order: StageOrder, evidence: Evidence, readiness: Readiness, measures: Sequence[Measure]
-) -> ChosenHosts | None:
+def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -> ChosenHosts | None:
     """Choose the hosts to run on, where some of them are spare."""
-    if not order.options.spares:
+    if not num_spares:
         return None
-    hosts = hosts_of(order, evidence.launches)
-    return choose_hosts(hosts, readiness.tree, measures, num_spares=order.options.spares)
+    return choose_hosts(facts.hosts_there, readiness.tree, facts.measures, num_spares=num_spares)
 
 
 def _sources(options: ValidateOptions) -> str:
@@ -223,13 +221,14 @@ def _cap(evidence: Evidence) -> str | None:
     return NO_GPU if "cpu" in kinds else None
 
 
-def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidence) -> Common:
+def _common(
+    hosts: Sequence[str], results: Sequence[StageResult], evidence: Evidence, options: ValidateOptions
+) -> Common:
     devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
-    hosts = hosts_of(order, evidence.launches)
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
     on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
-    trained = notes_of_training(results, order.options.stages, evidence.description["origins"])
+    trained = notes_of_training(results, options.stages, evidence.description["origins"])
     return Common(
         title=", ".join([title, *sorted(devices)]),
         work=title,
@@ -238,7 +237,7 @@ def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidenc
             filter(
                 None,
                 (
-                    order.options.data_replaced,
+                    options.data_replaced,
                     *([ON_CPU] if on_cpu else []),
                     *trained,
                     *torn_notes(evidence.launches),

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Device, Setup, Start, is_host_failure
-from gpuproof.verdict.facts import facts_by_host, setups_on
+from gpuproof.records.run import Device, Start, is_host_failure
+from gpuproof.verdict.facts import facts_by_host
 
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
@@ -39,11 +38,6 @@ def device_subject(host: str, device: Device) -> str:
     """Return the subject of a device: by its UUID, else by its index."""
     of_cpu = "cpu-0" if device.kind == "cpu" else None
     return f"host/{host}/gpu/{device.uuid or of_cpu or device.index or 0}"
-
-
-def setups_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[Setup]]:
-    """Return what ranks built, by host."""
-    return grouped(pair for launch in launches for pair in setups_on(launch))
 
 
 def devices_by_host(launches: Sequence[CaseRecords]) -> dict[str, int]:

@@ -11,18 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuproof import units
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind, skipped
 from gpuproof.records.result import WHOLE, Measure
-from gpuproof.suites.base import read_places
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
-from gpuproof.suites.validate.nodes.counted import counted_facts
+from gpuproof.suites.validate.nodes.counted import facts_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
+from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.stages import Recipes
+from gpuproof.suites.validate.suspicion import Shortfall
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.checks.events import advisory_events
@@ -57,17 +59,6 @@ class RuleSet:
         return sum(isinstance(rule, Rule) for rule in self.rules.rules)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortOfRule:
-    """A collective that failed a rule."""
-
-    rule: str
-    operation: str
-    size_bytes: int
-    share: float
-    """By which it is under the last value that would have passed."""
-
-
 def rules_of(options: ValidateOptions) -> RuleSet:
     """Read the rules of the recipe and of the file.
 
@@ -92,13 +83,12 @@ def baseline_of(options: ValidateOptions) -> Baseline | None:
     return None if options.baseline is None else from_json(Baseline, options.baseline, place="baseline")
 
 
-def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: ValidateOptions) -> FleetFacts:
+def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
     """Return what rules and checks are asked about."""
-    places = read_places(evidence.description)
     return replace(
-        counted_facts(places, evidence.config, options, evidence.launches),
+        facts_there(order, evidence.launches),
         measures=measures,
-        baseline=baseline_of(options),
+        baseline=baseline_of(order.options),
         events=announced_in(evidence),
     )
 
@@ -126,7 +116,7 @@ def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: Valida
 
 def short_of_rules(
     stage: Stage, launches: Mapping[str, Sequence[CaseRecords]], config: RunConfig, options: ValidateOptions
-) -> dict[str, ShortOfRule]:
+) -> dict[str, Shortfall]:
     """Return, by case, the collective that failed a rule by most; what could not be judged failed none.
 
     It is judged as at the end of the run, by the launches of the collective stage alone.
@@ -145,7 +135,7 @@ def short_of_rules(
         baseline=baseline_of(options),
         launches=everything,
     )
-    worst: dict[str, ShortOfRule] = {}
+    worst: dict[str, Shortfall] = {}
     for measure, item in judge_measures(rules_of(options).rules, facts):
         short = _short(measure, item)
         if short is not None and short.share > (worst[measure.case].share if measure.case in worst else 0):
@@ -153,17 +143,20 @@ def short_of_rules(
     return worst
 
 
-def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
+def _short(measure: Measure, item: Judged) -> Shortfall | None:
     outcome = item.outcome
     limits = (outcome.measured_value, outcome.expected_value, outcome.tolerance)
     if outcome.status != "FAIL" or None in limits or measure.better != "higher":
         return None
     value, expected, tolerance = (float(number or 0.0) for number in limits)
-    return ShortOfRule(
-        rule=item.name,
-        operation=str(measure.labels["operation"]),
-        size_bytes=int(measure.labels["size_bytes"]),
-        share=1 - value / (expected - tolerance),
+    operation, size_bytes = str(measure.labels["operation"]), int(measure.labels["size_bytes"])
+    short = 1 - value / (expected - tolerance)
+    under = f"{operation} of {size_bytes:,} bytes is {units.share(short)} under what"
+    return Shortfall(
+        why=f"{under} the rule {item.name!r} lets pass",
+        share=short,
+        operation=operation,
+        size_bytes=size_bytes,
     )
 
 

@@ -14,10 +14,12 @@ from gpuproof.records.result import WHOLE, Doubt
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Start
 from gpuproof.suites.validate.hosts import begun_on, devices_by_host, lost_of
 from gpuproof.suites.validate.measured import StageResult, measures_of
-from gpuproof.suites.validate.nodes.counted import count_outcomes, hosts_there
+from gpuproof.suites.validate.nodes.counted import count_outcomes
+from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import names_wrong, why_nothing
 from gpuproof.verdict.doubts.collectives import WRONG
+from gpuproof.verdict.facts import FleetFacts
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")
 NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
@@ -186,19 +188,14 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
     )
 
 
-def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+def host_outcomes(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judged]:
     """Judge whether each host answered, and whether all of its devices were tested."""
-    answered, lost = begun_on(launches), lost_of(launches)
-    for name in hosts_of(order, launches):
+    answered, lost = begun_on(facts.launches), lost_of(facts.launches)
+    for name in facts.hosts_there:
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
-    if order.options.expected_hosts:
-        yield Judged(name="expected hosts", outcome=_presence(order.options.expected_hosts, answered, lost))
-    yield from count_outcomes(order, launches)
-
-
-def hosts_of(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, ...]:
-    """Return the hosts that are validated: those that were named, else this machine once ranks began."""
-    return hosts_there([p for stage in order.stages for case in stage.cases for p in case.places], launches)
+    if options.expected_hosts:
+        yield Judged(name="expected hosts", outcome=_presence(options.expected_hosts, answered, lost))
+    yield from count_outcomes(facts)
 
 
 def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
