@@ -169,6 +169,13 @@ def test_where_all_differ_all_are_named() -> None:
     assert check("same driver", facts) == {"host/a": "FAIL", "host/b": "FAIL"}
 
 
+def test_who_alone_told_something_is_compared_with_nobody() -> None:
+    """And so does not pass: of three hosts two told no version of torch."""
+    facts = FleetFacts(hosts={**ABC, **{n: host_facts(n, torch=None) for n in ("b", "c")}})
+
+    assert check("same torch", facts) == dict.fromkeys(("host/a", "host/b", "host/c"), "ERROR")
+
+
 def test_gpus_of_two_types_are_not_compared() -> None:
     old = host_facts("b", name="NVIDIA A100-SXM4-80GB", static={"power_limit_w": 400.0}, gpus=1)
     facts = FleetFacts(measures=[], hosts={"a": host_facts("a"), "b": old})

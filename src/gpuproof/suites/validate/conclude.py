@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from gpuproof.readings.evidence import Evidence
@@ -32,6 +33,7 @@ from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rollup import Readiness, exit_code_of
+from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
 WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
@@ -98,7 +100,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         readiness=readiness,
         stages=tuple(_rows(order, results, left_out)),
         rules_source=_sources(options),
-        num_rules=rules_of(options).num_figures,
+        num_rules=sum(isinstance(rule, Rule) for rule in chain(*rules_of(options))),
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
         chosen=_choose_hosts(facts, readiness, num_spares=options.spares),

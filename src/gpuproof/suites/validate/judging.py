@@ -8,7 +8,8 @@ that was not measured is judged by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 from gpuproof import units
@@ -45,22 +46,8 @@ STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpup
 EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSet:
-    """The rules of a validation, of the recipe and of a file."""
-
-    rules: Rules
-    num_recipe: int
-    """The first so many are the recipe's; the others are those of a file."""
-
-    @property
-    def num_figures(self) -> int:
-        """Count the rules of figures."""
-        return sum(isinstance(rule, Rule) for rule in self.rules.rules)
-
-
-def rules_of(options: ValidateOptions) -> RuleSet:
-    """Read the rules of the recipe and of the file.
+def rules_of(options: ValidateOptions) -> tuple[Rules, Rules]:
+    """Read the rules of the recipe, without those that the file replaces, and those of the file.
 
     Raises:
         UsageError: one cannot judge; every mistake by its line.
@@ -68,14 +55,11 @@ def rules_of(options: ValidateOptions) -> RuleSet:
     of_recipe = rules_of_entries(
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
     )
-    if options.file_rules is None:
-        return RuleSet(rules=of_recipe, num_recipe=len(of_recipe.rules))
-    of_file = read_rules(options.file_rules, source=options.file_source)
-    names = {rule.name for rule in of_file.rules}
-    remaining = tuple(rule for rule in of_recipe.rules if rule.name not in names)
-    return RuleSet(
-        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_recipe=len(remaining)
-    )
+    of_file: Rules = ()
+    if options.file_rules is not None:
+        of_file = read_rules(options.file_rules, source=options.file_source)
+    names = {rule.name for rule in of_file}
+    return tuple(rule for rule in of_recipe if rule.name not in names), of_file
 
 
 def baseline_of(options: ValidateOptions) -> Baseline | None:
@@ -95,21 +79,15 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
 
 def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
     """Judge by all rules that there are."""
-    rules = rules_of(options)
-    first, of_file = rules.rules.rules[: rules.num_recipe], rules.rules.rules[rules.num_recipe :]
-    unfit = {rule.name: why for rule in first if (why := _why_left_out(rule, results, facts)) is not None}
-    chosen = (
-        *(rule for rule in first if rule.name not in unfit),
-        *of_file,
-        *_bounds(facts.measures, options),
-    )
-    judged = judge_rules(replace(rules.rules, rules=chosen), facts)
+    of_recipe, of_file = rules_of(options)
+    unfit = {rule.name: why for rule in of_recipe if (why := _why_left_out(rule, results, facts)) is not None}
+    fit = (rule for rule in of_recipe if rule.name not in unfit)
     return [
-        *judged,
+        *judge_rules((*fit, *of_file, *_bounds(facts.measures, options)), facts),
         *(_left_out(name, why) for name, why in unfit.items()),
         *judge_far_under_peak(facts),
         *advisory_events(facts),
-        *_unused_baseline(rules, facts),
+        *_unused_baseline((*of_recipe, *of_file), facts),
         *_no_efficiency(facts, options),
     ]
 
@@ -136,7 +114,7 @@ def short_of_rules(
         launches=everything,
     )
     worst: dict[str, Shortfall] = {}
-    for measure, item in judge_measures(rules_of(options).rules, facts):
+    for measure, item in judge_measures(tuple(chain(*rules_of(options))), facts):
         short = _short(measure, item)
         if short is not None and short.share > (worst[measure.case].share if measure.case in worst else 0):
             worst[measure.case] = short
@@ -160,9 +138,9 @@ def _short(measure: Measure, item: Judged) -> Shortfall | None:
     )
 
 
-def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
+def _unused_baseline(rules: Rules, facts: FleetFacts) -> Iterator[Judged]:
     """Yield an error where a baseline was given for nothing."""
-    is_used = any(isinstance(rule, Rule) and rule.expect.form == "baseline" for rule in rules.rules.rules)
+    is_used = any(isinstance(rule, Rule) and rule.expect.form == "baseline" for rule in rules)
     if facts.baseline is not None and not is_used:
         reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
         step = "Add such a rule (--rules FILE), or take gpuproof baseline use"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from gpuproof.groups import majority
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.check import FactCheck
@@ -63,6 +64,7 @@ OF_GPUS: Mapping[str, str] = {
     "ECC mode": "ecc_mode",
 }
 """What of GPUs is compared, and the fact that holds it."""
+LACKING = {True: "it did not report its {}", False: "no other reported its {}: there is none to compare"}
 NEEDS_GPU = ("driver", "CUDA", "NCCL")
 """What a host without a GPU need not have."""
 
@@ -108,13 +110,14 @@ def _text(value: Any) -> str | None:
 
 
 def _compared(values: Mapping[str, str | None], what: str, source: str) -> list[Outcome]:
-    times = Counter(value for value in values.values() if value is not None)
-    common, most = times.most_common(1)[0] if times else ("", 0)
-    if len(times) > 1 and most * 2 <= len(values):
+    different = {value for value in values.values() if value is not None}
+    common = majority(values.values()) if len(different) > 1 else next(iter(different), None)
+    if common is None and different:
         return [_all_differ(values, what, source, subject) for subject in values]
+    most = sum(value == common for value in values.values())
     return [
-        unanswered(subject, f"it did not report its {what}", "Look at it with: gpuproof doctor --json")
-        if value is None
+        unanswered(subject, LACKING[value is None].format(what), "Look at it with: gpuproof doctor --json")
+        if value is None or most < 2
         else pass_or_fail(
             subject,
             value == common,

@@ -66,7 +66,7 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
     """Judge every rule, in their order."""
     standards = _standards(rules, facts)
     judged: list[Judged] = []
-    for rule in rules.rules:
+    for rule in rules:
         if isinstance(rule, CheckRule):
             judged += _checked(rule, facts)
         else:
@@ -77,7 +77,7 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
 def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, Judged]]:
     """Yield each measure with what every rule about it says, by the same error rates."""
     standards = _standards(rules, facts)
-    for rule in (rule for rule in rules.rules if isinstance(rule, Rule)):
+    for rule in (rule for rule in rules if isinstance(rule, Rule)):
         for measure, item in _judged(rule, standards):
             if measure is not None:
                 yield measure, item
@@ -88,8 +88,7 @@ def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
     standards = _Standards(facts=facts, named=named, error_rates=_error_rates(rules), pasts={})
     kinds = (True, False)
     by_kind = {
-        kind: [rule for rule in rules.rules if isinstance(rule, Rule) and rule.required == kind]
-        for kind in kinds
+        kind: [rule for rule in rules if isinstance(rule, Rule) and rule.required == kind] for kind in kinds
     }
     peers = {kind: _peers(by_kind[kind], standards) for kind in kinds}
     return replace(
@@ -125,7 +124,7 @@ def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) ->
 
 def _error_rates(rules: Rules) -> dict[bool, float]:
     """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
-    num = Counter(rule.required for rule in rules.rules if isinstance(rule, Rule))
+    num = Counter(rule.required for rule in rules if isinstance(rule, Rule))
     return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
 
 

@@ -94,7 +94,7 @@ def rules_of_entries(
         UsageError: one cannot judge.
     """
     if not entries:
-        return Rules(source=source, rules=())
+        return ()
     data = {"rules": [dict(entry) for entry in entries]}
     places = lines if len(lines) == len(entries) else range(1, len(entries) + 1)
     at: dict[Place, int] = {("rules", number): line for number, line in enumerate(places)}
@@ -113,7 +113,7 @@ def _rules_of(document: Document) -> Rules:
     built = [_built(entry, document, number) for number, entry in enumerate(read.rules)]
     if mistakes := list(_doubled_names(built, document)):
         raise ConfigError(mistakes)
-    return Rules(source=document.source, rules=tuple(rule for of_entry in built for rule in of_entry))
+    return tuple(rule for of_entry in built for rule in of_entry)
 
 
 def rule_sets() -> list[str]:
@@ -243,11 +243,11 @@ def _doubled_names(built: Sequence[Sequence[Rule | CheckRule]], document: Docume
             yield document.mistake(("rules", number), f"{times[name]} rules are called {name!r}")
 
 
-def _built(entry: Entry, document: Document, number: int) -> tuple[Rule | CheckRule, ...]:
+def _built(entry: Entry, document: Document, number: int) -> Rules:
     """Return the rules of an entry: one, or those of the set that it includes."""
     if isinstance(entry, IncludeEntry):
         text = (SETS / f"{entry.include}.yaml").read_text(encoding="utf-8")
-        return read_rules(text, source=f"rules {entry.include}").rules
+        return read_rules(text, source=f"rules {entry.include}")
     place = f"{document.source}:{document.line(('rules', number))}"
     if isinstance(entry, CheckEntry):
         return (CheckRule.model_construct(place=place, **dict(entry)),)
@@ -260,8 +260,7 @@ def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rule
     `share` of the centre is enough; None: what its own spread says.
     """
     source = f"baseline {baseline.name}"
-    rules = (_rule_of(entry, source=source, share=share) for entry in baseline.entries)
-    return Rules(source=source, rules=tuple(rules))
+    return tuple(_rule_of(entry, source=source, share=share) for entry in baseline.entries)
 
 
 def _rule_of(entry: BaselineEntry, *, source: str, share: float | None) -> Rule:

@@ -7,7 +7,6 @@ check asks a registered question about the environment. Both say whether READY n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -161,9 +160,5 @@ class CheckRule(CheckEntry):
         return self.check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """All rules of a file."""
-
-    source: str
-    rules: tuple[Rule | CheckRule, ...]
+Rules = tuple[Rule | CheckRule, ...]
+"""In the order of the report."""
