@@ -33,7 +33,8 @@ from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, stack_of
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.rules import Rules, judge_rules, read_rules
+from gpuproof.verdict.rules import judge_rules, read_rules
+from gpuproof.verdict.rules.model import Rules
 
 FLEETS = 1000
 GPUS_A_HOST = 8
@@ -104,10 +105,7 @@ def shipped_rules() -> Rules:
         for name in ("devices", "jobs")
     ]
     unmeasured = ("published", "link", "copies between", "on one device", "scaling")
-    entries = [
-        rule for rules in both for rule in rules.rules if not any(name in rule.name for name in unmeasured)
-    ]
-    return Rules(source="recipes", rules=tuple(entries))
+    return tuple(rule for rule in chain(*both) if not any(name in rule.name for name in unmeasured))
 
 
 def drawn(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
@@ -285,7 +283,7 @@ def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counter[str]:
     """Judge so many fleets and count what happened in each."""
     rng, rules = np.random.default_rng(seed), shipped_rules()
     if not fleet.runs:
-        rules = replace(rules, rules=tuple(rule for rule in rules.rules if "baseline" not in rule.name))
+        rules = tuple(rule for rule in rules if "baseline" not in rule.name)
     counted: Counter[str] = Counter()
     for _ in range(num_fleets):
         counted.update(set(happened(judge_fleet(fleet, rules, rng), fleet)))

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -19,3 +20,13 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def majority(values: Collection[Key | None]) -> Key | None:
+    """Return what more than half of the values are; None where nothing is. A missing one is None, and counts.
+
+    >>> majority(["a", "b", "a"]), majority(["a", None]), majority([])
+    ('a', None, None)
+    """
+    times = Counter(value for value in values if value is not None).most_common(1)
+    return next((value for value, number in times if number > len(values) / 2), None)

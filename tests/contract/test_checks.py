@@ -7,16 +7,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
-from gpuproof import registry
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Failure
-from gpuproof.verdict.check import Check, judge, load_check
+from gpuproof.verdict.check import Check, FactCheck, ask, guarded
+from gpuproof.verdict.checks.registry import check_names, find_check
+from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import case, one_rank, start
 
 EXAMPLE = Path(__file__).parents[2] / "examples/check_plugin/src/gpuproof_example_check/__init__.py"
@@ -45,55 +46,58 @@ def example() -> Check:
     return check
 
 
-@pytest.fixture(params=["example", *registry.names(registry.CHECKS)])
-def check(request: pytest.FixtureRequest) -> Check:
+@pytest.fixture(params=["example", *check_names()])
+def check(request: pytest.FixtureRequest) -> FactCheck:
+    """Ours, and those of other packages as they are asked."""
     name: str = request.param
-    return example() if name == "example" else load_check(name)
+    return guarded(name, example(), owner="the example") if name == "example" else find_check(name)
 
 
 @pytest.fixture(params=RUNS)
-def launches(request: pytest.FixtureRequest) -> Sequence[CaseRecords]:
-    return RUNS[request.param]
+def facts(request: pytest.FixtureRequest) -> FleetFacts:
+    return FleetFacts(launches=RUNS[request.param])
 
 
-def asked(check: Check, launches: Sequence[CaseRecords]) -> list[Judged]:
-    answer: Any = check.judge(launches)
-    outcomes = [answer] if isinstance(answer, Outcome) else list(answer)
-    judged = judge(check.name, check, launches)
-    assert [item.outcome for item in judged] == outcomes, "the check says what a check may not say"
-    return judged
+def outcomes_of(check: FactCheck, facts: FleetFacts) -> list[Outcome]:
+    return [item.outcome for item in ask([check], facts)]
 
 
-def test_it_says_what_it_is(check: Check) -> None:
+@pytest.mark.parametrize("run", RUNS)
+def test_the_example_says_nothing_that_a_check_may_not_say(run: str) -> None:
+    facts, plugin = FleetFacts(launches=RUNS[run]), example()
+    assert isinstance(plugin, Check)
+    assert outcomes_of(guarded("example", plugin, owner="the example"), facts) == [plugin.judge(facts)]
+
+
+def test_it_says_what_it_is(check: FactCheck) -> None:
     assert isinstance(check, Check)
     assert check.name
     assert check.summary
     assert "\n" not in check.summary
 
 
-def test_each_subject_has_one_outcome_that_can_be_recorded(
-    check: Check, launches: Sequence[CaseRecords]
-) -> None:
-    outcomes = [item.outcome for item in asked(check, launches)]
+def test_each_subject_has_one_outcome_that_can_be_recorded(check: FactCheck, facts: FleetFacts) -> None:
+    outcomes = outcomes_of(check, facts)
     assert outcomes
     assert len({outcome.subject for outcome in outcomes}) == len(outcomes)
     for outcome in outcomes:
         assert from_json(Outcome, json.loads(json.dumps(to_json(outcome)))) == outcome
 
 
-def test_it_is_pure(check: Check, launches: Sequence[CaseRecords], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_pure(check: FactCheck, facts: FleetFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a check reads no file and no clock")
 
-    before = to_json([launch.records for launch in launches])
+    before = to_json([launch.records for launch in facts.launches])
     with monkeypatch.context() as patch:
         for place in ("builtins.open", "io.open", "time.time", "time.monotonic", "time.perf_counter"):
             patch.setattr(place, refuse)
-        first, second = check.judge(launches), check.judge(list(launches))
+        first, second = outcomes_of(check, facts), outcomes_of(check, replace(facts, launches=[*facts]))
     assert first == second
-    assert to_json([launch.records for launch in launches]) == before
+    assert to_json([launch.records for launch in facts.launches]) == before
 
 
 @pytest.mark.parametrize("run", ["nothing", "not finished", "failed"])
-def test_nothing_finished_is_no_pass(check: Check, run: str) -> None:
-    assert not {item.outcome.status for item in asked(check, RUNS[run])} & {"PASS", "WARN"}
+def test_nothing_finished_is_no_pass(check: FactCheck, run: str) -> None:
+    outcomes = outcomes_of(check, FleetFacts(launches=RUNS[run]))
+    assert not {outcome.status for outcome in outcomes} & {"PASS", "WARN"}

@@ -19,7 +19,7 @@ from gpuproof.records.run import Environment, Setup
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import judge_fleet
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.nodes.counted import subjects_there
+from gpuproof.suites.validate.nodes.counted import facts_there, subjects_there
 from gpuproof.suites.validate.nodes.gate import gate_code
 from gpuproof.suites.validate.options import read_options
 from gpuproof.suites.validate.plan import planned_order
@@ -124,7 +124,7 @@ def test_every_subject_that_should_be_there_is_named() -> None:
     places = [HostPlace(name="a"), HostPlace(name="b")]
     order = planned_order(config, places, read_options(config))
     (launch,) = [x for x in walk(config, places) if x.case.case_id == "collective-within@a"]
-    assert subjects_there(order, [launch]) == (
+    assert subjects_there(facts_there(order, [launch])) == (
         *("host/a", "host/a/gpu/a-0", "host/a/gpu/a-1", "host/a/gpu/missing-1", "host/a/gpu/missing-2"),
         *("host/b", *(f"host/b/gpu/missing-{number}" for number in (1, 2, 3, 4))),
     )

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpuproof.doctor.host import judge_machine
-from gpuproof.records.outcome import Outcome
+from gpuproof.doctor import host
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.verdict.check import ask, checks_in
+from gpuproof.verdict.facts import FleetFacts
 
 H200 = {"name": "NVIDIA H200", "vendor": "nvidia"}
 BARE: dict[str, Any] = {
@@ -35,8 +37,12 @@ COMPLETE: dict[str, Any] = {
 }
 
 
+def judged(facts: dict[str, Any]) -> list[Judged]:
+    return ask(checks_in(host), FleetFacts(hosts={"": facts}))
+
+
 def checks(**changes: Any) -> dict[str, Outcome]:
-    return {item.name: item.outcome for item in judge_machine({**COMPLETE, **changes})}
+    return {item.name: item.outcome for item in judged({**COMPLETE, **changes})}
 
 
 def test_a_complete_machine_passes_every_check() -> None:
@@ -56,7 +62,7 @@ def test_gpus_that_were_granted_and_are_not_seen_are_told() -> None:
 
 
 def test_without_torch_nothing_can_be_measured() -> None:
-    found = {item.name: item.outcome for item in judge_machine(BARE)}
+    found = {item.name: item.outcome for item in judged(BARE)}
     assert found["PyTorch"].status == "FAIL"
     assert "No module named 'torch'" in (found["PyTorch"].measured or "")
     assert [name for name, check in found.items() if check.status == "FAIL"] == ["PyTorch"]

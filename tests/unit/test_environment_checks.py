@@ -12,8 +12,8 @@ from fleet_by_hand import GEMM, PORT, gpu, host_facts, hosts, measured, statuses
 from gpuproof.devices.amd import library
 from gpuproof.devices.nvidia import nvml
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Device, Setup, Start
+from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.facts import Announced, ExpectedGpus, FleetFacts
 from gpuproof.verdict.rules import judge_rules, read_rules
@@ -33,7 +33,7 @@ CPU: Mapping[str, Any] = {
 
 
 def check(name: str, facts: FleetFacts) -> dict[str, str]:
-    return statuses([Judged(name=name, outcome=outcome) for outcome in CHECKS[name].judge(facts)])
+    return statuses(ask([CHECKS[name]], facts))
 
 
 def with_b(**other: Any) -> FleetFacts:
@@ -90,7 +90,7 @@ def test_a_check_names_who_has_the_fault_and_passes_the_others(name: str) -> Non
     "name", sorted(set(CHECKS) - {"same torch", "same kernel", "same GPUs", "same NCCL settings"})
 )
 def test_a_host_without_a_gpu_has_nothing_to_check_and_the_evidence_says_so(name: str) -> None:
-    found = list(CHECKS[name].judge(FleetFacts(measures=[], hosts={"a": CPU})))
+    found = [item.outcome for item in ask([CHECKS[name]], FleetFacts(hosts={"a": CPU}))]
 
     assert {outcome.status for outcome in found} == {"NOT-APPLICABLE"}
     assert all(outcome.reason for outcome in found)
@@ -167,6 +167,13 @@ def test_where_all_differ_all_are_named() -> None:
     facts = FleetFacts(measures=[], hosts={n: host_facts(n, driver=d) for n, d in (("a", "1"), ("b", "2"))})
 
     assert check("same driver", facts) == {"host/a": "FAIL", "host/b": "FAIL"}
+
+
+def test_who_alone_told_something_is_compared_with_nobody() -> None:
+    """And so does not pass: of three hosts two told no version of torch."""
+    facts = FleetFacts(hosts={**ABC, **{n: host_facts(n, torch=None) for n in ("b", "c")}})
+
+    assert check("same torch", facts) == dict.fromkeys(("host/a", "host/b", "host/c"), "ERROR")
 
 
 def test_gpus_of_two_types_are_not_compared() -> None:
@@ -343,7 +350,8 @@ def test_memory_passes_on_every_counter_that_it_names() -> None:
     del third["state"]["ecc_uncorrected_count"]
     third["state_unavailable"] = {"ecc_uncorrected_count": "the GPU is lost: it fell off the bus"}
     outcomes = {
-        x.subject: x for x in CHECKS["memory health"].judge(FleetFacts(measures=[], hosts={"a": told}))
+        x.outcome.subject: x.outcome
+        for x in ask([CHECKS["memory health"]], FleetFacts(measures=[], hosts={"a": told}))
     }
     assert [outcomes[gpu("a", place)].status for place in range(3)] == ["ERROR", "PASS", "ERROR"]
     assert "does not report its remapped_rows_failed: not supported" in str(outcomes[gpu("a", 1)].measured)

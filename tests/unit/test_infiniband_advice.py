@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuproof.doctor.infiniband import judge_infiniband
+from gpuproof.doctor import infiniband
+from gpuproof.verdict.check import ask, checks_in
+from gpuproof.verdict.facts import FleetFacts
 
 HPCX = ["/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib"]
 
@@ -20,7 +22,8 @@ def judged(*ports: dict[str, Any], **set_: str) -> dict[str, str]:
 
 
 def told_of(fabric: dict[str, Any]) -> dict[str, str]:
-    return {told.name: told.outcome.status for told in judge_infiniband(fabric)}
+    facts = FleetFacts(hosts={"": {"fabric": fabric}})
+    return {told.name: told.outcome.status for told in ask(checks_in(infiniband), facts)}
 
 
 def test_a_host_without_rdma_and_hpcx_hears_nothing() -> None:

@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fleet_by_hand import host_facts
 from gpuproof import registry
 from gpuproof.cli.main import cli
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.verdict.check import Check, exit_code_for, judge, load_check
+from gpuproof.records.run import Environment
+from gpuproof.verdict.check import Check, ask, exit_code_for, guarded
+from gpuproof.verdict.checks.registry import load_check
+from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import case, one_rank, start, write_run
 
 PASS = Outcome(status="PASS", measured="2", expected="1 or more", source="by hand")
@@ -39,7 +43,7 @@ class Answer:
 
     def judge(self, launches: Sequence[CaseRecords]) -> Outcome | Sequence[Outcome]:
         assert not isinstance(launches, str)
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         answer: Outcome | Sequence[Outcome] = self.answer
         return answer
@@ -48,8 +52,12 @@ class Answer:
 def asked(answer: Any, launches: Sequence[CaseRecords] = DONE) -> Outcome:
     check = Answer(answer)
     assert isinstance(check, Check)
-    (judged,) = judge("answer", check, launches)
+    (judged,) = judged_by(check, launches)
     return judged.outcome
+
+
+def judged_by(check: Check, launches: Sequence[CaseRecords]) -> list[Judged]:
+    return ask([guarded("answer", check, owner="its makers")], FleetFacts(launches=launches))
 
 
 def test_an_answer_is_passed_on() -> None:
@@ -76,9 +84,9 @@ def test_a_pass_by_a_floor_far_under_what_was_measured_is_none(
 
 def test_an_answer_for_each_subject() -> None:
     outcomes = [replace(PASS, subject="host/a"), replace(FAIL, subject="link/a>b")]
-    judged = judge("answer", Answer(outcomes), DONE)
+    judged = judged_by(Answer(outcomes), DONE)
     assert [(item.name, item.outcome) for item in judged] == [("answer", outcome) for outcome in outcomes]
-    unfinished = judge("answer", Answer(outcomes), UNFINISHED)
+    unfinished = judged_by(Answer(outcomes), UNFINISHED)
     assert [(i.outcome.subject, i.outcome.status) for i in unfinished] == [
         ("host/a", "ERROR"),
         ("link/a>b", "FAIL"),
@@ -99,11 +107,57 @@ def test_a_check_that_breaks_is_an_error_that_names_it() -> None:
     assert outcome.status == "ERROR"
     assert outcome.reason == "the check itself failed: ZeroDivisionError: division by zero"
     assert asked(True).reason == "the check returned a bool, not an Outcome"
+    assert asked(None).reason == "the check returned a NoneType, not an Outcome"
+    assert asked("PASS").reason == "the check returned a str, not an Outcome"
+
+
+def test_a_check_that_would_end_the_process_is_an_error() -> None:
+    """`sys.exit(0)` in it would be exit code 0 of a run that nobody judged."""
+    outcome = asked(SystemExit(0))
+    assert (outcome.status, outcome.reason) == ("ERROR", "the check itself failed: SystemExit: 0")
+
+
+def test_an_answer_that_breaks_while_it_is_read_is_an_error() -> None:
+    class Torn(Sequence[Outcome]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, place: Any) -> Any:
+            raise RuntimeError("no more")
+
+    assert asked(Torn()).reason == "the check itself failed: RuntimeError: no more"
+
+
+def test_what_a_check_prints_is_not_on_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Loud(Answer):
+        def judge(self, launches: Sequence[CaseRecords]) -> Outcome | Sequence[Outcome]:
+            print("{not json")
+            return super().judge(launches)
+
+    assert judged_by(Loud(PASS), DONE)[0].outcome is PASS
+    assert capsys.readouterr() == ("", "{not json\n")
+
+
+def test_a_check_of_another_package_is_given_what_ours_are() -> None:
+    """Its launches are the facts: what was written for a sequence of launches works, and more is there."""
+    facts = FleetFacts(launches=DONE, hosts={"a": {"torch": "2.9"}})
+    assert (len(facts), facts[0], facts[-1:], list(facts)) == (1, DONE[0], DONE[-1:], DONE)
+
+    class Asking(Answer):
+        def judge(self, launches: Any) -> Outcome | Sequence[Outcome]:
+            assert launches is facts
+            return replace(PASS, measured=launches.hosts["a"]["torch"])
+
+    (judged,) = ask([guarded("asking", Asking(None), owner="its makers")], facts)
+    assert judged.outcome.measured == "2.9"
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"status": "OK", "reason": "x"}, "'OK' is no status"),
         ({"status": "PASS"}, "PASS needs what was measured"),
         ({"status": "WARN", "measured": "1", "expected": "2"}, "and from where"),
         ({"status": "FAIL", "measured": "1", "expected": "2", "source": "x"}, "FAIL needs a next step"),
@@ -171,6 +225,18 @@ def test_the_command_prints_the_outcome(
     assert status in shown.output
     assert (outcome.measured or outcome.reason or "") in shown.output
     assert not (run.root / "run_summary.json").exists()
+
+
+def test_the_command_asks_checks_of_ours_with_what_hosts_told(tmp_path: Path) -> None:
+    """By the door that rules ask by: of a run without a report of its hosts nothing passes."""
+    environment = Environment(host="h", facts=host_facts("h", gpus=1))
+    for name, records, expected in (("with", (environment,), ["PASS"]), ("without", (), ["ERROR"])):
+        launch = one_rank().records()
+        run = write_run(tmp_path / name, [replace(launch, records=(*launch.records, *records))])
+        shown = CliRunner().invoke(cli, ["report", str(run.root), "--check", "ecc", "--json"])
+        judged = json.loads(shown.stdout)["checks"]
+        assert [item["outcome"]["status"] for item in judged] == expected
+        assert shown.exit_code == (0 if expected == ["PASS"] else 4)
 
 
 def test_a_check_of_no_name() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from fleet_by_hand import PORT, host_facts, statuses
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections, CountedConnection
+from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.packets import CHUNK_SEGMENTS, MOST_LOST, judge_packets
 from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import case
@@ -64,7 +64,7 @@ def launch(counts: Counts, *, hosts: str = "abc", missing: str | None = None) ->
 
 def judged(counts: Counts, **other: Any) -> dict[str, str]:
     facts = FleetFacts(measures=[], launches=[launch(counts, **other)])
-    return statuses([Judged(name="lost packets", outcome=outcome) for outcome in judge_packets(facts)])
+    return statuses(ask([judge_packets], facts))
 
 
 def test_healthy_hosts_pass() -> None:
@@ -106,7 +106,7 @@ def test_where_too_little_was_sent_nobody_passes() -> None:
 @pytest.mark.parametrize("counted", [(0, 0), (40, 0), (30, 2)])
 def test_a_link_that_a_ring_does_not_use_is_not_among_those_tried(counted: tuple[int, int]) -> None:
     facts = FleetFacts(measures=[], launches=[launch({**HEALTHY, ("a", "c"): counted})])
-    found = {outcome.subject: outcome for outcome in judge_packets(facts)}["host/a"]
+    found = {item.outcome.subject: item.outcome for item in ask([judge_packets], facts)}["host/a"]
     assert found.status == "PASS"
     assert "the most of 1 links tried, of 2" in str(found.measured)
 
@@ -116,7 +116,7 @@ def test_little_over_tcp_beside_infiniband_is_no_lack() -> None:
     facts = FleetFacts(
         measures=[], launches=[launch(counts)], hosts={h: host_facts(h, infiniband=[PORT]) for h in "abc"}
     )
-    assert {outcome.status for outcome in judge_packets(facts)} == {"NOT-APPLICABLE"}
+    assert {item.outcome.status for item in ask([judge_packets], facts)} == {"NOT-APPLICABLE"}
 
 
 def test_what_no_kernel_told_is_no_pass() -> None:
@@ -127,8 +127,8 @@ def test_what_no_kernel_told_is_no_pass() -> None:
 def test_hosts_of_a_run_of_an_older_version_do_not_pass() -> None:
     old = launch(HEALTHY)
     old = CaseRecords(case=old.case, records=old.of(Start))
-    found = judge_packets(FleetFacts(measures=[], launches=[old]))
-    assert {outcome.status for outcome in found} == {"ERROR"}
+    found = ask([judge_packets], FleetFacts(measures=[], launches=[old]))
+    assert {item.outcome.status for item in found} == {"ERROR"}
 
 
 def test_hosts_that_share_an_address_have_no_link() -> None:

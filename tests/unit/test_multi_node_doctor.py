@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from gpuproof.doctor.meeting import Part, judge_meeting
-from gpuproof.doctor.multi_node import judge_host, selects
+from gpuproof.doctor import infiniband, meeting, network
+from gpuproof.doctor.meeting import Part
+from gpuproof.doctor.network import selects
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.nccl_settings import SETTINGS, judge_nccl_settings
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.verdict import nccl_settings
+from gpuproof.verdict.check import ask, checks_in
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.nccl_settings import SETTINGS
 from gpuproof.worker.host.fabric import describe_fabric
 from gpuproof.worker.host.interfaces import check_named_interfaces, describe_interfaces
 
@@ -44,8 +49,13 @@ FABRIC: dict[str, Any] = {
 }
 
 
+def ask_modules(*modules: ModuleType, **facts: Any) -> list[Judged]:
+    return [item for module in modules for item in ask(checks_in(module), FleetFacts(hosts={"": facts}))]
+
+
 def judged(**changes: Any) -> dict[str, Outcome]:
-    return {item.name: item.outcome for item in judge_host({**FABRIC, **changes})}
+    judged = ask_modules(network, infiniband, nccl_settings, fabric={**FABRIC, **changes})
+    return {item.name: item.outcome for item in judged}
 
 
 def test_a_host_with_one_network_needs_no_choice() -> None:
@@ -135,13 +145,13 @@ def test_what_a_host_lacks(changes: dict[str, Any], name: str, status: str, word
 
 
 def test_settings_that_cost_speed_are_named_with_their_page() -> None:
-    found = judge_nccl_settings(
-        {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "0", "NCCL_ALGO": "Tree", "NCCL_DEBUG": "INFO"}
-    )
+    costly = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "0", "NCCL_ALGO": "Tree", "NCCL_DEBUG": "INFO"}
+    found = ask_modules(nccl_settings, fabric={"variables": costly})
     assert [item.name for item in found] == ["NCCL_P2P_DISABLE", "NCCL_ALGO", "NCCL_DEBUG"]
     assert {item.outcome.status for item in found} == {"WARN"}
     assert (found[0].outcome.source or "").endswith("env.html#nccl-p2p-disable")
-    (fine,) = judge_nccl_settings({"NCCL_SHM_DISABLE": "0", "NCCL_SOCKET_IFNAME": "eth"})
+    cheap = {"NCCL_SHM_DISABLE": "0", "NCCL_SOCKET_IFNAME": "eth"}
+    (fine,) = ask_modules(nccl_settings, fabric={"variables": cheap})
     others = "set: NCCL_SHM_DISABLE, NCCL_SOCKET_IFNAME"
     assert fine.outcome.measured == (f"none of the {len(SETTINGS)} that cost speed or print is set; {others}")
 
@@ -149,7 +159,8 @@ def test_settings_that_cost_speed_are_named_with_their_page() -> None:
 def test_a_loopback_address_is_no_meeting_place_of_two_hosts() -> None:
     part = Part(master="127.0.0.1", port=29500, node_rank=1, num_nodes=2)
     found = {"addresses": ["127.0.0.1"], "unresolved": None, "outcome": "refused"}
-    outcomes = {i.name: i.outcome for i in judge_meeting(found, part, interfaces=FABRIC["interfaces"])}
+    judged = ask_modules(meeting, fabric=FABRIC, meeting=found, part=part)
+    outcomes = {item.name: item.outcome for item in judged}
     assert outcomes["MASTER_ADDR"].status == "FAIL"
     assert "every host's own loopback" in (outcomes["MASTER_ADDR"].measured or "")
 

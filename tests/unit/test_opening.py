@@ -17,9 +17,11 @@ from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import OPEN_DEADLINE_S, open_devices
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.opening import SILENT_NAME, Drivers, on_the_bus
-from gpuproof.doctor.host import judge_machine
+from gpuproof.doctor import host
 from gpuproof.observe.live_state import LiveState
 from gpuproof.records.readings import DevicesAppeared, PhysicalIndex
+from gpuproof.verdict.check import ask, checks_in
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.worker.host.environment import PROCESSOR_PATIENCE_S, describe_host
 from waiting import PATIENCE_S, eventually
 
@@ -139,7 +141,7 @@ def test_doctor_fails_a_driver_that_does_not_answer(tmp_path: Path) -> None:
     }
     facts |= {"devices": [], "modules": {"psutil": True, "pynvml": True}, "compiler": "cc"}
     facts |= {"accelerators": found, "executable": "python"}
-    judged = {item.name: item.outcome for item in judge_machine(facts)}
+    judged = {item.name: item.outcome for item in ask(checks_in(host), FleetFacts(hosts={"": facts}))}
     assert judged["accelerators"].status == "FAIL"
     assert (judged["accelerators"].measured or "").startswith("fake ffff:f0:00.0: not answering since ")
     assert "CUDA" not in judged

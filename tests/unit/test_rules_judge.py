@@ -512,10 +512,12 @@ def digests(*said: str | None) -> list[Measure]:
         (("x", "y", "z"), ["ERROR", "ERROR", "ERROR"]),
         (("x", "x", "y", "y"), ["ERROR", "ERROR", "ERROR", "ERROR"]),
         (("x",), ["ERROR"]),
+        (("x", None), ["ERROR", "ERROR"]),
+        (("x", "x", None), ["PASS", "PASS", "ERROR"]),
     ],
 )
 def test_the_one_that_says_something_else_is_named_where_most_agree(
-    said: tuple[str, ...], expected: list[str]
+    said: tuple[str | None, ...], expected: list[str]
 ) -> None:
     facts = FleetFacts(measures=digests(*said), hosts=hosts("a", gpus=len(said)))
 

@@ -194,4 +194,4 @@ def test_the_example_of_the_page_can_judge() -> None:
 
     found = read_rules(page.partition("```yaml\n")[2].partition("```")[0], source="docs/rules.md")
 
-    assert len(found.rules) == 5
+    assert len(found) == 5

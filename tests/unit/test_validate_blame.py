@@ -21,8 +21,8 @@ from gpuproof.records.run import Environment, RankResult, Setup, Start
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
-from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.facts import facts_by_host
 from records_by_hand import failure, start
 from validation_by_hand import device, done, host_facts, recipe, walk, written
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fleet_by_hand import gpu, hosts, measured
+from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.events import _table, advisory_events, judge_events, meaning_of
 from gpuproof.verdict.facts import Announced, FleetFacts
 
@@ -23,8 +24,8 @@ def xid(code: int, *, pid: int | None = None, launch: str = "gemm/0", is_ours: b
 
 
 def status(*events: Announced) -> str:
-    (outcome,) = judge_events(facts(*events))
-    return outcome.status
+    (judged,) = ask([judge_events], facts(*events))
+    return judged.outcome.status
 
 
 def test_every_code_of_the_catalogue_has_an_action_of_the_table() -> None:
@@ -52,12 +53,12 @@ def test_a_code_counts_by_its_immediate_action(codes: tuple[int, ...], expected:
 
 
 def test_the_gravest_of_several_decides_and_all_are_named() -> None:
-    (outcome,) = judge_events(facts(xid(43), xid(999), xid(79)))
-    assert outcome.status == "FAIL"
-    assert outcome.measured == (
+    (judged,) = ask([judge_events], facts(xid(43), xid(999), xid(79)))
+    assert judged.outcome.status == "FAIL"
+    assert judged.outcome.measured == (
         "xid 79 (GPU has fallen off the bus), xid 999 (not in the catalogue), xid 43 (GPU stopped processing)"
     )
-    assert (outcome.next_step, outcome.responsible) == (
+    assert (judged.outcome.next_step, judged.outcome.responsible) == (
         "Drain the host and restart the machine",
         "administrator",
     )
@@ -73,8 +74,8 @@ def test_what_a_program_may_have_caused_counts_where_ours_met_it_or_several_did(
     assert status(xid(31, pid=7), xid(43, pid=8)) == "PASS"  # 43 is no word on the GPU
     assert status(xid(31, pid=7, is_ours=True)) == "FAIL"
     wrong = measured(ON, 3.0, name="wrong values", unit="1")
-    (outcome,) = judge_events(replace(facts(xid(31)), measures=[wrong]))
-    assert outcome.status == "FAIL"
+    (judged,) = ask([judge_events], replace(facts(xid(31)), measures=[wrong]))
+    assert judged.outcome.status == "FAIL"
     assert status(xid(43, is_ours=True), xid(45, is_ours=True, launch="training/0")) == "PASS"
 
 

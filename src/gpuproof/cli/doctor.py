@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
-@click.option("--multi-node", is_flag=True, help="Examine networks, limits and NCCL's settings, too.")
+@click.option(
+    "--multi-node", "multi_node", is_flag=True, help="Examine networks, limits and NCCL's settings, too."
+)
 @click.option(
     "--master",
     metavar="HOST",
@@ -76,14 +78,12 @@ def doctor(
 
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.doctor.host import judge_machine
     from gpuproof.launchers.probe import probe
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
     facts = probe(python, words=words, wait_s=wait_s if words else 0.0)
-    checks = judge_machine(facts)
-    between = _between(facts, part) if multi_node else []
+    checks, between = _ask({**facts, "part": part}, multi_node=multi_node)
     if as_json:
         print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
@@ -112,15 +112,17 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
     return words
 
 
-def _between(facts: Mapping[str, Any], part: Part | None) -> list[Judged]:
-    from gpuproof.doctor.meeting import judge_meeting, not_tried
-    from gpuproof.doctor.multi_node import judge_host
+def _ask(facts: Mapping[str, Any], *, multi_node: bool) -> tuple[list[Judged], list[Judged]]:
+    """Ask the checks of this machine, and with `multi_node` those of its part in a run over several hosts."""
+    from gpuproof.doctor import host, infiniband, meeting, network
+    from gpuproof.verdict import nccl_settings
+    from gpuproof.verdict.check import ask, checks_in
+    from gpuproof.verdict.facts import FleetFacts
 
-    fabric = facts["fabric"]
-    met = not_tried()
-    if part is not None:
-        met = judge_meeting(facts["meeting"], part, interfaces=fabric["interfaces"])
-    return [*judge_host(fabric), *met]
+    here = FleetFacts(hosts={facts["host"]: facts})
+    modules = (network, infiniband, nccl_settings, meeting) if multi_node else ()
+    between = [item for module in modules for item in ask(checks_in(module), here)]
+    return ask(checks_in(host), here), between
 
 
 def _print_text(checks: Sequence[Judged], between: Sequence[Judged]) -> None:

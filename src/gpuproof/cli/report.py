@@ -75,8 +75,8 @@ def report(
     gpuproof report results/quick/run_20261120T133012_4711 --output report.html
     gpuproof report last --format csv
 
-    With --check, print what that check (of those that `gpuproof plugins` lists) says of the run instead,
-    and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
+    With --check, print what that check (of `gpuproof plugins` or `gpuproof rules list`) says of the run
+    instead, and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.conclude import conclude_tree
     from gpuproof.suites.matrix.old_tree import is_old_tree
@@ -154,18 +154,21 @@ def write_report(result: Result, page: Page, form: ReportFormat, output: Path | 
 
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
-    from gpuproof.verdict.check import exit_code_for, judge, load_check
+    from gpuproof.conclude import read_evidence
+    from gpuproof.verdict.announced import facts_of
+    from gpuproof.verdict.check import ask, exit_code_for
+    from gpuproof.verdict.checks.registry import find_check
     from gpuproof.verdict.page import outcomes_page
     from gpuproof.verdict.simulated import at_most, is_simulated
 
-    loaded = {name: load_check(name) for name in names}
-    launches = directory.cases()
-    judged = [item for name, check in loaded.items() for item in judge(name, check, launches)]
+    checks = [find_check(name) for name in names]
+    result, evidence = directory.read_result(), read_evidence(directory)
+    judged = ask(checks, facts_of(evidence, () if result is None else result.measures))
     if as_json:
         print_json({"run": str(directory.root), "checks": judged})
     else:
         show_page(outcomes_page("", ("", judged)))
-    return at_most(exit_code_for(judged), simulated=is_simulated(launches))
+    return at_most(exit_code_for(judged), simulated=is_simulated(evidence.launches))
 
 
 @click.command()

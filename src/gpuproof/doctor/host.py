@@ -1,119 +1,64 @@
 """What a machine has, what will be missing, and what to do: the checks behind `gpuproof doctor`.
 
-In: the facts that `python -m gpuproof.worker probe` prints. Out: an outcome a check. FAIL: nothing can be
-measured here. WARN: it works, with less than there could be. Pure.
+In: the facts that `python -m gpuproof.worker probe` prints. Out: an outcome a check; what cannot be asked of
+the machine is left out. FAIL: nothing can be measured here. WARN: it works, with less than there could be.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from gpuproof import units
 from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable
-
-Facts = Mapping[str, Any]
+from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.facts import HostFacts
 
 REQUIREMENTS = "README.md: what gpuproof needs"
-PYTHON = Expectation("3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
-TORCH = Expectation(
-    "2.4 or newer", REQUIREMENTS, "pip install 'torch>=2.4', into the environment that gpuproof runs in"
-)
-OLD_TORCH = Expectation(TORCH.expected, TORCH.source, TORCH.next_step, otherwise="WARN")
-GOVERNOR = Expectation(
-    "no frequency governor that changes the clock while steps are timed",
-    "https://docs.kernel.org/admin-guide/pm/cpufreq.html#generic-scaling-governors",
-    "Set the governor to performance for steady step times",
-    responsible="administrator",
-    otherwise="WARN",
-)
-ACCELERATORS = Expectation(
-    "one at least that its vendor's driver lists",
-    REQUIREMENTS,
-    "Install the vendor's driver to measure a GPU",
-    responsible="administrator",
-    otherwise="WARN",
-)
 ANSWERING = Expectation(
     "a driver that answers",
     REQUIREMENTS,
     "Look at dmesg; where GPUs only sleep (no persistence mode), ask again. Else reset the GPU or the host",
     responsible="administrator",
 )
-GRANTED = Expectation(
-    "all that the scheduler granted",
-    "docs/validate.md",
-    "Look at dmesg, nvidia-smi -L and CUDA_VISIBLE_DEVICES",
-    responsible="administrator",
-)
-CUDA = Expectation(
-    "a build of torch that sees the driver's devices",
-    "https://docs.pytorch.org/docs/stable/cuda.html",
-    "Look at CUDA_VISIBLE_DEVICES and the driver's version",
-    otherwise="WARN",
-)
-NCCL = Expectation(
-    "in torch, for ranks on GPUs",
-    "https://docs.pytorch.org/docs/stable/distributed.html#backends",
-    "Install a build of torch that has it",
-    otherwise="WARN",
-)
-NVML = Expectation(
-    "installed, to see clocks, power, temperature and other users",
-    "https://docs.nvidia.com/deploy/nvml-api/",
-    "pip install nvidia-ml-py",
-    otherwise="WARN",
-)
-PSUTIL = Expectation(
-    "psutil, for readings on systems without /proc",
-    "https://psutil.readthedocs.io/",
-    "pip install psutil",
-    otherwise="WARN",
-)
-COMPILER = Expectation(
-    "one, for training.compile.enabled on a CPU",
-    "https://docs.pytorch.org/docs/stable/torch.compiler.html",
-    "apt-get install g++, or your system's package of a C++ compiler",
-    responsible="administrator",
-    otherwise="WARN",
-)
 
 
-def judge_machine(facts: Facts) -> list[Judged]:
-    """Judge a machine's facts; what cannot be asked of it is left out."""
-    there, compiler = facts["modules"]["psutil"], facts["compiler"]
-    outcomes = {
-        "Python": PYTHON.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}"),
-        "PyTorch": _torch(facts),
-        "processor": _processor(facts),
-        "accelerators": _accelerators(facts["accelerators"]),
-        "granted GPUs": _granted(facts),
-        "ROCm" if facts.get("devices") and facts["torch_hip"] else "CUDA": _cuda(facts),
-        "NCCL": _nccl(facts),
-        "GPU readings": _device_readings(facts),
-        "host readings": PSUTIL.judge(
-            there, "psutil" if there else "psutil is not installed; /proc is read instead"
-        ),
-        "C++ compiler": COMPILER.judge(bool(compiler), compiler or "none"),
-    }
-    return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items() if outcome is not None]
+@machine_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
+def judge_python(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge the Python that would run ranks."""
+    return expected.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}")
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-def _torch(facts: Facts) -> Outcome:
+@machine_check(
+    "PyTorch",
+    "2.4 or newer",
+    REQUIREMENTS,
+    "pip install 'torch>=2.4', into the environment that gpuproof runs in",
+)
+def judge_torch(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether torch can be imported; an old one works, with less."""
     version: str | None = facts.get("torch")
     if version is not None:
-        return OLD_TORCH.judge(_version(version) >= (2, 4), version)
+        return replace(expected, otherwise="WARN").judge(_version(version) >= (2, 4), version)
     reason = facts.get("torch_missing")
-    return TORCH.judge(False, f"cannot be imported by {facts['executable']} ({reason})")
+    return expected.judge(False, f"cannot be imported by {facts['executable']} ({reason})")
 
 
-def _processor(facts: Facts) -> Outcome | None:
+@machine_check(
+    "processor",
+    "no frequency governor that changes the clock while steps are timed",
+    "https://docs.kernel.org/admin-guide/pm/cpufreq.html#generic-scaling-governors",
+    "Set the governor to performance for steady step times",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_processor(facts: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge whether the processor keeps its clock."""
     cpu = facts.get("cpu")
     if cpu is None:
         return None
@@ -124,56 +69,129 @@ def _processor(facts: Facts) -> Outcome | None:
         units.memory(facts.get("memory_total_bytes")),
         *([] if is_steady else [f"frequency governor {cpu['governor']}"]),
     ]
-    return GOVERNOR.judge(is_steady, ", ".join(parts))
+    return expected.judge(is_steady, ", ".join(parts))
 
 
-def _accelerators(accelerators: Mapping[str, Any]) -> Outcome:
+@machine_check(
+    "accelerators",
+    "one at least that its vendor's driver lists",
+    REQUIREMENTS,
+    "Install the vendor's driver to measure a GPU",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether a driver lists a device, and answers."""
+    accelerators = facts["accelerators"]
     if accelerators.get("silent"):
         places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in accelerators["silent"])
         return ANSWERING.judge(False, f"{places}: {accelerators['silent'][0]['reason']}")
     names = "; ".join(device["name"] for device in accelerators["devices"])
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in accelerators["absent"].items())
-    return ACCELERATORS.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
+    return expected.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
 
 
-def _granted(facts: Facts) -> Outcome | None:
+@machine_check(
+    "granted GPUs",
+    "all that the scheduler granted",
+    "docs/validate.md",
+    "Look at dmesg, nvidia-smi -L and CUDA_VISIBLE_DEVICES",
+    responsible="administrator",
+)
+def judge_grant(facts: HostFacts, expected: Expectation) -> Outcome | None:
     """Hold what torch sees against what a scheduler granted; nothing where none did, or torch is missing."""
     grant, num_seen = facts.get("granted_gpus"), len(facts.get("devices") or ())
     if grant is None or not facts.get("torch"):
         return None
+    if num_seen:  # the user may have left some out
+        expected = replace(expected, otherwise="WARN")
     seen = f"torch sees {num_seen} of {grant['number']} ({grant['source']})"
-    expectation = replace(
-        GRANTED, otherwise="WARN" if num_seen else "FAIL"
-    )  # the user may have left some out
-    return expectation.judge(num_seen >= grant["number"], seen)
+    return expected.judge(num_seen >= grant["number"], seen)
 
 
-def _cuda(facts: Facts) -> Outcome | None:
-    if not facts.get("torch") or facts["accelerators"].get("silent"):
-        return None
+@machine_check(
+    "CUDA",
+    "a build of torch that sees the driver's devices",
+    "https://docs.pytorch.org/docs/stable/cuda.html",
+    "Look at CUDA_VISIBLE_DEVICES and the driver's version",
+    otherwise="WARN",
+)
+def judge_cuda(facts: HostFacts, expected: Expectation) -> Iterable[Judged]:
+    """Judge whether torch sees the devices that drivers list, under the name of what it was built for."""
+    if facts.get("torch") and not facts["accelerators"].get("silent"):
+        name = "ROCm" if facts["devices"] and facts["torch_hip"] else "CUDA"
+        yield Judged(name=name, outcome=_visible(facts, expected))
+
+
+def _visible(facts: HostFacts, expected: Expectation) -> Outcome:
     num_seen = len(facts["devices"])
     if not num_seen and not facts["accelerators"]["devices"]:
         return not_applicable("torch sees no device; gloo on the CPU will be used")
     build = facts["torch_cuda"] or facts["torch_hip"]
     if num_seen:
-        return CUDA.judge(True, f"{build}, torch sees {num_seen} {'device' if num_seen == 1 else 'devices'}")
-    return CUDA.judge(
+        seen = f"{build}, torch sees {num_seen} {'device' if num_seen == 1 else 'devices'}"
+        return expected.judge(True, seen)
+    cpu_only = "This torch is built for the CPU only: install the build for your driver"
+    return expected.judge(
         False,
         f"the driver lists devices and torch {facts['torch']} sees none",
-        next_step=None
-        if build
-        else "This torch is built for the CPU only: install the build for your driver",
+        next_step=None if build else cpu_only,
     )
 
 
-def _nccl(facts: Facts) -> Outcome | None:
+@machine_check(
+    "NCCL",
+    "in torch, for ranks on GPUs",
+    "https://docs.pytorch.org/docs/stable/distributed.html#backends",
+    "Install a build of torch that has it",
+    otherwise="WARN",
+)
+def judge_nccl(facts: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge whether ranks on GPUs can communicate over NCCL."""
     if not facts.get("devices"):
         return None
-    return NCCL.judge(bool(facts["nccl"]), facts["nccl"] or "not in this torch: several ranks will use gloo")
+    lacking = "not in this torch: several ranks will use gloo"
+    return expected.judge(bool(facts["nccl"]), facts["nccl"] or lacking)
 
 
-def _device_readings(facts: Facts) -> Outcome | None:
+@machine_check(
+    "GPU readings",
+    "installed, to see clocks, power, temperature and other users",
+    "https://docs.nvidia.com/deploy/nvml-api/",
+    "pip install nvidia-ml-py",
+    otherwise="WARN",
+)
+def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | None:
+    """Warn where GPUs of NVIDIA cannot be read."""
     is_nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
     if facts["modules"]["pynvml"] or not is_nvidia:
         return None
-    return NVML.judge(False, "nvidia-ml-py is not installed")
+    return expected.judge(False, "nvidia-ml-py is not installed")
+
+
+@machine_check(
+    "host readings",
+    "psutil, for readings on systems without /proc",
+    "https://psutil.readthedocs.io/",
+    "pip install psutil",
+    otherwise="WARN",
+)
+def judge_host_readings(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether the host can be read without /proc."""
+    is_there = facts["modules"]["psutil"]
+    return expected.judge(
+        is_there, "psutil" if is_there else "psutil is not installed; /proc is read instead"
+    )
+
+
+@machine_check(
+    "C++ compiler",
+    "one, for training.compile.enabled on a CPU",
+    "https://docs.pytorch.org/docs/stable/torch.compiler.html",
+    "apt-get install g++, or your system's package of a C++ compiler",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_compiler(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether there is a compiler."""
+    return expected.judge(bool(facts["compiler"]), facts["compiler"] or "none")

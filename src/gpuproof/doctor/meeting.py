@@ -6,24 +6,18 @@ Out: an outcome each. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof.doctor.multi_node import is_loopback
-from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.doctor.network import is_loopback
+from gpuproof.records.outcome import Expectation, Judged, Outcome, skipped
+from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.facts import HostFacts
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 START_ALL = "start gpuproof doctor --multi-node on all hosts within the time of --wait"
-ADDRESS = Expectation(
-    "an address of node 0 that all hosts reach", SOURCE, "Give node 0's address in the network"
-)
-TRANSLATED = Expectation(
-    ADDRESS.expected,
-    SOURCE,
-    "Right only where address translation leads here; otherwise this is not node 0",
-    otherwise="WARN",
-)
+NOT_TRIED = "MASTER_ADDR and MASTER_PORT are not given (--master, --port): the way to them was not tried"
 FREE_PORT = Expectation("free, so that rank 0 can listen there", SOURCE, "Choose another MASTER_PORT")
 VISITOR = Expectation(
     "comes to this port, and is reached on one of its own",
@@ -49,42 +43,48 @@ class Part:
     num_nodes: int
 
 
-def judge_meeting(
-    meeting: Mapping[str, Any], part: Part, *, interfaces: Sequence[Mapping[str, Any]] | None
-) -> list[Judged]:
-    """Judge the address, the port, and what came of the meeting, as seen from this host."""
-    addresses = {address for interface in interfaces or () for address in interface["addresses"]}
-    outcomes = {"MASTER_ADDR": _address(meeting, part, addresses)}
+@machine_check(
+    "MASTER_ADDR",
+    "an address of node 0 that all hosts reach",
+    SOURCE,
+    "Give node 0's address in the network",
+)
+def judge_meeting(facts: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
+    """Judge the address, the port, and what came of the meeting, as this host sees it."""
+    part, meeting = facts["part"], facts["meeting"]
+    if part is None:
+        yield skipped(NOT_TRIED)
+        return
+    interfaces = facts["fabric"]["interfaces"] or ()
+    yield _address(
+        meeting, part, {address for interface in interfaces for address in interface["addresses"]}, expected
+    )
     if meeting["addresses"]:
-        outcomes |= (_as_node_0 if part.node_rank == 0 else _as_visitor)(meeting, part)
-    return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items()]
+        outcomes = (_as_node_0 if part.node_rank == 0 else _as_visitor)(meeting, part)
+        yield from (Judged(name=name, outcome=outcome) for name, outcome in outcomes.items())
 
 
-def not_tried() -> list[Judged]:
-    """Say that nothing was tried between the hosts."""
-    reason = "MASTER_ADDR and MASTER_PORT are not given (--master, --port): the way to them was not tried"
-    return [Judged(name="MASTER_ADDR", outcome=Outcome(status="SKIP", reason=reason))]
-
-
-def _address(meeting: Mapping[str, Any], part: Part, addresses_here: set[str]) -> Outcome:
+def _address(
+    meeting: Mapping[str, Any], part: Part, addresses_here: set[str], expected: Expectation
+) -> Outcome:
     addresses = meeting["addresses"]
     if not addresses:
         step = "Give an address in place of a name, or add the name to /etc/hosts on every host"
-        return ADDRESS.judge(
-            False, f"{part.master} resolves to no address ({meeting['unresolved']})", next_step=step
-        )
+        unresolved = f"{part.master} resolves to no address ({meeting['unresolved']})"
+        return expected.judge(False, unresolved, next_step=step)
     shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
     if part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
-        return ADDRESS.judge(False, f"{shown}: every host's own loopback")
+        return expected.judge(False, f"{shown}: every host's own loopback")
     is_here = bool(addresses_here.intersection(addresses))
     if part.node_rank == 0 and not is_here:
-        return TRANSLATED.judge(False, f"{shown}: no interface of this host has it")
+        step = "Right only where address translation leads here; otherwise this is not node 0"
+        doubted = replace(expected, otherwise="WARN")
+        return doubted.judge(False, f"{shown}: no interface of this host has it", next_step=step)
     if part.node_rank > 0 and is_here:
         step = "Give each host its own NODE_RANK, and MASTER_ADDR of node 0"
-        return ADDRESS.judge(
-            False, f"{shown}: this host's own, and it is node {part.node_rank}", next_step=step
-        )
-    return ADDRESS.judge(True, shown)
+        here = f"{shown}: this host's own, and it is node {part.node_rank}"
+        return expected.judge(False, here, next_step=step)
+    return expected.judge(True, shown)
 
 
 def _as_node_0(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:

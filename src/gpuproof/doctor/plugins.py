@@ -15,7 +15,7 @@ from typing import Literal
 from gpuproof import registry
 from gpuproof.errors import UsageError
 from gpuproof.suites.registry import load_suite
-from gpuproof.verdict.check import load_check
+from gpuproof.verdict.checks.registry import load_check
 from gpuproof.workloads.info.base import WorkloadInfo
 
 State = Literal["not loaded", "loads", "broken", "duplicate"]

@@ -15,9 +15,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Status = Literal["PASS", "WARN", "FAIL", "ERROR", "SKIP", "NOT-APPLICABLE"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
 """What was measured and held against an expectation. All other statuses have a reason instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
@@ -91,10 +92,13 @@ class Outcome:
         """Refuse an answer that leaves out what it stands on.
 
         Raises:
-            ValueError: a judgement without what was measured, expected and from where; any other status
-                without its reason; a status that needs action without a next step; a subject of no known
-                form; a number that is not finite, has no unit or lies outside its interval.
+            ValueError: a status that there is not; a judgement without what was measured, expected and from
+                where; any other status without its reason; a status that needs action without a next step; a
+                subject of no known form; a number that is not finite, has no unit or lies outside its
+                interval.
         """
+        if self.status not in STATUSES:
+            raise ValueError(f"{self.status!r} is no status: {', '.join(STATUSES)}")
         if self.status in JUDGED and None in (self.measured, self.expected, self.source):
             raise ValueError(f"{self.status} needs what was measured, what was expected, and from where")
         if self.status not in JUDGED and self.reason is None:
@@ -134,6 +138,40 @@ def not_applicable(reason: str, subject: str = "whole") -> Outcome:
     return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
 
 
+def skipped(
+    reason: str, next_step: str | None = None, subject: str = "whole", *, responsible: Actor | None = None
+) -> Outcome:
+    """Return what was not measured, since nobody asked for it, or what it needs was not given."""
+    return Outcome(
+        status="SKIP", subject=subject, reason=reason, next_step=next_step, responsible=responsible
+    )
+
+
+def pass_or_fail(
+    subject: str,
+    is_good: bool,
+    measured: str,
+    *,
+    expected: str,
+    source: str,
+    next_step: str | None,
+    responsible: Actor | None = "administrator",
+    warns: bool = False,
+    **numbers: Any,
+) -> Outcome:
+    """Return PASS, or FAIL (WARN where it `warns`) with who does what; `numbers` are further fields."""
+    return Outcome(
+        status="PASS" if is_good else "WARN" if warns else "FAIL",
+        subject=subject,
+        measured=measured,
+        expected=expected,
+        source=source,
+        next_step=None if is_good else next_step,
+        responsible=None if is_good else responsible,
+        **numbers,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What a check expects, where that comes from, and what to do where it is not met."""
@@ -157,14 +195,15 @@ class Expectation:
 
         `numbers` are further fields of the outcome.
         """
-        return Outcome(
-            status="PASS" if is_met else self.otherwise,
-            subject=subject,
-            measured=measured,
+        return pass_or_fail(
+            subject,
+            is_met,
+            measured,
             expected=self.expected,
             source=self.source,
-            next_step=None if is_met else next_step or self.next_step,
-            responsible=None if is_met else self.responsible,
+            next_step=next_step or self.next_step,
+            responsible=self.responsible,
+            warns=self.otherwise == "WARN",
             **numbers,
         )
 

@@ -19,8 +19,8 @@ from gpuproof.records.codec import to_json
 from gpuproof.selftest.fleet import Fleet, with_fault
 from gpuproof.selftest.judging import EDGE, FIGURES, Turned, judge_fleet, write_fleet
 from gpuproof.suites.validate import SUITE
-from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.facts import facts_by_host
 
 DAYS = 5
 PRODUCTS = {

@@ -15,15 +15,26 @@ from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import DRIVER_EVENTS, named_among
+from gpuproof.records.result import Measure
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Start
 from gpuproof.verdict.doubts.lost import ENDED_EARLY, ended_early
-from gpuproof.verdict.facts import Announced, setups_on
+from gpuproof.verdict.facts import Announced, FleetFacts, facts_by_host, setups_on
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
 """Totals of a driver of which one more is an error that the run itself met."""
 HARMLESS: Final = ("recovered", "appeared")
 PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
 """As the kernel's log has it: `NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
+
+
+def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
+    """Return what checks are asked about: measures, launches, and what hosts and drivers told beside them."""
+    return FleetFacts(
+        measures=measures,
+        hosts=facts_by_host(evidence.launches),
+        launches=evidence.launches,
+        events=announced_in(evidence),
+    )
 
 
 def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None:

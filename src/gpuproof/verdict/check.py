@@ -1,22 +1,27 @@
-"""The contract of a check, a pure question to the records of a finished run, and how it is asked.
+"""A check: its name, what a PASS says, and a pure question to the facts of a fleet, answered with outcomes.
 
-A plug-in registers an object with `name`, `summary` and `judge` under the entry-point group
-`gpuproof.checks`. `judge` takes the records of every launch and returns an `Outcome`, or one a subject; it
-reads no clock, file or device, so that it says the same on any machine and at any time. What a check may
-not say is an ERROR, never a PASS.
+Checks of ours are values in their modules (`verdict/checks/` for rules, `doctor/` for a machine before
+anything is measured). Another package registers an object with `name`, `summary` and `judge` under the
+entry-point group `gpuproof.checks`. `judge` reads no clock, file or device, so that it says the same on any
+machine and at any time. What a package's check may not say is an ERROR, never a PASS.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from gpuproof import registry
-from gpuproof.errors import ExitCode, UsageError
-from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, not_judged
+from gpuproof.errors import ExitCode
+from gpuproof.records.outcome import Actor, Expectation, Judged, Outcome, not_judged
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 VACUOUS_OF_USUAL = 0.5
 """A floor under half of what is measured, or was, judges nothing: only what is broken outright misses it, and
@@ -25,53 +30,107 @@ it shows by itself. Rules, and checks of other packages, are held to it alike.""
 
 @runtime_checkable
 class Check(Protocol):
-    """A check as the registry knows it."""
+    """A check as another package registers it."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    @property
+    def summary(self) -> str:
+        """What a PASS says, in one line."""
+
+    def judge(self, launches: FleetFacts, /) -> Outcome | Sequence[Outcome]:
+        """Judge all launches, failed ones too, with one outcome a subject; pure.
+
+        The facts are a sequence of launches, and hold what else is known: measures, hosts, events.
+        """
+
+
+Answers = Iterable[Outcome | Judged]
+"""Outcomes of the check's name, or with a name of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactCheck:
+    """A check, wherever it comes from."""
 
     name: str
     summary: str
-    """What a PASS says, in one line."""
-
-    def judge(self, launches: Sequence[CaseRecords]) -> Outcome | Sequence[Outcome]:
-        """Judge the records of all launches, failed ones too, with one outcome a subject; pure."""
+    """What a PASS says."""
+    judge: Callable[[FleetFacts], Answers]
 
 
-def load_check(name: str) -> Check:
-    """Import a registered check.
-
-    Raises:
-        UsageError: there is none of that name, it cannot be loaded, or is not what a check must be.
-    """
-    check = registry.load(registry.CHECKS, name)
-    if not isinstance(check, Check) or not callable(check.judge):
-        raise UsageError(
-            f"{name!r} from {registry.find_owner(registry.CHECKS, name)} is registered as a check and is a "
-            f"{type(check).__name__} without name, summary and judge",
-            next_step="See gpuproof.verdict.check.Check, or uninstall it",
-        )
-    return check
+def check(name: str, summary: str) -> Callable[[Callable[[FleetFacts], Answers]], FactCheck]:
+    """Make a check of the function below."""
+    return lambda judge: FactCheck(name=name, summary=summary, judge=judge)
 
 
-def judge(name: str, check: Check, launches: Sequence[CaseRecords]) -> list[Judged]:
-    """Ask a check; its own faults, and a PASS over nothing, are errors."""
-    owner = registry.find_owner(registry.CHECKS, name)
+MachineJudge = Callable[["HostFacts", Expectation], Outcome | Answers | None]
+
+
+def machine_check(
+    name: str,
+    expected: str,
+    source: str,
+    next_step: str,
+    *,
+    responsible: Actor = "user",
+    otherwise: Literal["WARN", "FAIL"] = "FAIL",
+    part: str | None = None,
+) -> Callable[[MachineJudge], FactCheck]:
+    """Make a check of what a machine tells, or a part of that; what cannot be asked of it is left out."""
+    expectation = Expectation(expected, source, next_step, responsible, otherwise)
+
+    def build(judge: MachineJudge) -> FactCheck:
+        def of_all(facts: FleetFacts) -> Iterator[Outcome | Judged]:
+            for node in facts.hosts.values():
+                answers = judge(node if part is None else node[part], expectation) or ()
+                yield from (answers,) if isinstance(answers, Outcome) else answers
+
+        return FactCheck(name=name, summary=expected, judge=of_all)
+
+    return build
+
+
+def ask(checks: Iterable[FactCheck], facts: FleetFacts) -> list[Judged]:
+    """Return what each check answers, in their order."""
+    return [
+        answer if isinstance(answer, Judged) else Judged(name=each.name, outcome=answer)
+        for each in checks
+        for answer in each.judge(facts)
+    ]
+
+
+def checks_in(module: ModuleType) -> list[FactCheck]:
+    """Return the checks that a module defines, in its order: values, and tuples of them."""
+    values = (value if isinstance(value, tuple) else (value,) for value in vars(module).values())
+    return [item for group in values for item in group if isinstance(item, FactCheck)]
+
+
+def guarded(name: str, plugin: Check, *, owner: str) -> FactCheck:
+    """Return the check of another package: its own faults, and a PASS over nothing, are errors."""
+    return FactCheck(
+        name=name, summary=plugin.summary, judge=lambda facts: list(_guarded_answers(plugin, facts, owner))
+    )
+
+
+def _guarded_answers(plugin: Check, facts: FleetFacts, owner: str) -> Iterator[Outcome]:
     try:
-        answer: object = check.judge(launches)
-    except Exception as error:  # noqa: BLE001  # a plug-in's own fault ends its check, and no other
+        with redirect_stdout(sys.stderr):  # standard output carries what the command prints alone
+            outcomes = _read_answer(plugin.judge(facts), owner)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # its fault ends its check, and no other
         outcomes = [_broken(f"the check itself failed: {type(error).__name__}: {error}", owner)]
-    else:
-        finished = any(launch.status == "done" for launch in launches)
-        outcomes = [
-            _refuse_vacuous_pass(_refuse_empty_pass(outcome, finished=finished), owner)
-            for outcome in _read_answer(answer, owner)
-        ]
-    return [Judged(name=name, outcome=outcome) for outcome in outcomes]
+    finished = any(launch.status == "done" for launch in facts.launches)
+    for outcome in outcomes:
+        yield _refuse_vacuous_pass(_refuse_empty_pass(outcome, finished=finished), owner)
 
 
 def _read_answer(answer: object, owner: str) -> list[Outcome]:
     outcomes = list(answer) if isinstance(answer, Sequence) and not isinstance(answer, str) else [answer]
-    strange = next((item for item in outcomes if not isinstance(item, Outcome)), None)
-    if strange is not None:
-        return [_broken(f"the check returned a {type(strange).__name__}, not an Outcome", owner)]
+    strange = [type(item).__name__ for item in outcomes if not isinstance(item, Outcome)]
+    if strange:
+        return [_broken(f"the check returned a {strange[0]}, not an Outcome", owner)]
     read = [item for item in outcomes if isinstance(item, Outcome)]
     twice = [subject for subject, count in Counter(item.subject for item in read).items() if count > 1]
     if twice:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
-from gpuproof.records.run import Setup, Start
+from gpuproof.records.run import Environment, Setup, Start
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.expectations import Expectations, load_expectations
 
@@ -46,10 +46,13 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetFacts:
-    """All that is known of a fleet when it is judged."""
+class FleetFacts(Sequence[CaseRecords]):
+    """All that is known of a fleet when it is judged; as a sequence, its launches.
 
-    measures: Sequence[Measure]
+    So checks of other packages, which are asked about launches, get what ours get.
+    """
+
+    measures: Sequence[Measure] = ()
     hosts: Mapping[str, HostFacts] = field(default_factory=dict)
     """By host name."""
     baseline: Baseline | None = None
@@ -61,6 +64,14 @@ class FleetFacts:
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
     """What drivers announced of each GPU, by subject; None: nobody listened."""
+
+    def __len__(self) -> int:
+        """Count the launches."""
+        return len(self.launches)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a launch, or a slice of them."""
+        return self.launches[place]
 
     @property
     def all_hosts(self) -> dict[str, HostFacts | None]:
@@ -77,6 +88,25 @@ def setups_on(launch: CaseRecords) -> list[tuple[str, Setup]]:
     """Return what each rank that began built, after the name of its host in the inventory."""
     hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
     return [(hosts[setup.rank], setup) for setup in launch.setups if setup.rank in hosts]
+
+
+def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:
+    """Return what hosts say of themselves, at last."""
+    return {host: reports[-1] for host, reports in reports_by_host(launches).items()}
+
+
+def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts]]:
+    """Return the facts of hosts in each launch; of two with one name in a job nobody knows whose they are."""
+    reports: dict[str, list[HostFacts]] = {}
+    for launch in launches:
+        meant: dict[str, set[str]] = {}
+        for start in launch.of(Start):
+            meant.setdefault(start.host, set()).add(launch.host_of(start))
+        for environment in launch.of(Environment):
+            names = meant.get(environment.host) or {launch.case.placement.host or environment.host}
+            if len(names) == 1:
+                reports.setdefault(next(iter(names)), []).append(environment.facts)
+    return reports
 
 
 def gpus_of(facts: HostFacts) -> list[Mapping[str, Any]]:

@@ -6,15 +6,15 @@ of them but those of a communication profile that a user asks for, to measure wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.facts import HostFacts
 
 PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 MEASURE = "Unset it, and measure with and without: gpuproof run records every NCCL_ variable"
-
-NO_SETTING = Expectation("none", PAGE, MEASURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,17 @@ SETTINGS = (
 )
 
 
-def judge_nccl_settings(variables: Mapping[str, str]) -> list[Judged]:
-    """Return a warning for each setting that costs speed; where none does, one line that says so."""
+@machine_check("NCCL settings", "none", PAGE, MEASURE, part="fabric")
+def judge_nccl_settings(fabric: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
+    """Yield a warning for each setting that costs speed; where none does, one line that says so."""
+    variables = fabric["variables"]
     hurting = [s for s in SETTINGS if s.variable in variables and s.hurts(variables[s.variable])]
-    if hurting:
-        return [Judged(name=s.variable, outcome=_warn(s, variables[s.variable])) for s in hurting]
-    others = [name for name in variables if name.startswith("NCCL_")]
-    measured = f"none of the {len(SETTINGS)} that cost speed or print is set"
-    outcome = NO_SETTING.judge(True, f"{measured}; set: {', '.join(others)}" if others else measured)
-    return [Judged(name="NCCL settings", outcome=outcome)]
+    for setting in hurting:
+        yield Judged(name=setting.variable, outcome=_warn(setting, variables[setting.variable]))
+    if not hurting:
+        others = [name for name in variables if name.startswith("NCCL_")]
+        measured = f"none of the {len(SETTINGS)} that cost speed or print is set"
+        yield expected.judge(True, f"{measured}; set: {', '.join(others)}" if others else measured)
 
 
 def _warn(setting: CostlySetting, value: str) -> Outcome:

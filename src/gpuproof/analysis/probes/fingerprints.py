@@ -14,12 +14,11 @@ is not asked.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.groups import grouped
+from gpuproof.groups import grouped, majority
 
 DeviceVerdict = Literal["agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell"]
 GRAVEST: tuple[DeviceVerdict, ...] = (
@@ -128,16 +127,7 @@ def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
 def _majority(group: Sequence[Fingerprint]) -> str | None:
     """Return what more than half of at least two devices give in more than half of their rounds."""
     devices = _by_subject(group)
-    usual = Counter(
-        digest
-        for digests in devices.values()
-        for digest, times in Counter(digests).most_common(1)
-        if times > len(digests) / 2
-    )
-    if len(devices) < 2 or not usual:
-        return None
-    digest, times = usual.most_common(1)[0]
-    return digest if times > len(devices) / 2 else None
+    return None if len(devices) < 2 else majority([majority(digests) for digests in devices.values()])
 
 
 def _differ(group: Iterable[Fingerprint]) -> bool:

@@ -47,13 +47,17 @@ def check(
 
     rules = load_rules(file)
     if run is None:
-        click.echo(f"{file}: {len(rules.rules)} rules, each can judge")
+        click.echo(f"{file}: {len(rules)} rules, each can judge")
         return
+    from gpuproof.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
+    from gpuproof.verdict.announced import facts_of
     from gpuproof.verdict.page import outcomes_page
 
     past = None if baseline is None else read_baseline(baseline_path(baseline, DIRECTORY))
-    judged = judge_rules(rules, replace(read_facts(open_run(run, save_dir)), baseline=past))
+    directory = open_run(run, save_dir)
+    facts = facts_of(read_evidence(directory), read_facts(directory).measures)
+    judged = judge_rules(rules, replace(facts, baseline=past))
     if as_json:
         print_json(judged)
     else:

@@ -19,7 +19,7 @@ from gpuproof.analysis.probes.figures import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.outcome import Judged, not_applicable
+from gpuproof.records.outcome import Judged, not_applicable, pass_or_fail
 from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
@@ -30,7 +30,6 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
-from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts
 

@@ -14,9 +14,8 @@ from gpuproof.analysis.probes.fingerprints import (
     FingerprintsCompared,
     compare_fingerprints,
 )
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, pass_or_fail, skipped
 from gpuproof.records.result import WHOLE, Doubt, Measure
-from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.base import invalid
 from gpuproof.verdict.doubts.collectives import WRONG as WRONG_RESULTS
 
@@ -114,7 +113,7 @@ def _round_measures(
 
 def _outcome(device: DeviceFingerprints) -> Judged:
     if device.verdict == "cannot tell":
-        outcome = Outcome(status="SKIP", subject=device.subject, reason=device.reason)
+        outcome = skipped(device.reason, subject=device.subject)
     else:
         outcome = pass_or_fail(
             device.subject,

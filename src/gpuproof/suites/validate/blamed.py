@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuproof import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Actor, Judged, Outcome
+from gpuproof.records.outcome import Actor, Judged, Outcome, pass_or_fail, skipped
 from gpuproof.records.result import WHOLE
 from gpuproof.records.run import Start
 from gpuproof.suites.validate.follow import FollowedUp
@@ -21,7 +21,6 @@ from gpuproof.suites.validate.suspicion import MIN_PEERS
 from gpuproof.verdict.blame.findings import Findings
 from gpuproof.verdict.blame.hang import explain_hang
 from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
-from gpuproof.verdict.checks.answers import pass_or_fail
 
 SOURCE = "tests of parts of it, see docs/validate-blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
@@ -74,21 +73,21 @@ def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
     """Yield outcomes of one suspicion, and whether each may decide."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
-    is_slow = suspicion.why is not None
+    is_slow = suspicion.reason.why is not None
     accused = tuple(_accusations(followed))
     for one in accused:
         yield _accusation(one, followed, names), True
     time = () if has_time else ("--time-budget has no room for more tests",)
     why = _why_open(findings)
     if why:
-        yield _undecided(suspicion.why, [*why, *time], _subject_of(followed)), is_slow
+        yield _undecided(suspicion.reason.why, [*why, *time], _subject_of(followed)), is_slow
     elif not accused:
         yield _nobody(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
     for host, search in followed.inside.items():  # that the host is at fault is decided, and it is judged
         if inside := _why_open(search.search.findings()):
-            yield _undecided(suspicion.why, [*inside, *time], f"host/{host}"), False
+            yield _undecided(suspicion.reason.why, [*inside, *time], f"host/{host}"), False
 
 
 def _why_open(findings: Findings) -> list[str]:
@@ -106,16 +105,15 @@ def _accusations(followed: FollowedUp) -> Iterator[Blamed]:
 
 
 def _reason(followed: FollowedUp) -> str:
-    return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
+    return followed.suspicion.reason.why or "nothing was seen of the whole, and parts were compared"
 
 
 def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
-    return Outcome(
-        status="FAIL",
-        subject=_subject(blame.subject, followed, names),
-        measured=f"{blame.evidence} ({_reason(followed)})"
-        if followed.search.part == "host"
-        else blame.evidence,
+    why = f" ({_reason(followed)})" if followed.search.part == "host" else ""
+    return pass_or_fail(
+        _subject(blame.subject, followed, names),
+        False,
+        f"{blame.evidence}{why}",
         expected="as fast as others in the same tests, with right results",
         source=SOURCE,
         next_step=blame.next_step,
@@ -173,7 +171,7 @@ def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome
 
 
 def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
-    why, slowdown = followed.suspicion.why, followed.suspicion.slowdown
+    why, slowdown = followed.suspicion.reason.why, followed.suspicion.slowdown
     sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
     finding = "none is slower" if why is None else f"{why}; none is slower than the others"
@@ -195,19 +193,17 @@ def _links(findings: Findings) -> Outcome:
     sets = "; ".join(", ".join(part[:4]) + (" …" if len(part) > 4 else "") for part in tried.not_tried[:8])
     more = f" (between {sets})" if len(tried.not_tried) > 1 else ""
     total = tried.num_tried + tried.num_not_tried
-    return Outcome(
-        status="SKIP",
-        reason=f"{tried.num_not_tried} of {total} links between hosts were not tried by themselves{more}",
-        next_step="Test with all_to_all (validate.collective), or fewer hosts at a time",
+    return skipped(
+        f"{tried.num_not_tried} of {total} links between hosts were not tried by themselves{more}",
+        "Test with all_to_all (validate.collective), or fewer hosts at a time",
     )
 
 
 def _not_searched() -> Outcome:
-    return Outcome(
-        status="SKIP",
-        reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
+    return skipped(
+        "no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
         f"could be is not known, and parts were not compared (with fewer than {MIN_PEERS} none can be named)",
-        next_step="Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
+        "Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
     )
 
 

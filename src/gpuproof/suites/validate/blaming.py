@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from gpuproof.analysis.collectives import summarize_collectives
+from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
@@ -124,14 +124,16 @@ def blame_devices(
 
 
 def figure_of(launch: CaseRecords) -> float | None:
-    """Return the bytes per second of a test; 0 where nothing right got through, None where it did not begin.
-
-    The size over the median iteration, each as long as on the rank that took longest.
-    """
+    """Return the rate of a test; 0 where nothing right got through, None where it did not begin."""
     collectives = summarize_collectives(launch)
     if collectives is None or not collectives.figures:
         failures = [f for f in (launch.primary_failure,) if f is not None]
         began = bool(launch.of(Start)) and not any(is_host_failure(failure) for failure in failures)
         return 0.0 if began else None
     figures = collectives.figures[0]
-    return 0.0 if figures.num_wrong else figures.size_bytes / median(figures.iterations_s)
+    return 0.0 if figures.num_wrong else bytes_per_s(figures)
+
+
+def bytes_per_s(figures: CollectiveFigures) -> float:
+    """Return the size over the median iteration, each as long as on the rank that took longest."""
+    return figures.size_bytes / median(figures.iterations_s)

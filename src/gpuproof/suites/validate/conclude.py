@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.outcome import Judged
+from gpuproof.records.outcome import Judged, Outcome, skipped
 from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
@@ -23,15 +24,16 @@ from gpuproof.suites.validate.nodes.beside_others import without_shared
 from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
-from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
-from gpuproof.suites.validate.placing import LeftOut
+from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
 from gpuproof.suites.validate.readiness.contracts import rules_to_fill
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rollup import Readiness, exit_code_of
+from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
 WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
@@ -82,26 +84,26 @@ def conclude(evidence: Evidence) -> Conclusion:
     left_out = dict(_left_out(order, results))
     measures = [measure for one in results for measure in measures_of(one)]
     measures += [*efficiency(results), *device_measures(results, evidence)]
-    facts = fleet_facts(evidence, measures, options)
+    facts = fleet_facts(order, evidence, measures)
     judged = [
         *stage_outcomes(order, results, left_out),
-        *host_outcomes(order, evidence.launches),
+        *host_outcomes(facts, options),
         *judge_all(results, facts, options),
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
-    readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
+    readiness = judge_readiness(order, facts, judged, capped=cap)
     detail = ValidateDetail(
-        common=_common(order, results, evidence),
+        common=_common(facts.hosts_there, results, evidence, options),
         readiness=readiness,
         stages=tuple(_rows(order, results, left_out)),
         rules_source=_sources(options),
-        num_rules=rules_of(options).num_figures,
+        num_rules=sum(isinstance(rule, Rule) for rule in chain(*rules_of(options))),
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged),
-        chosen=_choose_hosts(order, evidence, readiness, measures),
+        chosen=_choose_hosts(facts, readiness, num_spares=options.spares),
     )
     result = _result(evidence, results, measures, judged, detail)
     exports = [validation_export(results), *drain_exports(detail.drain, no_hardware=cap)]
@@ -110,14 +112,11 @@ def conclude(evidence: Evidence) -> Conclusion:
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
 
 
-def _choose_hosts(
-    order: StageOrder, evidence: Evidence, readiness: Readiness, measures: Sequence[Measure]
-) -> ChosenHosts | None:
+def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -> ChosenHosts | None:
     """Choose the hosts to run on, where some of them are spare."""
-    if not order.options.spares:
+    if not num_spares:
         return None
-    hosts = hosts_of(order, evidence.launches)
-    return choose_hosts(hosts, readiness.tree, measures, num_spares=order.options.spares)
+    return choose_hosts(facts.hosts_there, readiness.tree, facts.measures, num_spares=num_spares)
 
 
 def _sources(options: ValidateOptions) -> str:
@@ -181,7 +180,7 @@ def _num_done(result: StageResult) -> int:
     return sum(launch.status == "done" for launch in result.launches)
 
 
-def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
+def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, Outcome]]:
     """Yield the cases of which the user's own launcher, or the time budget, left out launches."""
     for one in results:
         if one.case.is_part_of_launch:
@@ -190,7 +189,7 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
                 f"left out: it takes {one.case.ranks_per_host} of the {whole} ranks, and your own launcher "
                 "gives each launch all of them"
             )
-            yield one.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
+            yield one.case.case_id, skipped(reason, WITHOUT_LAUNCHER, one.subject)
             continue
         is_missing = len(one.launches) < one.case.repeats
         if is_missing and order.options.time_budget_s is not None and not order.fits(one.case):
@@ -201,10 +200,8 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
                 f"left out: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
                 f"--time-budget {budget}, of which {spent:.1f} min were used"
             )
-            yield (
-                one.case.case_id,
-                LeftOut(reason=reason, next_step="Give it more time (--time-budget)"),
-            )
+            more = "Give it more time (--time-budget)"
+            yield one.case.case_id, skipped(reason, more, one.subject)
 
 
 def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
@@ -226,13 +223,14 @@ def _cap(evidence: Evidence) -> str | None:
     return NO_GPU if "cpu" in kinds else None
 
 
-def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidence) -> Common:
+def _common(
+    hosts: Sequence[str], results: Sequence[StageResult], evidence: Evidence, options: ValidateOptions
+) -> Common:
     devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
-    hosts = hosts_of(order, evidence.launches)
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
     on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
-    trained = notes_of_training(results, order.options.stages, evidence.description["origins"])
+    trained = notes_of_training(results, options.stages, evidence.description["origins"])
     return Common(
         title=", ".join([title, *sorted(devices)]),
         work=title,
@@ -241,7 +239,7 @@ def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidenc
             filter(
                 None,
                 (
-                    order.options.data_replaced,
+                    options.data_replaced,
                     *([ON_CPU] if on_cpu else []),
                     *trained,
                     *torn_notes(evidence.launches),
@@ -252,7 +250,7 @@ def _common(order: StageOrder, results: Sequence[StageResult], evidence: Evidenc
 
 
 def _rows(
-    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, Outcome]
 ) -> Iterator[StageRow]:
     for stage in order.stages:
         part = [one for one in results if one.stage.name == stage.name]

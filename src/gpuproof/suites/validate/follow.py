@@ -70,10 +70,10 @@ def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, f
 def _recipe(suspicion: SlowCollective, config: RunConfig) -> RunConfig:
     """Return the recipe of a test: the operation and the size that were slow or wrong, where one is known."""
     recipe = recipe_of(suspicion.case, config)
-    if suspicion.operation is None:
+    if suspicion.reason.operation is None:
         return recipe
-    size = suspicion.size_bytes
-    one = {"operations": [suspicion.operation], "min_bytes": size, "max_bytes": size}
+    size = suspicion.reason.size_bytes
+    one = {"operations": [suspicion.reason.operation], "min_bytes": size, "max_bytes": size}
     return config_at(recipe, {f"collective.{key}": value for key, value in one.items()})
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Device, Environment, Setup, Start, is_host_failure
-from gpuproof.verdict.facts import HostFacts, setups_on
+from gpuproof.records.run import Device, Start, is_host_failure
+from gpuproof.verdict.facts import facts_by_host
 
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
@@ -39,30 +38,6 @@ def device_subject(host: str, device: Device) -> str:
     """Return the subject of a device: by its UUID, else by its index."""
     of_cpu = "cpu-0" if device.kind == "cpu" else None
     return f"host/{host}/gpu/{device.uuid or of_cpu or device.index or 0}"
-
-
-def setups_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[Setup]]:
-    """Return what ranks built, by host."""
-    return grouped(pair for launch in launches for pair in setups_on(launch))
-
-
-def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:
-    """Return what hosts say of themselves, at last."""
-    return {host: reports[-1] for host, reports in reports_by_host(launches).items()}
-
-
-def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts]]:
-    """Return the facts of hosts in each launch; of two with one name in a job nobody knows whose they are."""
-    reports: dict[str, list[HostFacts]] = {}
-    for launch in launches:
-        meant: dict[str, set[str]] = {}
-        for start in launch.of(Start):
-            meant.setdefault(start.host, set()).add(launch.host_of(start))
-        for environment in launch.of(Environment):
-            names = meant.get(environment.host) or {launch.case.placement.host or environment.host}
-            if len(names) == 1:
-                reports.setdefault(next(iter(names)), []).append(environment.facts)
-    return reports
 
 
 def devices_by_host(launches: Sequence[CaseRecords]) -> dict[str, int]:

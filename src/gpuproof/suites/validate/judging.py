@@ -8,26 +8,29 @@ that was not measured is judged by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
+from gpuproof import units
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, SubjectKind
+from gpuproof.records.outcome import Judged, Outcome, SubjectKind, skipped
 from gpuproof.records.result import WHOLE, Measure
-from gpuproof.suites.base import read_places
-from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
-from gpuproof.suites.validate.nodes.counted import counted_facts
+from gpuproof.suites.validate.nodes.counted import facts_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
+from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.stages import Recipes
+from gpuproof.suites.validate.suspicion import Shortfall
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.checks.events import advisory_events
 from gpuproof.verdict.expectations import PUBLISHED
+from gpuproof.verdict.facts import facts_by_host
 from gpuproof.verdict.rules import (
     FleetFacts,
     Rules,
@@ -43,33 +46,8 @@ STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpup
 EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSet:
-    """The rules of a validation, of the recipe and of a file."""
-
-    rules: Rules
-    num_recipe: int
-    """The first so many are the recipe's; the others are those of a file."""
-
-    @property
-    def num_figures(self) -> int:
-        """Count the rules of figures."""
-        return sum(isinstance(rule, Rule) for rule in self.rules.rules)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortOfRule:
-    """A collective that failed a rule."""
-
-    rule: str
-    operation: str
-    size_bytes: int
-    share: float
-    """By which it is under the last value that would have passed."""
-
-
-def rules_of(options: ValidateOptions) -> RuleSet:
-    """Read the rules of the recipe and of the file.
+def rules_of(options: ValidateOptions) -> tuple[Rules, Rules]:
+    """Read the rules of the recipe, without those that the file replaces, and those of the file.
 
     Raises:
         UsageError: one cannot judge; every mistake by its line.
@@ -77,14 +55,11 @@ def rules_of(options: ValidateOptions) -> RuleSet:
     of_recipe = rules_of_entries(
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
     )
-    if options.file_rules is None:
-        return RuleSet(rules=of_recipe, num_recipe=len(of_recipe.rules))
-    of_file = read_rules(options.file_rules, source=options.file_source)
-    names = {rule.name for rule in of_file.rules}
-    remaining = tuple(rule for rule in of_recipe.rules if rule.name not in names)
-    return RuleSet(
-        rules=Rules(source=of_file.source, rules=remaining + of_file.rules), num_recipe=len(remaining)
-    )
+    of_file: Rules = ()
+    if options.file_rules is not None:
+        of_file = read_rules(options.file_rules, source=options.file_source)
+    names = {rule.name for rule in of_file}
+    return tuple(rule for rule in of_recipe if rule.name not in names), of_file
 
 
 def baseline_of(options: ValidateOptions) -> Baseline | None:
@@ -92,41 +67,34 @@ def baseline_of(options: ValidateOptions) -> Baseline | None:
     return None if options.baseline is None else from_json(Baseline, options.baseline, place="baseline")
 
 
-def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: ValidateOptions) -> FleetFacts:
+def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
     """Return what rules and checks are asked about."""
-    places = read_places(evidence.description)
     return replace(
-        counted_facts(places, evidence.config, options, evidence.launches),
+        facts_there(order, evidence.launches),
         measures=measures,
-        baseline=baseline_of(options),
+        baseline=baseline_of(order.options),
         events=announced_in(evidence),
     )
 
 
 def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
     """Judge by all rules that there are."""
-    rules = rules_of(options)
-    first, of_file = rules.rules.rules[: rules.num_recipe], rules.rules.rules[rules.num_recipe :]
-    unfit = {rule.name: why for rule in first if (why := _why_left_out(rule, results, facts)) is not None}
-    chosen = (
-        *(rule for rule in first if rule.name not in unfit),
-        *of_file,
-        *_bounds(facts.measures, options),
-    )
-    judged = judge_rules(replace(rules.rules, rules=chosen), facts)
+    of_recipe, of_file = rules_of(options)
+    unfit = {rule.name: why for rule in of_recipe if (why := _why_left_out(rule, results, facts)) is not None}
+    fit = (rule for rule in of_recipe if rule.name not in unfit)
     return [
-        *judged,
+        *judge_rules((*fit, *of_file, *_bounds(facts.measures, options)), facts),
         *(_left_out(name, why) for name, why in unfit.items()),
         *judge_far_under_peak(facts),
         *advisory_events(facts),
-        *_unused_baseline(rules, facts),
+        *_unused_baseline((*of_recipe, *of_file), facts),
         *_no_efficiency(facts, options),
     ]
 
 
 def short_of_rules(
     stage: Stage, launches: Mapping[str, Sequence[CaseRecords]], config: RunConfig, options: ValidateOptions
-) -> dict[str, ShortOfRule]:
+) -> dict[str, Shortfall]:
     """Return, by case, the collective that failed a rule by most; what could not be judged failed none.
 
     It is judged as at the end of the run, by the launches of the collective stage alone.
@@ -145,31 +113,34 @@ def short_of_rules(
         baseline=baseline_of(options),
         launches=everything,
     )
-    worst: dict[str, ShortOfRule] = {}
-    for measure, item in judge_measures(rules_of(options).rules, facts):
+    worst: dict[str, Shortfall] = {}
+    for measure, item in judge_measures(tuple(chain(*rules_of(options))), facts):
         short = _short(measure, item)
         if short is not None and short.share > (worst[measure.case].share if measure.case in worst else 0):
             worst[measure.case] = short
     return worst
 
 
-def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
+def _short(measure: Measure, item: Judged) -> Shortfall | None:
     outcome = item.outcome
     limits = (outcome.measured_value, outcome.expected_value, outcome.tolerance)
     if outcome.status != "FAIL" or None in limits or measure.better != "higher":
         return None
     value, expected, tolerance = (float(number or 0.0) for number in limits)
-    return ShortOfRule(
-        rule=item.name,
-        operation=str(measure.labels["operation"]),
-        size_bytes=int(measure.labels["size_bytes"]),
-        share=1 - value / (expected - tolerance),
+    operation, size_bytes = str(measure.labels["operation"]), int(measure.labels["size_bytes"])
+    short = 1 - value / (expected - tolerance)
+    under = f"{operation} of {size_bytes:,} bytes is {units.share(short)} under what"
+    return Shortfall(
+        why=f"{under} the rule {item.name!r} lets pass",
+        share=short,
+        operation=operation,
+        size_bytes=size_bytes,
     )
 
 
-def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
+def _unused_baseline(rules: Rules, facts: FleetFacts) -> Iterator[Judged]:
     """Yield an error where a baseline was given for nothing."""
-    is_used = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in rules.rules.rules)
+    is_used = any(isinstance(rule, Rule) and rule.expect.form == "baseline" for rule in rules)
     if facts.baseline is not None and not is_used:
         reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
         step = "Add such a rule (--rules FILE), or take gpuproof baseline use"
@@ -179,7 +150,7 @@ def _unused_baseline(rules: RuleSet, facts: FleetFacts) -> Iterator[Judged]:
 def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts: FleetFacts) -> str | None:
     if isinstance(rule, CheckRule):
         return None
-    if rule.expected.form == "baseline" and facts.baseline is None:
+    if rule.expect.form == "baseline" and facts.baseline is None:
         return "no baseline was given (gpuproof baseline record NAME RUN…, then --baseline NAME)"
     stage = rule.measure.labels.get("stage")
     if stage is not None and rule.each not in _kinds_of(rule.measure.labels, results):
@@ -189,7 +160,7 @@ def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts:
 
 def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
     """Say why a rule of whatever was published has nothing to judge by: no figure of any device matches."""
-    if rule.expected.key != PUBLISHED:
+    if rule.expect.reference != PUBLISHED:
         return None
     picked = filter(rule.speaks_of, facts.measures)
     first = None
@@ -217,7 +188,7 @@ def _kinds_of(
 
 def _left_out(name: str, reason: str) -> Judged:
     step = "Provide what it needs, or ignore it"
-    return Judged(name=name, outcome=Outcome(status="SKIP", reason=reason, next_step=step), is_required=False)
+    return Judged(name=name, outcome=skipped(reason, step), is_required=False)
 
 
 def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[Rule]:
@@ -229,48 +200,27 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
             yield _steadiness(measure, bounds[measure.name])
     bound = _bound_of_efficiency(measures, options)
     if isinstance(bound, tuple):
-        yield _rule(
-            f"scaling efficiency of up to {bound[0]} devices",
-            MeasureMatch(name="scaling efficiency"),
-            Expected(form="at_least", number=bound[1], unit="1"),
+        yield Rule.model_construct(
+            name=f"scaling efficiency of up to {bound[0]} devices",
             place=options.rules_source,
+            each="whole",
+            measure=MeasureMatch.model_construct(name="scaling efficiency"),
+            expect=Expected.model_construct(at_least=bound[1], unit="1"),
+            contract=True,
             next_step=EFFICIENCY_STEP,
-            is_contract=True,
         )
 
 
 def _steadiness(measure: Measure, bound: float) -> Rule:
     """Return the rule of a drift or spread; a steady machine may be slow, so that none makes it READY."""
-    rule = _rule(
-        f"{measure.name}, {measure.case}",
-        MeasureMatch(name=measure.name, labels={"case": measure.case}),
-        Expected(form="at_most", number=bound, unit="1"),
+    return Rule.model_construct(
+        name=f"{measure.name}, {measure.case}",
         place="validate.max_drift and max_spread",
-        next_step=STEADY_STEP,
-    )
-    return replace(rule, basis="none")
-
-
-def _rule(
-    name: str,
-    measure: MeasureMatch,
-    expected: Expected,
-    *,
-    place: str,
-    next_step: str,
-    is_contract: bool = False,
-) -> Rule:
-    return Rule(
-        is_contract=is_contract,
-        name=name,
-        place=place,
-        is_required=True,
         each="whole",
-        measure=measure,
-        expected=expected,
-        tolerance=0.0,
-        next_step=next_step,
-        responsible="administrator",
+        measure=MeasureMatch.model_construct(name=measure.name, labels={"case": measure.case}),
+        expect=Expected.model_construct(at_most=bound, unit="1"),
+        next_step=STEADY_STEP,
+        basis="none",
     )
 
 
@@ -293,5 +243,4 @@ def _no_efficiency(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judg
     reason = _bound_of_efficiency(facts.measures, options)
     if isinstance(reason, str):
         step = "Train over several devices, or add their number to validate.efficiency"
-        outcome = Outcome(status="SKIP", reason=reason, next_step=step)
-        yield Judged(name="scaling efficiency", outcome=outcome)
+        yield Judged(name="scaling efficiency", outcome=skipped(reason, step))

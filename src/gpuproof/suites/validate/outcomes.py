@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, not_applicable, not_judged
+from gpuproof.records.outcome import Judged, Outcome, not_applicable, not_judged, pass_or_fail, skipped
 from gpuproof.records.result import WHOLE, Doubt
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Start
 from gpuproof.suites.validate.hosts import begun_on, devices_by_host, lost_of
 from gpuproof.suites.validate.measured import StageResult, measures_of
-from gpuproof.suites.validate.nodes.counted import count_outcomes, hosts_there
-from gpuproof.suites.validate.placing import LeftOut
+from gpuproof.suites.validate.nodes.counted import count_outcomes
+from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import names_wrong, why_nothing
-from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.doubts.collectives import WRONG
+from gpuproof.verdict.facts import FleetFacts
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")
 NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
@@ -30,7 +30,7 @@ LAUNCHES = "launches"
 
 
 def stage_outcomes(
-    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+    order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, Outcome]
 ) -> list[Judged]:
     """Judge every case of every stage; `left_out` says why cases were not launched."""
     judged = [item for result in results for item in _case_outcomes(result, left_out)]
@@ -44,7 +44,7 @@ def stage_outcomes(
     ]
 
 
-def _case_outcomes(result: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
+def _case_outcomes(result: StageResult, left_out: Mapping[str, Outcome]) -> Iterator[Judged]:
     outcome = _outcome(result, left_out.get(result.case.case_id))
     if outcome.status == "FAIL" and names_wrong(result):
         return  # the devices are judged by themselves
@@ -73,7 +73,7 @@ def _name(result: StageResult) -> str:
     return f"{result.case.name} was measured"
 
 
-def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
+def _outcome(result: StageResult, left_out: Outcome | None) -> Outcome:
     done = [launch for launch in result.launches if launch.status == "done"]
     failure = next((f for x in result.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
@@ -81,11 +81,8 @@ def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
     if len(done) < max(result.case.repeats, len(result.launches)):
         notes = (note for x in result.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
-        why = left_out or LeftOut(
-            reason=f"{len(done)} of {result.case.repeats} launches were measured{torn}",
-            next_step="Finish the run with --resume",
-        )
-        return Outcome(status="SKIP", subject=result.subject, reason=why.reason, next_step=why.next_step)
+        measured = f"{len(done)} of {result.case.repeats} launches were measured{torn}"
+        return left_out or skipped(measured, "Finish the run with --resume", result.subject)
     ruinous = _ruinous(result)
     if ruinous is not None:
         return _doubt_outcome(result, ruinous)
@@ -95,12 +92,13 @@ def _outcome(result: StageResult, left_out: LeftOut | None) -> Outcome:
     without = _without_loss(result, done) or _without_record(result)
     if without is not None:
         return without
-    return Outcome(
-        status="PASS",
-        subject=result.subject,
-        measured=f"{len(done)} of {result.case.repeats} launches went through",
+    return pass_or_fail(
+        result.subject,
+        True,
+        f"{len(done)} of {result.case.repeats} launches went through",
         expected="all of them",
         source=PLAN,
+        next_step=None,
         records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
     )
 
@@ -117,10 +115,10 @@ def _without_loss(result: StageResult, done: Sequence[CaseRecords]) -> Outcome |
     ]
     if not ranks:
         return None
-    return Outcome(
-        status="FAIL",
-        subject=result.subject,
-        measured=f"the last loss of {', '.join(ranks)} is not a finite number",
+    return pass_or_fail(
+        result.subject,
+        False,
+        f"the last loss of {', '.join(ranks)} is not a finite number",
         expected="a finite loss on every rank",
         source=PLAN,
         next_step="Lower training.learning_rate; where other machines train well at it, look at the device: "
@@ -158,10 +156,10 @@ def _doubt_outcome(result: StageResult, doubt: Doubt) -> Outcome:
     """Return the outcome of doubted figures: the machine fails by wrong results only."""
     if doubt.code != WRONG:
         return not_judged(result.subject, doubt.reason, doubt.remedy)
-    return Outcome(
-        status="FAIL",
-        subject=result.subject,
-        measured=doubt.reason,
+    return pass_or_fail(
+        result.subject,
+        False,
+        doubt.reason,
         expected="every element right",
         source="what was sent",
         next_step=doubt.remedy,
@@ -174,10 +172,9 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
     if name == "switched_off" and order.config.distributed.device == "cpu":
         return not_applicable("ranks on processors do not communicate over NCCL")
     if name == "storage":
-        return Outcome(
-            status="SKIP",
-            reason="no folder was named, and a disk is written to only where it is asked for",
-            next_step="Name one: --validate.storage_dir=/scratch",
+        return skipped(
+            "no folder was named, and a disk is written to only where it is asked for",
+            "Name one: --validate.storage_dir=/scratch",
         )
     visible = devices_by_host([launch for result in results for launch in result.launches])
     if visible and sum(visible.values()) == 1:
@@ -185,33 +182,26 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
         alone = f"{host} has one device, as it says itself"
         return not_applicable(f"{alone}: there is nothing to compare it or to communicate with")
     seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
-    return Outcome(
-        status="SKIP",
-        reason=f"{name} had nothing to launch over one device; devices that hosts see: {seen}",
-        next_step="Test all devices: --nproc",
+    return skipped(
+        f"{name} had nothing to launch over one device; devices that hosts see: {seen}",
+        "Test all devices: --nproc",
     )
 
 
-def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+def host_outcomes(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judged]:
     """Judge whether each host answered, and whether all of its devices were tested."""
-    answered, lost = begun_on(launches), lost_of(launches)
-    for name in hosts_of(order, launches):
+    answered, lost = begun_on(facts.launches), lost_of(facts.launches)
+    for name in facts.hosts_there:
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
-    if order.options.expected_hosts:
-        yield Judged(name="expected hosts", outcome=_presence(order.options.expected_hosts, answered, lost))
-    yield from count_outcomes(order, launches)
-
-
-def hosts_of(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, ...]:
-    """Return the hosts that are validated: those that were named, else this machine once ranks began."""
-    return hosts_there([p for stage in order.stages for case in stage.cases for p in case.places], launches)
+    if options.expected_hosts:
+        yield Judged(name="expected hosts", outcome=_presence(options.expected_hosts, answered, lost))
+    yield from count_outcomes(facts)
 
 
 def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
     subject, failure = f"host/{name}", None if lost is None else lost.primary_failure
     if failure is None and not has_answered:
-        step = "Finish the run with --resume"
-        return Outcome(status="SKIP", subject=subject, reason="nothing was launched there", next_step=step)
+        return skipped("nothing was launched there", "Finish the run with --resume", subject)
     return pass_or_fail(
         subject,
         failure is None,

@@ -74,14 +74,6 @@ class StageCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """Why a case was not launched, and what would have it launched."""
-
-    reason: str
-    next_step: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """Launches that are measured one after the other, or on several hosts at the same time."""
 

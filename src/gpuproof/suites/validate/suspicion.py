@@ -10,17 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from statistics import median, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Start, is_host_failure
+from gpuproof.suites.validate.blaming import bytes_per_s
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import StageCase
-
-if TYPE_CHECKING:
-    from gpuproof.suites.validate.judging import ShortOfRule
 
 LEAST_NOISE = 0.02
 """Of one test, however alike the launches were: few of them show it too small."""
@@ -40,24 +38,11 @@ TWO_SIDED_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointSeen:
-    """One operation at one size in one launch."""
-
-    operation: str
-    size_bytes: int
-    bytes_per_s: float
-    """The size over the median iteration, as tests of groups have it."""
-    noise: float
-    """Relative standard error of the median iteration."""
-    num_wrong: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveSeen:
     """What a launch of the collective stage came to."""
 
     records: CaseRecords
-    points: tuple[PointSeen, ...]
+    points: tuple[CollectiveFigures, ...]
     failure: str | None
     """What became of it, where it began and did not end well by itself."""
 
@@ -68,16 +53,25 @@ class CollectiveSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """In what a collective falls short."""
+
+    why: str | None
+    """None where nothing is wrong, and a search was asked for."""
+    share: float
+    """Of what it should do; 1 where nothing right gets through."""
+    operation: str | None = None
+    size_bytes: int | None = None
+    """None is what was asked for first, at its largest size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCollective:
     """Somebody makes this collective slow or wrong, or it is asked whether somebody does."""
 
     case: StageCase
     hosts: tuple[str, ...]
-    why: str | None
-    """None where nothing is wrong, and the search was asked for."""
-    operation: str | None
-    size_bytes: int | None
-    """None is what was asked for first, at its largest size."""
+    reason: Shortfall
     slowdown: float
     """That is sought, as a share."""
     noise: float
@@ -92,19 +86,8 @@ def collective_seen(launch: CaseRecords) -> CollectiveSeen:
         message = None if failure.cause in TRANSIENT_CAUSES else f"{failure.cause}: {failure.message}"
     return CollectiveSeen(
         records=launch,
-        points=() if figures is None else tuple(map(_point, figures.figures)),
+        points=() if figures is None else figures.figures,
         failure=message,
-    )
-
-
-def _point(figures: CollectiveFigures) -> PointSeen:
-    times = figures.iterations_s
-    return PointSeen(
-        operation=figures.operation,
-        size_bytes=figures.size_bytes,
-        bytes_per_s=figures.size_bytes / median(times),
-        noise=_error_of_median(times),
-        num_wrong=figures.num_wrong,
     )
 
 
@@ -123,7 +106,7 @@ def _error_of_median(times: Sequence[float]) -> float:
 def suspicions(
     cases: Sequence[StageCase],
     seen: Mapping[str, Sequence[CollectiveSeen]],
-    short: Mapping[str, ShortOfRule],
+    short: Mapping[str, Shortfall],
     options: ValidateOptions,
 ) -> Iterator[SlowCollective]:
     """Yield what to search for after the collective stage.
@@ -133,46 +116,29 @@ def suspicions(
     if options.blame == "never":
         return
     noise = noise_of([launch for launches in seen.values() for launch in launches])
+    best = {case_id: rate for case_id, launches in seen.items() if (rate := _best(launches))}
     for case in cases:
         launches = seen.get(case.case_id, ())
         if not launches:
             continue
         peers = [
-            _best(seen.get(other.case_id, ()))
+            best[other.case_id]
             for other in cases
-            if other.name == case.name and other.ranks_per_host == case.ranks_per_host
+            if other.name == case.name
+            and other.ranks_per_host == case.ranks_per_host
+            and other.case_id in best
         ]
-        failed = short.get(case.case_id)
-        reason = (
-            _breakage(launches)
-            or (None if failed is None else _under(failed))
-            or _slow(launches, [p for p in peers if p], noise)
-        )
+        reason = _breakage(launches) or short.get(case.case_id) or _slow(launches, peers, noise)
         if reason is None and options.blame == "always":
-            reason = _Reason(why=None, shortfall=LEAST_SLOWER)
+            reason = Shortfall(why=None, share=LEAST_SLOWER)
         if reason is not None:
             yield _sought(case, launches[-1].hosts, reason, noise)
 
 
-def _sought(case: StageCase, hosts: tuple[str, ...], reason: _Reason, noise: float) -> SlowCollective:
-    sought = min(NOTHING_THROUGH, SOUGHT_SHARE * reason.shortfall)
-    return SlowCollective(
-        case=case,
-        hosts=hosts,
-        why=reason.why,
-        operation=reason.operation,
-        size_bytes=reason.size_bytes,
-        slowdown=NOTHING_THROUGH if reason.shortfall >= 1 else sought if reason.why else LEAST_SLOWER,
-        noise=noise,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reason:
-    why: str | None
-    shortfall: float
-    operation: str | None = None
-    size_bytes: int | None = None
+def _sought(case: StageCase, hosts: tuple[str, ...], reason: Shortfall, noise: float) -> SlowCollective:
+    sought = min(NOTHING_THROUGH, SOUGHT_SHARE * reason.share)
+    slowdown = NOTHING_THROUGH if reason.share >= 1 else sought if reason.why else LEAST_SLOWER
+    return SlowCollective(case=case, hosts=hosts, reason=reason, slowdown=slowdown, noise=noise)
 
 
 def noise_of(launches: Sequence[CollectiveSeen]) -> float:
@@ -180,49 +146,43 @@ def noise_of(launches: Sequence[CollectiveSeen]) -> float:
     by_point: dict[tuple[Any, ...], list[float]] = {}
     for launch in launches:
         for point in _largest(launch):
-            by_point.setdefault((launch.hosts, point.operation), []).append(point.bytes_per_s)
+            by_point.setdefault((launch.hosts, point.operation), []).append(bytes_per_s(point))
     between = [stdev(v) / median(v) for v in by_point.values() if len(v) > 1]
     pooled = sqrt(sum(s * s for s in between) / len(between)) if between else 0.0
-    within = [point.noise for launch in launches for point in _largest(launch)]
+    within = [_error_of_median(point.iterations_s) for launch in launches for point in _largest(launch)]
     return min(MOST_NOISE, max(LEAST_NOISE, pooled, median(within) if within else 0.0))
 
 
-def _largest(launch: CollectiveSeen) -> list[PointSeen]:
+def _largest(launch: CollectiveSeen) -> list[CollectiveFigures]:
     """Return the first operation's point at the largest size; nothing of a launch without figures."""
     points = [point for point in launch.points if point.operation == launch.points[0].operation]
     return [max(points, key=lambda point: point.size_bytes)] if points else []
 
 
 def _best(launches: Sequence[CollectiveSeen]) -> float | None:
-    figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
+    figures = [bytes_per_s(point) for launch in launches for point in _largest(launch)]
     return median(figures) if figures else None
 
 
-def _breakage(launches: Sequence[CollectiveSeen]) -> _Reason | None:
+def _breakage(launches: Sequence[CollectiveSeen]) -> Shortfall | None:
     """Find wrong results, and a job that did not end."""
     for point in (point for launch in launches for point in launch.points if point.num_wrong):
         why = f"{point.num_wrong} elements of {point.operation} of {point.size_bytes:,} bytes are wrong"
-        return _Reason(why=why, shortfall=1.0, operation=point.operation, size_bytes=point.size_bytes)
+        return Shortfall(why=why, share=1.0, operation=point.operation, size_bytes=point.size_bytes)
     failure = next((launch.failure for launch in launches if launch.failure), None)
-    return None if failure is None else _Reason(why=f"it did not end ({failure})", shortfall=1.0)
+    return None if failure is None else Shortfall(why=f"it did not end ({failure})", share=1.0)
 
 
-def _under(failed: ShortOfRule) -> _Reason:
-    why = f"{failed.operation} of {failed.size_bytes:,} bytes is {units.share(failed.share)} under what "
-    why += f"the rule {failed.rule!r} lets pass"
-    return _Reason(why=why, shortfall=failed.share, operation=failed.operation, size_bytes=failed.size_bytes)
-
-
-def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> _Reason | None:
+def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> Shortfall | None:
     """Return by how much it is slower than on other hosts, or than its own other launches."""
     best, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if best is not None and len(peers) >= MIN_PEERS and best < median(peers) * (1 - bound):
         short = 1 - best / median(peers)
-        return _Reason(
-            why=f"it is {units.share(short)} slower than on most of {len(peers)} hosts", shortfall=short
+        return Shortfall(
+            why=f"it is {units.share(short)} slower than on most of {len(peers)} hosts", share=short
         )
-    figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
+    figures = [bytes_per_s(point) for launch in launches for point in _largest(launch)]
     if len(figures) >= MIN_LAUNCHES and min(figures) < (1 - APART) * max(figures):
         short = 1 - min(figures) / max(figures)
-        return _Reason(why=f"its launches differ by {units.share(short)}", shortfall=short)
+        return Shortfall(why=f"its launches differ by {units.share(short)}", share=short)
     return None

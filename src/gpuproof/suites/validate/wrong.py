@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from gpuproof import units
 from gpuproof.analysis.probes.figures import WRONG_VALUES, summarize_probe
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.suites.probe.fingerprints import conclude_fingerprints
 from gpuproof.suites.validate.measured import StageResult
-from gpuproof.verdict.checks.answers import pass_or_fail
 
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 

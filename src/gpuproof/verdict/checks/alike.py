@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.groups import majority
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import Device, gpus_by_type, pass_or_fail, unanswered, with_unlisted
+from gpuproof.verdict.check import FactCheck
+from gpuproof.verdict.checks.answers import Device, gpus_by_type, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
@@ -61,11 +64,12 @@ OF_GPUS: Mapping[str, str] = {
     "ECC mode": "ecc_mode",
 }
 """What of GPUs is compared, and the fact that holds it."""
+LACKING = {True: "it did not report its {}", False: "no other reported its {}: there is none to compare"}
 NEEDS_GPU = ("driver", "CUDA", "NCCL")
 """What a host without a GPU need not have."""
 
 
-def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
+def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all hosts."""
     if not facts.hosts:
         return with_unlisted((), facts)
@@ -83,7 +87,7 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     return _compared(values, what, SOURCE)
 
 
-def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
+def _judge_gpus(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all GPUs, type by type."""
     types = gpus_by_type(facts).items()
     return with_unlisted((x for name, group in types for x in _of_type(what, name, group)), facts)
@@ -106,13 +110,14 @@ def _text(value: Any) -> str | None:
 
 
 def _compared(values: Mapping[str, str | None], what: str, source: str) -> list[Outcome]:
-    times = Counter(value for value in values.values() if value is not None)
-    common, most = times.most_common(1)[0] if times else ("", 0)
-    if len(times) > 1 and most * 2 <= len(values):
+    different = {value for value in values.values() if value is not None}
+    common = majority(values.values()) if len(different) > 1 else next(iter(different), None)
+    if common is None and different:
         return [_all_differ(values, what, source, subject) for subject in values]
+    most = sum(value == common for value in values.values())
     return [
-        unanswered(subject, f"it did not report its {what}", "Look at it with: gpuproof doctor --json")
-        if value is None
+        unanswered(subject, LACKING[value is None].format(what), "Look at it with: gpuproof doctor --json")
+        if value is None or most < 2
         else pass_or_fail(
             subject,
             value == common,
@@ -135,3 +140,10 @@ def _all_differ(by_subject: Mapping[str, str | None], what: str, source: str, su
         source=source,
         next_step=f"Give all the same {what}",
     )
+
+
+CHECKS = tuple(
+    FactCheck(name=f"same {what}", summary=f"all {who} have the same {what}", judge=partial(judge, what))
+    for who, judge, facts in (("hosts", _judge_hosts, OF_HOSTS), ("GPUs of a type", _judge_gpus, OF_GPUS))
+    for what in facts
+)

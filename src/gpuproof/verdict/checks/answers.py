@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuproof.records.outcome import Actor, Outcome, not_applicable, not_judged
-from gpuproof.verdict.facts import FleetFacts
+from gpuproof.records.outcome import Outcome, not_applicable, not_judged
+from gpuproof.verdict.check import FactCheck, check
+from gpuproof.verdict.facts import FleetFacts, HostFacts
 from gpuproof.verdict.gpus import gpus_by_host, unlisted_gpus
 
 Device = Mapping[str, Any]
@@ -18,31 +19,6 @@ RUN_AGAIN = "Run it again: each host then reports its environment"
 def unanswered(subject: str, reason: str, next_step: str) -> Outcome:
     """Return that what the check needs is not known."""
     return not_judged(subject, reason, next_step, "administrator")
-
-
-def pass_or_fail(
-    subject: str,
-    is_good: bool,
-    measured: str,
-    *,
-    expected: str,
-    source: str,
-    next_step: str | None,
-    responsible: Actor | None = "administrator",
-    warns: bool = False,
-    **numbers: Any,
-) -> Outcome:
-    """Return PASS, or FAIL (WARN where it `warns`) with who does what; `numbers` are further fields."""
-    return Outcome(
-        status="PASS" if is_good else "WARN" if warns else "FAIL",
-        subject=subject,
-        measured=measured,
-        expected=expected,
-        source=source,
-        next_step=None if is_good else next_step,
-        responsible=None if is_good else responsible,
-        **numbers,
-    )
 
 
 def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
@@ -90,3 +66,36 @@ def no_gpu(facts: FleetFacts) -> Outcome:
     if not facts.hosts:
         return unanswered("whole", "no host reported its environment", RUN_AGAIN)
     return not_applicable(f"no driver lists a GPU ({'; '.join(sorted(reasons)) or 'none is loaded'})")
+
+
+def gpu_check(name: str, summary: str) -> Callable[[Callable[[str, Device], Outcome]], FactCheck]:
+    """Make a check of every GPU that should be there; the function below judges one, by subject and facts."""
+    return lambda judge: check(name, summary)(
+        lambda facts: with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
+    )
+
+
+def of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
+    """Judge every host that should be there, by subject and facts."""
+    judged = [
+        unanswered(f"host/{host}", MUTE, RUN_AGAIN) if node is None else judge(f"host/{host}", node)
+        for host, node in facts.all_hosts.items()
+    ]
+    return judged or [no_gpu(facts)]
+
+
+def host_check(
+    name: str, summary: str, *, alone: str | None = None
+) -> Callable[[Callable[[str, HostFacts], Outcome]], FactCheck]:
+    """Make a check of every host; `alone` says why there is nothing to ask of a single one."""
+
+    def build(judge: Callable[[str, HostFacts], Outcome]) -> FactCheck:
+        return check(name, summary)(
+            lambda facts: (
+                [not_applicable(f"one host: {alone}")]
+                if alone is not None and len(facts.all_hosts) == 1
+                else of_hosts(facts, judge)
+            )
+        )
+
+    return build

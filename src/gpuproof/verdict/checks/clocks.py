@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start, Window
 from gpuproof.units import seconds
-from gpuproof.verdict.checks.answers import pass_or_fail, unanswered
+from gpuproof.verdict.check import check
+from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_APART_S = 1.0
@@ -22,6 +23,7 @@ MOST_APART_S = 1.0
 NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 
 
+@check("clocks", "the clocks of all hosts agree")
 def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
     """Compare the wall clocks of all hosts at the end of windows over them."""
     if len(facts.all_hosts) < 2:

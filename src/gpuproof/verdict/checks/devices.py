@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from collections.abc import Sequence
+from functools import partial
 
-from gpuproof.records.outcome import Outcome, not_applicable
-from gpuproof.verdict.checks.answers import (
-    Device,
-    gpus_by_type,
-    listed_gpus,
-    pass_or_fail,
-    unanswered,
-    with_unlisted,
-)
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
+from gpuproof.verdict.check import FactCheck, check
+from gpuproof.verdict.checks.answers import Device, gpu_check, gpus_by_type, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
@@ -24,25 +18,11 @@ OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that NVIDIA's driver alone can set and tell."""
 MEMORY_COUNTERS = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 LOOK = "Look at it with: gpuproof doctor --json"
-CORRECT_ERRORS = "nvidia-smi -e 1 as root, then reset the GPU"
-UNDIVIDE = "nvidia-smi -mig 0 as root, or judge its instances by rules of their own"
-STAY_LOADED = "Start nvidia-persistenced, or nvidia-smi -pm 1 as root"
 UNREAD = (
     *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
     *("knows no such", "NVML error", "gave up", "is busy", "another form", "not recorded"),
 )
 """In a driver's reason: a board has such a fact, and it could not be read now."""
-Check = Callable[[FleetFacts], Sequence[Outcome]]
-
-
-def _of_gpus(judge: Callable[[str, Device], Outcome]) -> Check:
-    """Return the check of all GPUs that judges each by itself."""
-
-    @wraps(judge)
-    def of_all(facts: FleetFacts) -> Sequence[Outcome]:
-        return with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
-
-    return of_all
 
 
 def _static(device: Device, fact: str) -> object:
@@ -67,33 +47,52 @@ def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
     return not_applicable(f"{name} does not report its {what}: {reason}", subject)
 
 
-def _judge_mode(
-    fact: str, what: str, wanted: str, *, expected: str, next_step: str, warns: bool = False
-) -> Check:
+def _mode_check(
+    name: str, summary: str, fact: str, what: str, wanted: str, *, next_step: str, warns: bool = False
+) -> FactCheck:
     """Return a check of a mode that the driver tells."""
 
-    @_of_gpus
     def judge(subject: str, device: Device) -> Outcome:
         mode = _static(device, fact)
         if mode is None:
             return _lacks(subject, device, fact, f"{what.removesuffix(' mode')} mode")
+        expected = wanted if what.endswith(" mode") else f"{what} {wanted}"
         answer = partial(pass_or_fail, expected=expected, source=NVSMI, next_step=next_step, warns=warns)
         return answer(subject, mode == wanted, f"{what} {mode}")
 
-    return judge
+    return gpu_check(name, summary)(judge)
 
 
-judge_ecc = _judge_mode("ecc_mode", "ECC", "enabled", expected="ECC enabled", next_step=CORRECT_ERRORS)
-"""Judge whether memory errors are corrected."""
-judge_mig = _judge_mode("mig_mode", "MIG", "disabled", expected="MIG disabled", next_step=UNDIVIDE)
-"""Judge whether GPUs are whole."""
-judge_persistence = _judge_mode(
-    "persistence_mode", "persistence mode", "enabled", expected="enabled", next_step=STAY_LOADED, warns=True
+MODES = (
+    _mode_check(
+        "ecc",
+        "memory errors are corrected on every GPU",
+        "ecc_mode",
+        "ECC",
+        "enabled",
+        next_step="nvidia-smi -e 1 as root, then reset the GPU",
+    ),
+    _mode_check(
+        "mig",
+        "no GPU is divided",
+        "mig_mode",
+        "MIG",
+        "disabled",
+        next_step="nvidia-smi -mig 0 as root, or judge its instances by rules of their own",
+    ),
+    _mode_check(
+        "persistence",  # without, every first use wakes the GPU
+        "drivers stay loaded between runs",
+        "persistence_mode",
+        "persistence mode",
+        "enabled",
+        next_step="Start nvidia-persistenced, or nvidia-smi -pm 1 as root",
+        warns=True,
+    ),
 )
-"""Judge whether the driver stays loaded; without, every first use wakes the GPU."""
 
 
-@_of_gpus
+@gpu_check("pcie", "every GPU has all lanes of its slot")
 def judge_pcie(subject: str, device: Device) -> Outcome:
     """Judge the lanes that are in use; the generation falls when a GPU rests, so it is told, not judged."""
     most, state = _static(device, "pcie_width_max"), device.get("state") or {}
@@ -111,7 +110,7 @@ def judge_pcie(subject: str, device: Device) -> Outcome:
     )
 
 
-@_of_gpus
+@gpu_check("clock policy", "no clock or power cap under what the board has")
 def judge_clocks(subject: str, device: Device) -> Outcome:
     """Judge whether somebody set the clock or the power limit lower than the board has them."""
     limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
@@ -134,7 +133,7 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-@_of_gpus
+@gpu_check("memory health", "no GPU has memory that failed, or waits for a reset")
 def judge_memory(subject: str, device: Device) -> Outcome:
     """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
     state = device.get("state") or {}
@@ -156,6 +155,7 @@ def judge_memory(subject: str, device: Device) -> Outcome:
     )
 
 
+@check("nvlink", "GPUs of a type have as many links up")
 def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one type have as many NVLink or xGMI links up as most of them."""
     groups = gpus_by_type(facts).values()

@@ -17,8 +17,9 @@ from importlib.resources import files
 from typing import Any
 
 from gpuproof.analysis.probes.figures import WRONG_VALUES
-from gpuproof.records.outcome import Judged, Outcome, not_judged
-from gpuproof.verdict.checks.answers import listed_gpus, pass_or_fail, unanswered, with_unlisted
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
+from gpuproof.verdict.check import check
+from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
 from gpuproof.verdict.facts import Announced, FleetFacts
 
@@ -45,6 +46,7 @@ def _table(name: str, key: str) -> Mapping[str, Mapping[str, str]]:
     return {row[key]: row for row in rows}
 
 
+@check("xid", "no driver announced an error of a GPU")
 def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge what drivers announced of each GPU; what is advisory alone passes, and is named."""
     subjects = [subject for subject, _ in listed_gpus(facts)]

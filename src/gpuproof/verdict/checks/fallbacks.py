@@ -7,11 +7,12 @@ hosts and ranks recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.records.run import Start
-from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, pass_or_fail, unanswered
+from gpuproof.verdict.check import check
+from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, host_check, no_gpu, of_hosts, unanswered
 from gpuproof.verdict.facts import FleetFacts, HostFacts, setups_on
 from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
@@ -20,15 +21,8 @@ IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
 BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
 LOOK = "Look at it with: gpuproof doctor --multi-node"
+NO_PORTS = "it did not report its ports: the run is of an older version"
 NO_SETTINGS = "it did not report its environment variables"
-
-
-def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
-    judged = [
-        unanswered(f"host/{host}", MUTE, RUN_AGAIN) if node is None else judge(f"host/{host}", node)
-        for host, node in facts.all_hosts.items()
-    ]
-    return judged or [no_gpu(facts)]
 
 
 def _ports(facts: HostFacts) -> list[Mapping[str, str]] | None:
@@ -55,6 +49,7 @@ def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
     ]
 
 
+@check("infiniband", "every port is active")
 def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether each InfiniBand or RoCE port is active, and as fast as those of the other hosts."""
     rates = {port["rate"] for node in facts.hosts.values() for port in _ports(node) or () if port["rate"]}
@@ -62,9 +57,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     def judge(subject: str, node: HostFacts) -> Outcome:
         ports = _ports(node)
         if ports is None:
-            return unanswered(
-                subject, "it did not report its ports: the run is of an older version", RUN_AGAIN
-            )
+            return unanswered(subject, NO_PORTS, RUN_AGAIN)
         if not ports and rates:
             seen, is_good = "no port, and other hosts have some", False
         elif not ports:
@@ -81,73 +74,58 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
             next_step="Look at cable, switch and subnet manager (ibstat)",
         )
 
-    return _of_hosts(facts, judge)
+    return of_hosts(facts, judge)
 
 
-def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether hosts with active ports were told to use sockets."""
-    if len(facts.all_hosts) == 1:
-        return [not_applicable("one host: nothing goes over a network")]
-
-    def judge(subject: str, node: HostFacts) -> Outcome:
-        if _ports(node) is None:
-            return unanswered(
-                subject, "it did not report its ports: the run is of an older version", RUN_AGAIN
-            )
-        if not has_active_port(node):
-            return not_applicable(
-                "/sys/class/infiniband lists no active port: sockets are all there is", subject
-            )
-        reasons = _hurting(node, "NCCL_IB_DISABLE")
-        if reasons is None:
-            return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
-        if node["environment"].get("NCCL_NET", "").lower() == "socket":
-            reasons.append("NCCL_NET=Socket: everything goes over IP sockets")
-        return pass_or_fail(
-            subject,
-            not reasons,
-            "; ".join(reasons) or "no setting keeps NCCL from InfiniBand",
-            expected="InfiniBand or RoCE in use, which this host has",
-            source=PAGE,
-            next_step="Unset it; NCCL_DEBUG=INFO says which network NCCL takes",
-            responsible="user",
-        )
-
-    return _of_hosts(facts, judge)
+@host_check(
+    "network", "hosts communicate over InfiniBand where they have it", alone="nothing goes over a network"
+)
+def judge_network(subject: str, node: HostFacts) -> Outcome:
+    """Judge whether a host with active ports was told to use sockets."""
+    if _ports(node) is None:
+        return unanswered(subject, NO_PORTS, RUN_AGAIN)
+    if not has_active_port(node):
+        return not_applicable("/sys/class/infiniband lists no active port: sockets are all there is", subject)
+    reasons = _hurting(node, "NCCL_IB_DISABLE")
+    if reasons is None:
+        return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
+    if node["environment"].get("NCCL_NET", "").lower() == "socket":
+        reasons.append("NCCL_NET=Socket: everything goes over IP sockets")
+    return pass_or_fail(
+        subject,
+        not reasons,
+        "; ".join(reasons) or "no setting keeps NCCL from InfiniBand",
+        expected="InfiniBand or RoCE in use, which this host has",
+        source=PAGE,
+        next_step="Unset it; NCCL_DEBUG=INFO says which network NCCL takes",
+        responsible="user",
+    )
 
 
-def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
+@host_check("gpudirect", "network cards read GPU memory directly", alone="no network card reads GPU memory")
+def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
     """Judge whether network cards are kept from reading GPU memory."""
-    if len(facts.all_hosts) == 1:
-        return [not_applicable("one host: no network card reads GPU memory")]
-
-    def judge(subject: str, node: HostFacts) -> Outcome:
-        if not has_active_port(node) or not node.get("devices"):
-            return not_applicable("it has no active InfiniBand port together with a GPU", subject)
-        reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
-        if reasons is None:
-            return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
-        has_module = (node.get("affinity") or {}).get("peer_memory")
-        if not reasons and has_module is None:
-            return unanswered(subject, "the loaded kernel modules could not be read", LOOK)
-        way = (
-            "nvidia_peermem is loaded"
-            if has_module
-            else "nvidia_peermem is not loaded: dma-buf alone is left"
-        )
-        return pass_or_fail(
-            subject,
-            not reasons and bool(has_module),
-            "; ".join([*reasons, way]),
-            expected="GPUDirect RDMA",
-            source=GDR_PAGE,
-            next_step="modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA where it is used",
-            warns=not reasons,
-        )
-
-    return _of_hosts(facts, judge)
+    if not has_active_port(node) or not node.get("devices"):
+        return not_applicable("it has no active InfiniBand port together with a GPU", subject)
+    reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
+    if reasons is None:
+        return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
+    has_module = (node.get("affinity") or {}).get("peer_memory")
+    if not reasons and has_module is None:
+        return unanswered(subject, "the loaded kernel modules could not be read", LOOK)
+    way = "is loaded" if has_module else "is not loaded: dma-buf alone is left"
+    return pass_or_fail(
+        subject,
+        not reasons and bool(has_module),
+        "; ".join([*reasons, f"nvidia_peermem {way}"]),
+        expected="GPUDirect RDMA",
+        source=GDR_PAGE,
+        next_step="modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA where it is used",
+        warns=not reasons,
+    )
 
 
+@check("peer to peer", "GPUs of a host copy directly to each other")
 def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one host were kept from copying directly."""
     gpus = gpus_by_host(facts)
@@ -171,43 +149,40 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
             responsible="user",
         )
 
-    return _of_hosts(facts, judge)
+    return of_hosts(facts, judge)
 
 
-def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
+@host_check("numa", "processes may use the processors beside their GPUs")
+def judge_numa(subject: str, node: HostFacts) -> Outcome:
     """Judge whether processes may use a processor of each GPU's memory node."""
-
-    def judge(subject: str, host: HostFacts) -> Outcome:
-        affinity = host.get("affinity")
-        if affinity is None:
-            return unanswered(
-                subject, "it did not report its NUMA nodes: the run is of an older version", RUN_AGAIN
-            )
-        nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
-        if len(nodes) < 2 or not devices:
-            return not_applicable(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
-        placed = {address: node for address, node in sorted(devices.items()) if node in nodes}
-        if not placed:
-            return not_applicable(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
-        if affinity["allowed_cpus"] is None:
-            return unanswered(subject, "it did not report which processors a process may use", LOOK)
-        allowed = set(affinity["allowed_cpus"])
-        far = [
-            f"{address} is on node {node}"
-            for address, node in placed.items()
-            if not allowed & cpus_of(nodes[node] or "")
-        ]
-        near = f"some on the NUMA node of each of {len(placed)} GPUs"
-        return pass_or_fail(
-            subject,
-            not far,
-            f"{len(allowed)} processors allowed; {'; '.join(far) or near}",
-            expected="processors on the NUMA node of each GPU",
-            source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
-            next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
+    affinity = node.get("affinity")
+    if affinity is None:
+        return unanswered(
+            subject, "it did not report its NUMA nodes: the run is of an older version", RUN_AGAIN
         )
-
-    return _of_hosts(facts, judge)
+    nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
+    if len(nodes) < 2 or not devices:
+        return not_applicable(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
+    placed = {address: place for address, place in sorted(devices.items()) if place in nodes}
+    if not placed:
+        return not_applicable(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
+    if affinity["allowed_cpus"] is None:
+        return unanswered(subject, "it did not report which processors a process may use", LOOK)
+    allowed = set(affinity["allowed_cpus"])
+    far = [
+        f"{address} is on node {place}"
+        for address, place in placed.items()
+        if not allowed & cpus_of(nodes[place] or "")
+    ]
+    near = f"some on the NUMA node of each of {len(placed)} GPUs"
+    return pass_or_fail(
+        subject,
+        not far,
+        f"{len(allowed)} processors allowed; {'; '.join(far) or near}",
+        expected="processors on the NUMA node of each GPU",
+        source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
+        next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
+    )
 
 
 def cpus_of(written: str) -> set[int]:
@@ -220,6 +195,7 @@ def cpus_of(written: str) -> set[int]:
     return {cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)}
 
 
+@check("all ranks", "every GPU took part, together with the others")
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
     there = gpus_by_host(facts).values()
@@ -242,7 +218,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
     step = "Start a rank for each GPU (--nproc); look at CUDA_VISIBLE_DEVICES and at the launcher"
     if not ranks:
         reason = "it took part in no launch: nothing of it was measured"
-        return Outcome(status="SKIP", subject=subject, reason=reason, next_step=step, responsible="user")
+        return skipped(reason, step, subject, responsible="user")
     alone = "in launches of one rank alone: no link of it was used"
     seen = alone if ranks == 1 else f"in a launch of {ranks} ranks"
     return pass_or_fail(
@@ -256,6 +232,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
     )
 
 
+@check("backend", "GPUs communicate over a GPU backend")
 def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether ranks talked over a backend of processors while their host has GPUs."""
     with_gpus = {host for host, gpus in gpus_by_host(facts).items() if gpus.there}

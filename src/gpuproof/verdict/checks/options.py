@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuproof.records.outcome import Outcome, kind_of, not_applicable
+from gpuproof.records.outcome import Outcome, kind_of, not_applicable, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
-from gpuproof.verdict.checks.answers import pass_or_fail
+from gpuproof.verdict.check import check
 from gpuproof.verdict.facts import FleetFacts
 
 FASTER: tuple[tuple[str, Any, Any], ...] = (
@@ -33,6 +33,7 @@ LEAST_EFFECT = 0.02
 SOURCE = "the same work without the option, in the same run"
 
 
+@check("options have an effect", "the chosen options made a difference")
 def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge each pair of measures that differ in one option."""
     outcomes = list(_pairs(facts.measures))

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from scipy.special import betaincinv
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome, not_applicable
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections
 from gpuproof.units import count, share
-from gpuproof.verdict.checks.answers import pass_or_fail, unanswered
+from gpuproof.verdict.check import check
+from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 
@@ -75,6 +76,7 @@ class _Counted:
         return 1.0 if again >= sent else float(betaincinv(again + 1, sent - again, 1 - PASSING))
 
 
+@check("lost packets", "links between hosts lose hardly a packet")
 def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge every host by what it had to send again to each other one."""
     began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))

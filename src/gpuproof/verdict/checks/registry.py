@@ -1,58 +1,44 @@
-"""The checks of the environment by name, as rules ask for them (`check: NAME`)."""
+"""The checks that rules ask for by name (`check: NAME`): of this folder, and of other packages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.checks import alike, clocks, devices, events, fallbacks, options, packets
-from gpuproof.verdict.facts import FleetFacts
+from gpuproof import registry
+from gpuproof.errors import UsageError
+from gpuproof.verdict import checks
+from gpuproof.verdict.check import Check, FactCheck, checks_in, guarded
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentCheck:
-    """A question about the environment."""
-
-    name: str
-    summary: str
-    """What a PASS says."""
-    judge: Callable[[FleetFacts], Sequence[Outcome]]
+_MODULES = [f"{checks.__name__}.{module.name}" for module in iter_modules(checks.__path__)]
+CHECKS: Mapping[str, FactCheck] = {
+    item.name: item for name in _MODULES if name != __name__ for item in checks_in(import_module(name))
+}
+"""Those of this folder, by name: a check of ours is a value in a file of it."""
 
 
-def _check(name: str, summary: str, judge: Callable[[FleetFacts], Sequence[Outcome]]) -> EnvironmentCheck:
-    return EnvironmentCheck(name=name, summary=summary, judge=judge)
+def check_names() -> list[str]:
+    """Name all checks; nothing of other packages is imported."""
+    return sorted({*CHECKS, *registry.names(registry.CHECKS)})
 
 
-_CHECKS = (
-    *(
-        _check(f"same {what}", f"all hosts have the same {what}", partial(alike.judge_hosts_alike, what))
-        for what in alike.OF_HOSTS
-    ),
-    *(
-        _check(
-            f"same {what}", f"all GPUs of a type have the same {what}", partial(alike.judge_gpus_alike, what)
+def find_check(name: str) -> FactCheck:
+    """Return a check of ours, else one that another package registered."""
+    return CHECKS[name] if name in CHECKS else load_check(name)
+
+
+def load_check(name: str) -> FactCheck:
+    """Import a check that another package registered.
+
+    Raises:
+        UsageError: there is none of that name, it cannot be loaded, or is not what a check must be.
+    """
+    plugin, owner = registry.load(registry.CHECKS, name), registry.find_owner(registry.CHECKS, name)
+    if not isinstance(plugin, Check) or not callable(plugin.judge):
+        raise UsageError(
+            f"{name!r} from {owner} is registered as a check and is a "
+            f"{type(plugin).__name__} without name, summary and judge",
+            next_step="See gpuproof.verdict.check.Check, or uninstall it",
         )
-        for what in alike.OF_GPUS
-    ),
-    _check("clocks", "the clocks of all hosts agree", clocks.judge_clocks_alike),
-    _check("ecc", "memory errors are corrected on every GPU", devices.judge_ecc),
-    _check("memory health", "no GPU has memory that failed, or waits for a reset", devices.judge_memory),
-    _check("mig", "no GPU is divided", devices.judge_mig),
-    _check("persistence", "drivers stay loaded between runs", devices.judge_persistence),
-    _check("pcie", "every GPU has all lanes of its slot", devices.judge_pcie),
-    _check("clock policy", "no clock or power cap under what the board has", devices.judge_clocks),
-    _check("nvlink", "GPUs of a type have as many links up", devices.judge_nvlink),
-    _check("xid", "no driver announced an error of a GPU", events.judge_events),
-    _check("infiniband", "every port is active", fallbacks.judge_ports),
-    _check("network", "hosts communicate over InfiniBand where they have it", fallbacks.judge_network),
-    _check("gpudirect", "network cards read GPU memory directly", fallbacks.judge_gpudirect),
-    _check("lost packets", "links between hosts lose hardly a packet", packets.judge_packets),
-    _check("peer to peer", "GPUs of a host copy directly to each other", fallbacks.judge_peer_to_peer),
-    _check("numa", "processes may use the processors beside their GPUs", fallbacks.judge_numa),
-    _check("all ranks", "every GPU took part, together with the others", fallbacks.judge_ranks),
-    _check("backend", "GPUs communicate over a GPU backend", fallbacks.judge_backend),
-    _check("options have an effect", "the chosen options made a difference", options.judge_options),
-)
-CHECKS: Mapping[str, EnvironmentCheck] = {check.name: check for check in _CHECKS}
+    return guarded(name, plugin, owner=owner)

@@ -18,8 +18,8 @@ from gpuproof.groups import grouped
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import UNCOMPARED
-from gpuproof.verdict.check import judge, load_check
-from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.check import ask
+from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
@@ -66,7 +66,7 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
     """Judge every rule, in their order."""
     standards = _standards(rules, facts)
     judged: list[Judged] = []
-    for rule in rules.rules:
+    for rule in rules:
         if isinstance(rule, CheckRule):
             judged += _checked(rule, facts)
         else:
@@ -77,7 +77,7 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
 def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, Judged]]:
     """Yield each measure with what every rule about it says, by the same error rates."""
     standards = _standards(rules, facts)
-    for rule in (rule for rule in rules.rules if isinstance(rule, Rule)):
+    for rule in (rule for rule in rules if isinstance(rule, Rule)):
         for measure, item in _judged(rule, standards):
             if measure is not None:
                 yield measure, item
@@ -88,8 +88,7 @@ def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
     standards = _Standards(facts=facts, named=named, error_rates=_error_rates(rules), pasts={})
     kinds = (True, False)
     by_kind = {
-        kind: [rule for rule in rules.rules if isinstance(rule, Rule) and rule.is_required == kind]
-        for kind in kinds
+        kind: [rule for rule in rules if isinstance(rule, Rule) and rule.required == kind] for kind in kinds
     }
     peers = {kind: _peers(by_kind[kind], standards) for kind in kinds}
     return replace(
@@ -108,11 +107,11 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
         rule.name: peer_groups(
             [m for m in standards.matched(rule) if _fault(m, standards.facts) is None],
             standards.facts,
-            error_rate=standards.error_rates[rule.is_required],
-            of_all=RATES[rule.is_required],
+            error_rate=standards.error_rates[rule.required],
+            of_all=RATES[rule.required],
         )
         for rule in rules
-        if rule.expected.form == "peers"
+        if rule.expect.form == "peers"
     }
 
 
@@ -125,18 +124,13 @@ def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) ->
 
 def _error_rates(rules: Rules) -> dict[bool, float]:
     """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
-    num = Counter(rule.is_required for rule in rules.rules if isinstance(rule, Rule))
+    num = Counter(rule.required for rule in rules if isinstance(rule, Rule))
     return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
 
 
 def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
-    """Ask a check of ours, or one that another package registered, which is asked about launches."""
-    if rule.name in CHECKS:
-        judged = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
-    else:
-        judged = judge(rule.name, load_check(rule.name), facts.launches)
-    for item in judged:
-        yield item if item.is_required == rule.is_required else replace(item, is_required=rule.is_required)
+    for item in ask([find_check(rule.name)], facts):
+        yield item if item.is_required == rule.required else replace(item, is_required=rule.required)
 
 
 def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None, Judged]]:
@@ -153,7 +147,7 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
     telling = _telling_labels(matched)
     good = []
     for measure in matched:
-        fault = None if rule.expected.form == "equal" else _fault(measure, facts)
+        fault = None if rule.expect.form == "equal" else _fault(measure, facts)
         if fault is None:
             good.append(measure)
         else:
@@ -177,14 +171,14 @@ def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
 def _outcomes(
     rule: Rule, measures: Sequence[Measure], standards: _Standards
 ) -> Iterator[tuple[Measure, Outcome]]:
-    facts, error_rate = standards.facts, standards.error_rates[rule.is_required]
-    match rule.expected.form:
+    facts, error_rate = standards.facts, standards.error_rates[rule.required]
+    match rule.expect.form:
         case "peers":
-            return judge_peers(rule, standards.peers[rule.name], standards.sides[rule.is_required])
+            return judge_peers(rule, standards.peers[rule.name], standards.sides[rule.required])
         case "equal":
             return judge_equal(rule, measures)
         case "baseline":
-            return judge_by_past(rule, measures, facts, standards.pasts[rule.is_required])
+            return judge_by_past(rule, measures, facts, standards.pasts[rule.required])
         case _:
             return judge_figures(rule, measures, facts, error_rate=error_rate)
 
@@ -193,11 +187,11 @@ def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: S
     return Judged(
         name=rule.name if measure is None else _name(rule, measure, telling),
         outcome=outcome if measure is None else replace(outcome, records=_launches(measure)),
-        is_required=rule.is_required,
-        basis=rule.basis or BASES[rule.expected.form],
+        is_required=rule.required,
+        basis=rule.basis or BASES[rule.expect.form],
         measure=None if measure is None else measure.name,
         labels={} if measure is None else {"case": measure.case, **measure.labels},
-        is_contract=rule.is_contract,
+        is_contract=rule.contract,
     )
 
 

@@ -12,21 +12,30 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from gpuproof import registry
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
 from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
 from gpuproof.errors import UsageError
-from gpuproof.records.outcome import Actor, SubjectKind
 from gpuproof.units import share
 from gpuproof.verdict.baseline import Baseline, BaselineEntry
-from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.expectations import CONDITIONS, PUBLISHED, load_expectations
-from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
+from gpuproof.verdict.checks.registry import check_names
+from gpuproof.verdict.expectations import PUBLISHED, load_expectations
+from gpuproof.verdict.rules.model import (
+    FORMS,
+    MOST_TOLERANCE,
+    CheckEntry,
+    CheckRule,
+    Expected,
+    Form,
+    MeasureMatch,
+    Rule,
+    RuleEntry,
+    Rules,
+)
 from gpuproof.verdict.rules.quantities import (
     NUMBERS,
     UNITS,
@@ -36,75 +45,7 @@ from gpuproof.verdict.rules.quantities import (
     why_no_limit,
 )
 
-FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
-MOST_TOLERANCE = 0.5
-"""A tolerance of more than half lets pass what is broken."""
 SETS = files("gpuproof") / "recipes" / "rules"
-NEXT_STEP = "Look at the subject's own measures: clocks, temperature, power, links; run it again by itself"
-
-
-class MeasureEntry(StrictModel):
-    """Which measures a rule speaks of."""
-
-    name: Text
-    """The measure's name, such as throughput."""
-    labels: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Labels that it must have, such as workload and dtype."""
-
-
-class ExpectEntry(StrictModel):
-    """What is expected: one of at_least, at_most, reference, baseline, peers, equal."""
-
-    at_least: float | None = None
-    """The least good value, in `unit`."""
-    at_most: float | None = None
-    """The greatest good value, in `unit`."""
-    unit: Text | None = None
-    """The unit of at_least or at_most, as measures have it: FLOP/s, B/s, s, 1."""
-    reference: Text | None = None
-    """The key of a published figure, or `published`: the lowest of those that are of what was measured."""
-    ignoring: list[Literal["device", "fabric", "tool", "dtype", "shape", "operation", "num_hosts"]] = Field(
-        default_factory=list
-    )
-    """Conditions of the published figure that are ignored."""
-    baseline: Annotated[float, Field(gt=0, le=1)] | Literal["measured"] | None = None
-    """The share of the fleet's baseline that is enough, or `measured`: what its own spread says."""
-    peers: Literal[True] | None = None
-    """No subject is an outlier among those of its type."""
-    equal: Literal[True] | None = None
-    """All subjects have the same value."""
-
-
-class RuleEntry(StrictModel):
-    """One rule of measures."""
-
-    name: Text
-    """What a report calls it."""
-    required: bool = True
-    """Whether READY needs it to pass."""
-    each: SubjectKind | Literal["any"]
-    """One measure for each of these subjects: gpu, host, link or whole (the run as a whole); any: for one."""
-    measure: MeasureEntry
-    """The measures that it judges."""
-    expect: ExpectEntry
-    """What is expected of each."""
-    tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
-    """Tolerated deviation, as a share; `measured` takes it from the spread that was measured."""
-    contract: bool = False
-    """Whether the number is a contract: it judges *at least X*, whatever a healthy machine could do."""
-    next_step: Text = NEXT_STEP
-    """What to do where it fails."""
-    responsible: Actor = "administrator"
-    """Who should do it."""
-
-
-class CheckEntry(StrictModel):
-    """One check of the environment."""
-
-    check: Text
-    """The name of a check."""
-    required: bool = True
-    """Whether READY needs it to pass."""
 
 
 class IncludeEntry(StrictModel):
@@ -153,7 +94,7 @@ def rules_of_entries(
         UsageError: one cannot judge.
     """
     if not entries:
-        return Rules(source=source, rules=())
+        return ()
     data = {"rules": [dict(entry) for entry in entries]}
     places = lines if len(lines) == len(entries) else range(1, len(entries) + 1)
     at: dict[Place, int] = {("rules", number): line for number, line in enumerate(places)}
@@ -172,7 +113,7 @@ def _rules_of(document: Document) -> Rules:
     built = [_built(entry, document, number) for number, entry in enumerate(read.rules)]
     if mistakes := list(_doubled_names(built, document)):
         raise ConfigError(mistakes)
-    return Rules(source=document.source, rules=tuple(rule for of_entry in built for rule in of_entry))
+    return tuple(rule for of_entry in built for rule in of_entry)
 
 
 def rule_sets() -> list[str]:
@@ -209,7 +150,7 @@ def _form_of(entry: Any) -> type[StrictModel]:
 
 
 def _model_at(place: Place) -> type[StrictModel]:
-    models: dict[Any, type[StrictModel]] = {"measure": MeasureEntry, "expect": ExpectEntry}
+    models: dict[Any, type[StrictModel]] = {"measure": MeasureMatch, "expect": Expected}
     return models.get(place[0], RuleEntry) if len(place) > 1 else RuleEntry
 
 
@@ -223,14 +164,12 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
             )
         return
     if isinstance(entry, CheckEntry):
-        if entry.check not in {*CHECKS, *registry.names(registry.CHECKS)}:
-            names = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
-            yield document.mistake(
-                (*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {names}"
-            )
+        if entry.check not in check_names():
+            step = f"Known: {', '.join(check_names())}"
+            yield document.mistake((*place, "check"), f"no check {entry.check!r}", next_step=step)
         return
     expect = (*place, "expect")
-    forms = [form for form in FORMS if getattr(entry.expect, form) is not None]
+    forms = entry.expect.forms
     if len(forms) != 1:
         forms_text = " and ".join(forms) or "nothing"
         cause = f"a rule expects one thing, and this one {forms_text}"
@@ -252,7 +191,7 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         yield f"nothing is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
     if isinstance(expect.baseline, float) and expect.baseline < 1 - MOST_TOLERANCE:
         yield f"{share(expect.baseline)} of the baseline lets pass what is broken", "Give 0.5 or more"
-    number = getattr(expect, form) if form in NUMBERS else None
+    number = expect.number if form in NUMBERS else None
     if number and number > 0 and expect.unit is not None:
         edge = edge_of(form, number, entry.tolerance if isinstance(entry.tolerance, float) else None)
         if reason := why_no_limit(form, edge, entry.measure.name, expect.unit):
@@ -304,51 +243,15 @@ def _doubled_names(built: Sequence[Sequence[Rule | CheckRule]], document: Docume
             yield document.mistake(("rules", number), f"{times[name]} rules are called {name!r}")
 
 
-def _built(entry: Entry, document: Document, number: int) -> tuple[Rule | CheckRule, ...]:
+def _built(entry: Entry, document: Document, number: int) -> Rules:
     """Return the rules of an entry: one, or those of the set that it includes."""
     if isinstance(entry, IncludeEntry):
         text = (SETS / f"{entry.include}.yaml").read_text(encoding="utf-8")
-        return read_rules(text, source=f"rules {entry.include}").rules
+        return read_rules(text, source=f"rules {entry.include}")
     place = f"{document.source}:{document.line(('rules', number))}"
     if isinstance(entry, CheckEntry):
-        return (CheckRule(name=entry.check, place=place, is_required=entry.required),)
-    return (_rule(entry, place),)
-
-
-def _rule(entry: RuleEntry, place: str) -> Rule:
-    return Rule(
-        name=entry.name,
-        place=place,
-        is_required=entry.required,
-        each=entry.each,
-        measure=MeasureMatch(name=entry.measure.name, labels=dict(entry.measure.labels)),
-        expected=_expected(entry.expect),
-        tolerance=_tolerance(entry),
-        is_contract=entry.contract,
-        next_step=entry.next_step,
-        responsible=entry.responsible,
-    )
-
-
-def _expected(expect: ExpectEntry) -> Expected:
-    form = next(form for form in FORMS if getattr(expect, form) is not None)
-    number: float | None = None
-    if form in ("at_least", "at_most", "baseline"):
-        value = getattr(expect, form)
-        number = None if isinstance(value, str) else float(value)
-    ignoring = tuple(name for name in CONDITIONS if name in expect.ignoring)
-    return Expected(form=form, number=number, unit=expect.unit, key=expect.reference, ignoring=ignoring)
-
-
-def _tolerance(entry: RuleEntry) -> float | None:
-    """Return the stated tolerance; a floor is its own, a published figure's is in the table of figures."""
-    if entry.tolerance == "measured":
-        return None
-    if entry.tolerance is not None:
-        return float(entry.tolerance)
-    if entry.expect.reference is not None:
-        return load_expectations().tolerance
-    return None if entry.expect.baseline is not None else 0.0
+        return (CheckRule.model_construct(place=place, **dict(entry)),)
+    return (Rule.model_construct(place=place, **dict(entry)),)
 
 
 def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rules:
@@ -357,20 +260,15 @@ def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rule
     `share` of the centre is enough; None: what its own spread says.
     """
     source = f"baseline {baseline.name}"
-    rules = (_rule_of(entry, source=source, share=share) for entry in baseline.entries)
-    return Rules(source=source, rules=tuple(rules))
+    return tuple(_rule_of(entry, source=source, share=share) for entry in baseline.entries)
 
 
 def _rule_of(entry: BaselineEntry, *, source: str, share: float | None) -> Rule:
     labels = ", ".join(f"{name}={value}" for name, value in entry.labels.items())
-    return Rule(
+    return Rule.model_construct(  # nobody wrote it, so that nothing of it is checked
         name=f"{entry.name} ({labels})" if labels else entry.name,
         place=source,
-        is_required=True,
         each=entry.kind,
-        measure=MeasureMatch(name=entry.name, labels=dict(entry.labels)),
-        expected=Expected(form="baseline", number=share),
-        tolerance=None,
-        next_step=NEXT_STEP,
-        responsible="administrator",
+        measure=MeasureMatch.model_construct(name=entry.name, labels=entry.labels),
+        expect=Expected.model_construct(baseline="measured" if share is None else share),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
-from gpuproof.records.outcome import Judged, Outcome, not_judged
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -38,35 +38,35 @@ def judge_figures(
     """Judge each measure by itself; `error_rate` is for all of them together."""
     rate = error_rate / max(1, len(measures))
     for measure in measures:
-        expected = _stated(rule) if rule.expected.key is None else _published(rule, measure, facts)
+        expected = _stated(rule) if rule.expect.reference is None else _published(rule, measure, facts)
         if isinstance(expected, Outcome):
             yield measure, expected
         elif (vacuous := _why_vacuous(rule, measure, expected[0], facts)) is not None:
             yield measure, not_judged(measure.subject, f"{rule.place}: {vacuous}", "Take another figure")
         else:
-            reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
+            reference = healthy_reference(measure, facts) if rule.expect.reference is None else expected
             healthy = None if reference is None else reference[0]
             yield (measure, _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy))
 
 
 def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
     """Say why a published figure judges nothing here; stated numbers are judged before, all together."""
-    if rule.expected.key is None:
+    if rule.expect.reference is None:
         return None
     form: Form = "at_most" if measure.better == "lower" else "at_least"
-    return why_vacuous(form, edge_of(form, expected, rule.tolerance), [measure], facts)
+    return why_vacuous(form, edge_of(form, expected, rule.tolerated), [measure], facts)
 
 
 def _stated(rule: Rule) -> tuple[float, str]:
-    assert rule.expected.number is not None
-    return rule.expected.number, rule.place
+    assert rule.expect.number is not None
+    return rule.expect.number, rule.place
 
 
 def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
-    assert rule.expected.key is not None
-    if rule.expected.key == PUBLISHED:
+    assert rule.expect.reference is not None
+    if rule.expect.reference == PUBLISHED:
         return _lowest_published(rule, measure, facts)
-    figure, ignoring = facts.expectations.find(rule.expected.key), rule.expected.ignoring
+    figure, ignoring = facts.expectations.find(rule.expect.reference), rule.expect.ignored
     unlike = why_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
     if unlike is None and figure.unit != measure.unit:
         unlike = f"it is in {figure.unit}, and the measure is in {measure.unit}"
@@ -84,7 +84,7 @@ def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[
         step = "Give a floor of your own (at_least), or record a baseline"
         return not_judged(measure.subject, reason, step)
     among = f"; the lowest of {len(figures)}" if len(figures) > 1 else ""
-    return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expected.ignoring)}"
+    return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expect.ignored)}"
 
 
 def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[PublishedFigure, ...]:
@@ -92,7 +92,7 @@ def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[Publ
         measured_conditions(measure, facts),
         facts.expectations.figures.values(),
         unit=measure.unit,
-        ignoring=rule.expected.ignoring,
+        ignoring=rule.expect.ignored,
     )
 
 
@@ -123,11 +123,11 @@ def _held_against(
     error_rate: float,
     healthy: float | None,
 ) -> Outcome:
-    better: Literal["higher", "lower"] = "lower" if rule.expected.form == "at_most" else "higher"
-    if rule.expected.key is not None and measure.better == "lower":
+    better: Literal["higher", "lower"] = "lower" if rule.expect.form == "at_most" else "higher"
+    if rule.expect.reference is not None and measure.better == "lower":
         better = "lower"
-    if rule.tolerance is not None:
-        slack, how = abs(expected) * rule.tolerance, "stated tolerance" if rule.tolerance else ""
+    if rule.tolerated is not None:
+        slack, how = abs(expected) * rule.tolerated, "stated tolerance" if rule.tolerated else ""
         limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how, healthy=healthy)
         return judged_by(rule, measure, limit)
     reach = _interval_reach(measure, error_rate=error_rate)
@@ -183,14 +183,13 @@ def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
     highest = measure.value if measure.interval is None else measure.interval.high
     if rate is None or highest is None or why_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
         return None
-    return Outcome(
-        status="FAIL",
-        subject=measure.subject,
-        measured=f"{measure.text} in {measure.labels.get('dtype')}",
+    return pass_or_fail(
+        measure.subject,
+        False,
+        f"{measure.text} in {measure.labels.get('dtype')}",
         expected=f"a third of {with_unit(rate[0], measure.unit)} or more",
         source=rate[1],
         next_step="Look at clocks, power and heat of the device, and whether it is what it says it is",
-        responsible="administrator",
         measured_value=measure.value,
         expected_value=rate[0] * FAR_UNDER,
         unit=measure.unit,

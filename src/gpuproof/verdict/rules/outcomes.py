@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
-from gpuproof.records.outcome import Outcome, not_judged
+from gpuproof.records.outcome import Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -55,14 +55,14 @@ def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None
         step = "Measure longer, or with more repeats, so that the interval excludes the limit"
         return not_judged(measure.subject, f"{measure.text}; {cause}", step)
     passed = _is_good(measure.value, limit)
-    return Outcome(
-        status="PASS" if passed else "FAIL",
-        subject=measure.subject,
-        measured=measure.text,
+    return pass_or_fail(
+        measure.subject,
+        passed,
+        measure.text,
         expected=_expected_text(limit, measure),
         source=limit.source,
-        next_step=None if passed else rule.next_step,
-        responsible=None if passed else rule.responsible,
+        next_step=rule.next_step,
+        responsible=rule.responsible,
         measured_value=measure.value,
         measured_low=None if measure.interval is None else min(measure.interval.low, measure.value),
         measured_high=None if measure.interval is None else max(measure.interval.high, measure.value),

@@ -71,7 +71,7 @@ class Past:
 
 def is_by_spread(rule: Rule) -> bool:
     """Say whether a rule holds figures against the spread of a baseline."""
-    return rule.expected.form == "baseline" and rule.expected.number is None and rule.tolerance is None
+    return rule.expect.form == "baseline" and rule.expect.number is None and rule.tolerated is None
 
 
 def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Past:
@@ -181,8 +181,8 @@ def _better(measure: Measure) -> Better:
 
 
 def _stated(rule: Rule, centre: float, better: Better, source: str) -> Limit:
-    of_share = rule.expected.number is not None
-    tolerance = 1 - rule.expected.number if rule.expected.number is not None else rule.tolerance or 0.0
+    of_share = rule.expect.number is not None
+    tolerance = 1 - rule.expect.number if rule.expect.number is not None else rule.tolerated or 0.0
     return Limit(
         expected=centre,
         slack=abs(centre) * tolerance,

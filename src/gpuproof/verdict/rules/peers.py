@@ -177,7 +177,7 @@ def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclea
         return not_applicable(reason, subject)
     joint = sides.get(subject) if group.differences[subject] < -LEAST_DIFFERENCE else None
     if joint is not None or subject in group.slow:
-        return _outcome(rule, measure, group, "FAIL" if rule.is_required else "WARN", joint)
+        return _outcome(rule, measure, group, "FAIL" if rule.required else "WARN", joint)
     if subject in group.fast:
         return _outcome(rule, measure, group, "WARN", None)
     if unclear is not None:

@@ -49,7 +49,7 @@ def with_unit(value: float, unit: str, *, beside: str = "") -> str:
 
 def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Return the first reason why a stated number, less its tolerance, cannot judge these measures."""
-    expected = rule.expected
+    expected = rule.expect
     if expected.form not in NUMBERS or expected.number is None:
         return None
     units = sorted({measure.unit for measure in matched} - {expected.unit})
@@ -57,7 +57,7 @@ def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFact
         return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
     if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
         return None
-    edge = edge_of(expected.form, expected.number, rule.tolerance)
+    edge = edge_of(expected.form, expected.number, rule.tolerated)
     reasons = (why_vacuous(expected.form, edge, alike, facts) for alike in _alike(matched, facts))
     return next((reason for reason in reasons if reason is not None), None)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from gpuproof.records.outcome import Outcome, not_judged
+from gpuproof.groups import majority
+from gpuproof.records.outcome import Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of
-from gpuproof.verdict.checks.answers import pass_or_fail
 from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 
 
@@ -28,30 +27,30 @@ def _value(measure: Measure) -> str | None:
 
 
 def _judge_same(rule: Rule, group: Sequence[Measure]) -> MeasureOutcomes:
-    times = Counter(value for measure in group if (value := _value(measure)) is not None)
-    common, most = times.most_common(1)[0] if times else ("", 0)
-    has_majority = most > len(group) / 2 and len(group) > 2
+    values = [_value(measure) for measure in group]
+    different = {value for value in values if value is not None}
+    common = majority(values) if len(different) > 1 and len(group) > 2 else None
     for measure in group:
         value = _value(measure)
         if value is None:
             yield measure, not_judged(measure.subject, measure.missing or "it gave no value", "Run it again")
-        elif len(times) > 1 and not has_majority:
-            reason = f"{len(group)} subjects give {len(times)} different values, none of them most often"
+        elif len(different) > 1 and common is None:
+            reason = f"{len(group)} subjects give {len(different)} different values, none of them most often"
             yield measure, not_judged(measure.subject, reason, "Compare with more subjects of the same type")
-        elif len(group) == 1:
-            reason = f"{measure.subject} is the only one: there is nothing to compare it with"
+        elif len(values) - values.count(None) == 1:
+            only = "the only one" if len(group) == 1 else "the only one that gave a value"
+            reason = f"{measure.subject} is {only}: there is nothing to compare it with"
             yield measure, not_judged(measure.subject, reason, "Compare with others of the same type")
         else:
-            yield measure, _sameness(rule, measure, value, (common, most, len(group)))
+            yield measure, _sameness(rule, measure, value, common or value, values)
 
 
-def _sameness(rule: Rule, measure: Measure, value: str, majority: tuple[str, int, int]) -> Outcome:
-    common, most, num = majority
+def _sameness(rule: Rule, measure: Measure, value: str, common: str, values: Sequence[str | None]) -> Outcome:
     return pass_or_fail(
         measure.subject,
         value == common,
         value,
-        expected=f"{common}, as {most} of {num} give",
+        expected=f"{common}, as {values.count(common)} of {len(values)} give",
         source="the other subjects of the same run",
         next_step=rule.next_step,
         responsible=rule.responsible,

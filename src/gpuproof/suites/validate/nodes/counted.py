@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuproof.config.models import RunConfig
+from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, not_applicable
+from gpuproof.records.outcome import Judged, Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.hosts import (
-    begun_on,
-    device_subject,
-    facts_by_host,
-    reports_by_host,
-    setups_by_host,
-)
+from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.baseline import stack_of
-from gpuproof.verdict.checks.answers import MUTE, UNLISTED, pass_or_fail, unanswered
+from gpuproof.verdict.checks.answers import MUTE, UNLISTED, unanswered
 from gpuproof.verdict.checks.devices import MEMORY_COUNTERS
-from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
+from gpuproof.verdict.facts import (
+    ExpectedGpus,
+    FleetFacts,
+    HostFacts,
+    facts_by_host,
+    reports_by_host,
+    setups_on,
+)
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
 THERE, TESTED, SAME = "every GPU is there", "every device is tested", "every launch is of the same host"
@@ -37,41 +38,33 @@ LOOK = (
 )
 
 
-def subjects_there(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, ...]:
+def subjects_there(facts: FleetFacts) -> tuple[str, ...]:
     """Return every host and GPU that should be there, with placeholders for GPUs that nobody lists.
 
     Of work on processors these are the hosts, and the processor of each.
     """
-    facts = facts_there(order, launches)
     gpus = gpus_by_host(facts)
-    of_cpu = {
-        host: [device_subject(host, setup.device) for setup in setups if setup.device.kind == "cpu"]
-        for host, setups in setups_by_host(launches).items()
-    }
+    setups = grouped(pair for launch in facts.launches for pair in setups_on(launch))
     parts = (
         subject
         for host in facts.all_hosts
-        for subject in (f"host/{host}", *gpus[host].subjects, *of_cpu.get(host, ()))
+        for subject in (
+            f"host/{host}",
+            *gpus[host].subjects,
+            *(device_subject(host, x.device) for x in setups.get(host, ()) if x.device.kind == "cpu"),
+        )
     )
     return tuple(dict.fromkeys(parts))
 
 
 def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFacts:
-    """Return what is known of the hosts that should be there, and how many GPUs are expected of each."""
-    places = [place for stage in order.stages for case in stage.cases for place in case.places]
-    return counted_facts(places, order.config, order.options, launches)
-
-
-def counted_facts(
-    places: Sequence[HostPlace], config: RunConfig, options: ValidateOptions, launches: Sequence[CaseRecords]
-) -> FleetFacts:
     """Return what hosts told of themselves, which should be there, and how many GPUs each should have."""
-    hosts = facts_by_host(launches)
+    places = [place for stage in order.stages for case in stage.cases for place in case.places]
+    hosts, on_cpu = facts_by_host(launches), order.config.distributed.device == "cpu"
     return FleetFacts(
-        measures=(),
         hosts=hosts,
         hosts_there=hosts_there(places, launches),
-        expected_gpus=_expected_gpus(places, options, hosts, on_cpu=config.distributed.device == "cpu"),
+        expected_gpus=_expected_gpus(places, order.options, hosts, on_cpu=on_cpu),
         launches=launches,
     )
 
@@ -110,9 +103,9 @@ def _expected_gpus(
     return expected
 
 
-def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+def count_outcomes(facts: FleetFacts) -> Iterator[Judged]:
     """Judge of each host whether its GPUs are there and told apart, and whether each of them was tested."""
-    gpus = gpus_by_host(facts_there(order, launches))
+    gpus = gpus_by_host(facts)
     doubled = doubled_uuids(gpus.values())
     for host, of_host in gpus.items():
         for outcome in _there(of_host, doubled.get(host, {})):
@@ -121,7 +114,7 @@ def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
             yield Judged(name=TESTED, outcome=_use_outcome(of_host))
     for subject in unlisted_gpus(gpus.values()):
         yield Judged(name=THERE, outcome=unanswered(subject, UNLISTED, LOOK))
-    for host, reports in reports_by_host(launches).items():
+    for host, reports in reports_by_host(facts.launches).items():
         if changes := _changes(reports):
             reason = f"it told otherwise in an earlier launch: {'; '.join(changes)}"
             yield Judged(name=SAME, outcome=unanswered(f"host/{host}", reason, "Measure again, in one run"))
@@ -200,18 +193,18 @@ def _use_outcome(gpus: HostGpus) -> Outcome:
         return not_applicable("the host says that it has no device", subject)
     used = [device for device in testable if device in gpus.ran]
     if len(used) < len(testable):
-        return Outcome(
-            status="SKIP",
-            subject=subject,
-            reason=f"{len(used)} of {len(testable)} devices were used; the others were not tested",
-            next_step="Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
+        return skipped(
+            f"{len(used)} of {len(testable)} devices were used; the others were not tested",
+            "Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
             f"there should be: {BY_OPTION} {len(used)}",
+            subject,
             responsible="user",
         )
-    return Outcome(
-        status="PASS",
-        subject=subject,
-        measured=f"{len(used)} {'device was' if len(used) == 1 else 'devices were'} used",
+    return pass_or_fail(
+        subject,
+        True,
+        f"{len(used)} {'device was' if len(used) == 1 else 'devices were'} used",
         expected=f"all {len(testable)} that should be tested",
         source=DRIVERS if gpus.expected is None else gpus.expected.source,
+        next_step=None,
     )

@@ -13,10 +13,8 @@ from itertools import permutations
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
-from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, kind_of
-from gpuproof.records.result import Measure
 from gpuproof.records.run import Start
 from gpuproof.suites.validate.hosts import device_subject
 from gpuproof.suites.validate.nodes.counted import subjects_there
@@ -24,7 +22,7 @@ from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
-from gpuproof.verdict.facts import setups_on
+from gpuproof.verdict.facts import FleetFacts, setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
@@ -35,22 +33,21 @@ ALONE = "training-one"
 
 def judge_readiness(
     order: StageOrder,
-    evidence: Evidence,
+    facts: FleetFacts,
     judged: Sequence[Judged],
-    measures: Sequence[Measure],
     *,
     capped: str | None,
 ) -> Readiness:
     """Return the verdict over all cells that the recipe requires, of all subjects that should be there."""
-    subjects = subjects_by_kind(subjects_there(order, evidence.launches))
+    subjects = subjects_by_kind(subjects_there(facts))
     table = cells_of(
         required_rows(order.options, order.stages),
         subjects,
         judged=judged,
-        measures=measures,
+        measures=facts.measures,
         detects=order.options.detects,
     )
-    members = members_of(evidence.launches)
+    members = members_of(facts.launches)
     return roll_up(judged, table=table, subjects=subjects["host"], members=members, capped=capped)
 
 

@@ -43,7 +43,7 @@ def _is_open_rate(cell: AspectCell) -> bool:
 
 
 def _cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
-    match = MeasureMatch(name=str(cell.measure), labels=cell.labels)
+    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
     for measure in measures:
         is_its = measure.subject == cell.subject or cell.is_of_any
         if is_its and measure.value is not None and match.picks(measure):
@@ -51,7 +51,7 @@ def _cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Me
 
 
 def _is_of(measure: Measure, cell: AspectCell, first: Measure) -> bool:
-    match = MeasureMatch(name=str(cell.measure), labels=cell.labels)
+    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
     is_alike = kind_of(measure.subject) == kind_of(first.subject)
     return is_alike and measure.value is not None and match.picks(measure)
 

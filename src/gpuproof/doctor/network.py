@@ -1,7 +1,7 @@
 """Can this host take part in a run over several? The checks behind `gpuproof doctor --multi-node`.
 
-In: the facts that `python -m gpuproof.worker probe --multi-node` prints of the host itself. Out: an outcome
-each. What happened between the hosts is judged by `meeting`, NCCL's settings by
+In: the facts that `python -m gpuproof.worker probe --multi-node` prints of the host itself (`fabric`). Out:
+an outcome each. What happened between the hosts is judged by `meeting`, NCCL's settings by
 `verdict.nccl_settings`. Pure.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuproof import units
-from gpuproof.doctor.infiniband import judge_infiniband
-from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable, not_judged
-from gpuproof.verdict.nccl_settings import PAGE, judge_nccl_settings
+from gpuproof.records.outcome import Expectation, Outcome, not_applicable, not_judged
+from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.facts import HostFacts
+from gpuproof.verdict.nccl_settings import PAGE
 
 INTERFACES_PAGE = (
     "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
@@ -23,70 +25,9 @@ TROUBLES_PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troub
 INFINIBAND_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 SHARED_MEMORY_BYTES = 2**30
 """What NCCL's page on troubleshooting gives a container (`--shm-size=1g`); Docker's own default is 64 MB."""
-INTERFACES = Expectation(
-    "one at least that is up, with an address",
-    INTERFACES_PAGE,
-    "Bring one up (ip link set NAME up), and look at the cable or the switch",
-    responsible="administrator",
-)
-HOST_NAME = Expectation(
-    "an address that the other hosts reach: gloo tells them that one",
-    INTERFACES_PAGE,
-    "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
-    otherwise="WARN",
-)
-INFINIBAND = Expectation(
-    "every port ACTIVE",
-    INFINIBAND_PAGE,
-    "Look at cable, switch and subnet manager (ibstat), or leave the port out with NCCL_IB_HCA",
-    responsible="administrator",
-    otherwise="WARN",
-)
-ADAPTERS = Expectation(
-    "active ports of this host",
-    f"{PAGE}#nccl-ib-hca",
-    "Unset it, or name adapters that /sys/class/infiniband lists",
-)
-SHARED_MEMORY = Expectation(
-    f"{units.memory(SHARED_MEMORY_BYTES)} or more for ranks that share it",
-    f"{TROUBLES_PAGE}#shared-memory",
-    "Start the container with --shm-size=1g or --ipc=host",
-    otherwise="WARN",
-)
-LOCKED_MEMORY = Expectation(
-    "unlimited: what the adapter reads must stay in memory",
-    TROUBLES_PAGE,
-    "ulimit -l unlimited; a container: --ulimit memlock=-1",
-    responsible="administrator",
-    otherwise="WARN",
-)
+IN_USE = "interfaces of this host that are up, with an address"
 Interface = Mapping[str, Any]
-
-
-def judge_host(fabric: Mapping[str, Any]) -> list[Judged]:
-    """Judge what this host brings by itself."""
-    interfaces = fabric["interfaces"]
-    if interfaces is None:
-        reason, step = fabric["interfaces_missing"], "Look at them with: ip address"
-        outcomes = {"interfaces": not_judged("whole", reason, step)}
-    else:
-        outcomes = {
-            "interfaces": _interfaces(interfaces),
-            "GLOO_SOCKET_IFNAME": _gloo_interface(fabric["variables"], interfaces),
-            "NCCL_SOCKET_IFNAME": _nccl_interface(fabric["variables"], interfaces),
-            "host name": _host_name(fabric),
-        }
-    outcomes |= {
-        "InfiniBand": _infiniband(fabric),
-        "NCCL_IB_HCA": _chosen_adapters(fabric),
-        "shared memory": _shared_memory(fabric["shared_memory"]),
-        "locked memory": _locked_memory(fabric),
-    }
-    return [
-        *(Judged(name=name, outcome=outcome) for name, outcome in outcomes.items()),
-        *judge_infiniband(fabric),
-        *judge_nccl_settings(fabric["variables"]),
-    ]
+fabric_check = partial(machine_check, part="fabric")
 
 
 def usable(interfaces: Sequence[Interface]) -> list[Interface]:
@@ -94,9 +35,20 @@ def usable(interfaces: Sequence[Interface]) -> list[Interface]:
     return [i for i in interfaces if i["up"] and i["running"] and i["addresses"] and not i["loopback"]]
 
 
-def _interfaces(interfaces: Sequence[Interface]) -> Outcome:
+@fabric_check(
+    "interfaces",
+    "one at least that is up, with an address",
+    INTERFACES_PAGE,
+    "Bring one up (ip link set NAME up), and look at the cable or the switch",
+    responsible="administrator",
+)
+def judge_interfaces(fabric: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether the host has a way to others; else nothing of interfaces is asked."""
+    interfaces = fabric["interfaces"]
+    if interfaces is None:
+        return not_judged("whole", fabric["interfaces_missing"], "Look at them with: ip address")
     described = "; ".join(_described(interface) for interface in interfaces if not interface["loopback"])
-    return INTERFACES.judge(bool(usable(interfaces)), described or "none but loopback")
+    return expected.judge(bool(usable(interfaces)), described or "none but loopback")
 
 
 def _described(interface: Interface) -> str:
@@ -104,8 +56,12 @@ def _described(interface: Interface) -> str:
     return " ".join([interface["name"], state, *interface["addresses"]])
 
 
-def _gloo_interface(variables: Mapping[str, str], interfaces: Sequence[Interface]) -> Outcome:
-    value = variables.get("GLOO_SOCKET_IFNAME")
+@fabric_check("GLOO_SOCKET_IFNAME", IN_USE, INTERFACES_PAGE, "")
+def judge_gloo_interface(fabric: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge the interfaces that gloo is told to use: whole names."""
+    value, interfaces = fabric["variables"].get("GLOO_SOCKET_IFNAME"), fabric["interfaces"]
+    if interfaces is None:
+        return None
     if not value:
         return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo takes the one that the host name resolves to")
     by_name = {interface["name"]: interface for interface in interfaces}
@@ -114,16 +70,20 @@ def _gloo_interface(variables: Mapping[str, str], interfaces: Sequence[Interface
         for name in value.split(",")
         if name not in by_name or not (by_name[name]["up"] and by_name[name]["addresses"])
     ]
-    return _named("GLOO_SOCKET_IFNAME", value, problems, interfaces, source=INTERFACES_PAGE)
+    return _named(expected, "GLOO_SOCKET_IFNAME", value, problems, interfaces)
 
 
-def _nccl_interface(variables: Mapping[str, str], interfaces: Sequence[Interface]) -> Outcome:
-    value = variables.get("NCCL_SOCKET_IFNAME")
+@fabric_check("NCCL_SOCKET_IFNAME", IN_USE, f"{PAGE}#nccl-socket-ifname", "")
+def judge_nccl_interface(fabric: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge the interfaces that NCCL is told to use: by its way of choosing."""
+    value, interfaces = fabric["variables"].get("NCCL_SOCKET_IFNAME"), fabric["interfaces"]
+    if interfaces is None:
+        return None
     if not value:
         return _unset("NCCL_SOCKET_IFNAME", interfaces, "NCCL takes what it finds first")
     chosen = {i["name"] for i in interfaces if i["up"] and i["addresses"] and selects(value, i["name"])}
     problems = [] if chosen else ["no interface that is up with an address fits it"]
-    return _named("NCCL_SOCKET_IFNAME", value, problems, interfaces, source=f"{PAGE}#nccl-socket-ifname")
+    return _named(expected, "NCCL_SOCKET_IFNAME", value, problems, interfaces)
 
 
 def selects(choice: str, name: str) -> bool:
@@ -153,20 +113,29 @@ def _unset(variable: str, interfaces: Sequence[Interface], habit: str) -> Outcom
 
 
 def _named(
-    variable: str, value: str, problems: Sequence[str], interfaces: Sequence[Interface], *, source: str
+    expected: Expectation, variable: str, value: str, problems: Sequence[str], interfaces: Sequence[Interface]
 ) -> Outcome:
     names = ", ".join(interface["name"] for interface in usable(interfaces)) or "none"
-    return Expectation(
-        "interfaces of this host that are up, with an address", source, f"Set {variable} to one of: {names}"
-    ).judge(not problems, f"{value}: {'; '.join(problems)}" if problems else value)
+    measured = f"{value}: {'; '.join(problems)}" if problems else value
+    return expected.judge(not problems, measured, next_step=f"Set {variable} to one of: {names}")
 
 
-def _host_name(fabric: Mapping[str, Any]) -> Outcome:
+@fabric_check(
+    "host name",
+    "an address that the other hosts reach: gloo tells them that one",
+    INTERFACES_PAGE,
+    "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
+    otherwise="WARN",
+)
+def judge_host_name(fabric: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge what the host's name resolves to."""
+    if fabric["interfaces"] is None:
+        return None
     if fabric["variables"].get("GLOO_SOCKET_IFNAME"):
         return not_applicable("GLOO_SOCKET_IFNAME names the interface itself")
     addresses = fabric["host_name_addresses"]
     is_reached = bool(addresses) and not any(is_loopback(address) for address in addresses)
-    return HOST_NAME.judge(is_reached, f"resolves to {', '.join(addresses) or 'no address'}")
+    return expected.judge(is_reached, f"resolves to {', '.join(addresses) or 'no address'}")
 
 
 def is_loopback(address: str) -> bool:
@@ -177,7 +146,16 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def _infiniband(fabric: Mapping[str, Any]) -> Outcome:
+@fabric_check(
+    "InfiniBand",
+    "every port ACTIVE",
+    INFINIBAND_PAGE,
+    "Look at cable, switch and subnet manager (ibstat), or leave the port out with NCCL_IB_HCA",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_infiniband(fabric: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether each port is active."""
     ports = fabric["infiniband"]
     if not ports:
         return not_applicable("no InfiniBand or RoCE device in /sys/class/infiniband")
@@ -185,23 +163,39 @@ def _infiniband(fabric: Mapping[str, Any]) -> Outcome:
         f"{p['device']}/{p['port']} {p['state'] or 'state unknown'}, {p['rate'] or 'rate unknown'}"
         for p in ports
     )
-    return INFINIBAND.judge(all(port["state"] == "ACTIVE" for port in ports), "; ".join(states))
+    return expected.judge(all(port["state"] == "ACTIVE" for port in ports), "; ".join(states))
 
 
-def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
+@fabric_check(
+    "NCCL_IB_HCA",
+    "active ports of this host",
+    f"{PAGE}#nccl-ib-hca",
+    "Unset it, or name adapters that /sys/class/infiniband lists",
+)
+def judge_adapters(fabric: HostFacts, expected: Expectation) -> Outcome:
+    """Judge the adapters that NCCL is told to use."""
     value = fabric["variables"].get("NCCL_IB_HCA")
     if not value:
         return not_applicable("not set: NCCL takes all adapters")
     ports = {f"{port['device']}:{port['port']}" for port in fabric["infiniband"] if port["state"] == "ACTIVE"}
     chosen = sorted(port for port in ports if selects(value, port) or selects(value, port.partition(":")[0]))
-    return ADAPTERS.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
+    return expected.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
 
 
-def _shared_memory(filesystem: Mapping[str, Any]) -> Outcome:
+@fabric_check(
+    "shared memory",
+    f"{units.memory(SHARED_MEMORY_BYTES)} or more for ranks that share it",
+    f"{TROUBLES_PAGE}#shared-memory",
+    "Start the container with --shm-size=1g or --ipc=host",
+    otherwise="WARN",
+)
+def judge_shared_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
+    """Judge what is free in /dev/shm."""
+    filesystem = fabric["shared_memory"]
     free, total, step = filesystem["free_bytes"], filesystem["total_bytes"], "Mount a tmpfs at /dev/shm"
     if total is None:
         return not_judged("whole", filesystem["missing"], step, "administrator")
-    return SHARED_MEMORY.judge(
+    return expected.judge(
         free >= SHARED_MEMORY_BYTES,
         f"{units.memory(free)} free of {units.memory(total)}",
         measured_value=free,
@@ -210,10 +204,18 @@ def _shared_memory(filesystem: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _locked_memory(fabric: Mapping[str, Any]) -> Outcome:
+@fabric_check(
+    "locked memory",
+    "unlimited: what the adapter reads must stay in memory",
+    TROUBLES_PAGE,
+    "ulimit -l unlimited; a container: --ulimit memlock=-1",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_locked_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
+    """Judge how much memory may be locked, where adapters need it."""
     limit = fabric["memlock_bytes"]
     if not fabric["infiniband"]:
-        reason = "only InfiniBand and RoCE lock memory, and there is none"
-        return not_applicable(reason)
+        return not_applicable("only InfiniBand and RoCE lock memory, and there is none")
     measured = "unlimited" if limit is None else units.memory(limit)
-    return LOCKED_MEMORY.judge(limit is None, measured, measured_value=limit, unit="bytes")
+    return expected.judge(limit is None, measured, measured_value=limit, unit="bytes")
