@@ -10,7 +10,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import worst
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.suites.base import Export
+from gpuproof.suites.base import Export, PictureContent
 from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
 from gpuproof.suites.serving.windows import rate_rows, window_row
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
     """Yield the summary, a row for each window, and the curve of a search."""
-    from gpuproof.suites.serving.curve import draw_serving_curve
+    from gpuproof.suites.serving.curve import serving_curve
 
     named = {
         "experiment_name": evidence.config.run.experiment_name,
@@ -31,7 +31,7 @@ def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
     yield Export(name="summary.csv", content=csv_text([{**named, **row} for row in rows]))
     since = {} if run.is_of_before else _since(run)
     yield json_export("run_summary.json", {**named, **_summary(evidence, run, rows=rows), **since})
-    yield Export(name="serving_curve.png", content=lambda path: draw_serving_curve(run, path))
+    yield Export(name="serving_curve.png", content=PictureContent(lambda: serving_curve(run)))
 
 
 def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
