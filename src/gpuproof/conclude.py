@@ -13,7 +13,6 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import link_plain, place_inside
-from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
 from gpuproof.records.page import Commands, Files, Page, Text
@@ -141,6 +140,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
             case JsonContent(value):
                 run.write_json(export.name, value)
             case RecordingFiles(load, metadata):
+                from gpuproof.observe.derived import Wanted, write_derived  # of a matrix alone
+
                 yield from write_derived(load(), Wanted(stem=path, metadata=metadata, plot=True)).failures
             case content:
                 try:
