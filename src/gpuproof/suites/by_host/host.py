@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from gpuproof.analysis.hosts import HostMeasured
@@ -24,6 +25,8 @@ from gpuproof.suites.sections import Common
 UNKNOWN_TYPE = "devices of unknown type"
 NOT_BEGUN = "nothing was launched there"
 NOT_ENDED = "not all of its launches were made"
+LAUNCHES_OF_TIMES = 3
+"""A host is compared by times of so many: two launches may both meet a stall that comes and goes."""
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 
@@ -106,20 +109,25 @@ class HostConclusion:
         )
 
     def rate(self, headline: str) -> HostMeasured | None:
-        """Return a rate as hosts are compared by, of a time its inverse; None of a count, or of no value."""
+        """Return a rate as hosts are compared by, of a time its inverse; None of a count, or of no value.
+
+        A time needs launches that show how they differ: a stall lifts a percentile of one of them tenfold.
+        """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
             return None
-        if measure.unit != "s" and not measure.unit.endswith("/s"):
+        is_known_time = measure.unit == "s" and len(measure.launches) >= LAUNCHES_OF_TIMES
+        if not is_known_time and not measure.unit.endswith("/s"):
             return None
-        reach, interval = None, measure.interval
+        rate, reach, interval = _as_rate(measure.value, measure), None, measure.interval
         if interval is not None and interval.kind != "within_launch":
-            reach = max(measure.value - interval.low, interval.high - measure.value) / measure.value
+            ends = _as_rate(interval.low, measure), _as_rate(interval.high, measure)
+            reach = max(abs(end - rate) for end in ends) / rate
         return HostMeasured(
             host=self.name,
             gpu_type=self.gpu_type or UNKNOWN_TYPE,
             num_devices=1,
-            items_per_s_total=measure.value if measure.better == "higher" else 1 / measure.value,
+            items_per_s_total=rate,
             items_total=1,
             relative_reach=reach,
         )
@@ -183,6 +191,12 @@ class HostConclusion:
             f"{text} ({names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
             for text, names in found.items()
         ]
+
+
+def _as_rate(value: float, measure: Measure) -> float:
+    if measure.better == "higher":
+        return value
+    return 1 / value if value else inf
 
 
 def is_bounded(measure: Measure) -> bool:

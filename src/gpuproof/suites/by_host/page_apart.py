@@ -38,7 +38,7 @@ def apart_of_points(suite: FleetSuite) -> Iterator[str]:
         yield _host_apart(host, suite)
     judged = [test.name for test in suite.summary.tests]
     if len(judged) < len(suite.columns):
-        others = "the other figures are counts, or hold where each host's own search ended"
+        others = "the other figures are counts, times of too few launches, or where each host's search ended"
         yield f"judged by {', '.join(judged) or 'none'}: {others}"
     overall = {kind.gpu_type: kind for kind in suite.summary.overall}
     for speed in suite.summary.types:
