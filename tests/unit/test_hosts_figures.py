@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from gpuproof.records.page import Figure
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case, place_case
-from planning import HERE, suite_of
+from planning import HERE, next_cases, suite_of
 from points_by_hand import failed, ladder
 from records_by_hand import H200, case, failure, write_run
-from served_by_hand import answered, records, spec_in
+from served_by_hand import answered, spec_in
+from served_by_hand import records as requests
 
 SERVING: dict[str, Any] = {
     "kind": "serving",
@@ -116,45 +117,6 @@ def test_each_servers_highest_rate_stands_beside_the_others(tmp_path: Path) -> N
     assert not (run.root / "hosts" / "n5").exists()
 
 
-AT_A_RATE: dict[str, Any] = {
-    "kind": "serving",
-    "serving": {"rate_per_s": 100.0, "latency_bound_s": None, "window_s": 4.0, "min_requests": 400},
-    "run": {"repeats": 3},
-}
-
-
-def at_a_rate(times: float, *, repeats: int = 3) -> list[CaseRecords]:
-    """Return launches at 100 requests a second, all answered, of latencies around 10 ms `times` as long."""
-    config = RunConfig.model_validate({**AT_A_RATE, "run": {"repeats": repeats}})
-    launched = []
-    for following in suite_of(config).next(suite_of(config).begin(config, HERE), {}, None):
-        wave = 1 + 0.01 * following.replicate
-        latencies = [0.010 * times * wave * (1 + (37 * k % 100) / 100) for k in range(400)]
-        launched.append(replace(records(latencies, spec=spec_in(following)), case=following))
-    return launched
-
-
-def test_a_server_that_answers_all_but_late_is_named_by_its_latencies(tmp_path: Path) -> None:
-    hosts = {f"n{i}": on(f"n{i}", at_a_rate(1 + 0.01 * i)) for i in range(3)}
-    _, conclusion = concluded(tmp_path, {**hosts, "late": on("late", at_a_rate(10.0))}, AT_A_RATE)
-    found = figures_by_host(conclusion, "Figures of each host")
-    answered_per_s = [of["answered"] or 0.0 for of in found.values()]
-    assert min(answered_per_s) > 0.95 * max(answered_per_s)  # by which nobody stands out
-    assert list(found["late"]) == ["p50 latency", "p99 latency", "answered"]
-    (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if ": outlier in" in line]
-    assert apart.startswith("late: outlier in 2 of 3 figures: p50 latency 90 % slower")
-    assert are_figures_measures(conclusion)
-
-
-def test_latencies_of_one_launch_name_nobody_and_that_is_said(tmp_path: Path) -> None:
-    once = {**AT_A_RATE, "run": {"repeats": 1}}
-    hosts = {name: on(name, at_a_rate(10.0 if name == "c" else 1.0, repeats=1)) for name in ("a", "b", "c")}
-    _, conclusion = concluded(tmp_path, hosts, once)
-    told = lines_of(conclusion, "Outlier hosts")
-    assert not [line for line in told if ": outlier in" in line]
-    assert any(line.startswith("judged by answered: ") and "latencies of one launch" in line for line in told)
-
-
 def test_two_servers_say_who_is_slower_and_accuse_nobody(tmp_path: Path) -> None:
     hosts = {"a": on("a", served(420.0)), "b": on("b", served(150.0))}
     _, conclusion = concluded(tmp_path, hosts, SERVING)
@@ -184,6 +146,63 @@ def test_a_server_that_meets_no_rate_is_said_not_to_be_compared(tmp_path: Path) 
     _, conclusion = concluded(tmp_path, {**hosts, "dead": on("dead", served(0.0))}, SERVING)
     told = lines_of(conclusion, "Outlier hosts")
     assert [line for line in told if line.startswith("dead: not compared by highest rate")], told
+
+
+NAMED_RATE: dict[str, Any] = {
+    "kind": "serving",
+    "serving": {"latency_bound_s": None, "rate_per_s": 100.0},
+    "run": {"repeats": 3},
+}
+
+
+def at_a_rate(latency_s: float, stalled: Sequence[bool], sections: dict[str, Any]) -> list[CaseRecords]:
+    """Return launches of 400 requests, of which a stall of a second takes 50 where there is one."""
+    launches = []
+    for replicate, is_stalled in enumerate(stalled):
+        (begun,) = [c for c in next_cases(RunConfig.model_validate(sections)) if c.replicate == replicate]
+        latencies = [latency_s * (1 + (37 * (k + replicate) % 100) / 500) for k in range(400)]
+        if is_stalled:
+            latencies[100:150] = [1.0 - k / 50 for k in range(50)]
+        launches.append(replace(requests(latencies, spec=spec_in(begun)), case=begun))
+    return launches
+
+
+@pytest.mark.parametrize("bound_s", [None, 0.5])
+@pytest.mark.parametrize("num_hosts", [3, 8])
+def test_a_slow_server_that_answers_all_is_named(
+    num_hosts: int, bound_s: float | None, tmp_path: Path
+) -> None:
+    sections = {**NAMED_RATE, "serving": {**NAMED_RATE["serving"], "latency_bound_s": bound_s}}
+    equal = {f"n{i}": at_a_rate(0.01 + i * 1e-5, (False,) * 3, sections) for i in range(num_hosts - 1)}
+    hosts = {**equal, "slow": at_a_rate(0.1, (False,) * 3, sections)}
+    _, conclusion = concluded(tmp_path, {name: on(name, of) for name, of in hosts.items()}, sections)
+    (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if " outlier in " in line]
+    latencies = ["p50 latency", "p99 latency"] if bound_s is None else ["bound on p99 latency"]
+    assert apart.startswith("slow: ")
+    assert all(f"{name} 9" in apart or f"{name} 8" in apart for name in latencies), apart
+    assert are_figures_measures(conclusion)
+
+
+@pytest.mark.parametrize("num_hosts", [3, 8])
+def test_no_server_is_named_for_stalls_that_any_of_them_may_meet(num_hosts: int, tmp_path: Path) -> None:
+    """Half of the launches of equal servers meet a stall: some host meets none, by chance."""
+    patterns = [(False, False, False), (True, False, False), (True, True, False), (False, True, True)]
+    hosts = {
+        f"n{i}": on(f"n{i}", at_a_rate(0.01 + i * 1e-5, patterns[i % 4], NAMED_RATE))
+        for i in range(num_hosts)
+    }
+    _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
+    told = lines_of(conclusion, "Outlier hosts")
+    assert not [line for line in told if " outlier in " in line], told
+    assert "p99 latency" in figures_by_host(conclusion, "Figures of each host")["n0"]
+
+
+def test_servers_are_not_compared_by_latencies_of_one_launch(tmp_path: Path) -> None:
+    hosts = {f"n{i}": on(f"n{i}", at_a_rate(0.01, (i == 0,), NAMED_RATE)) for i in range(8)}
+    _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
+    told = lines_of(conclusion, "Outlier hosts")
+    assert not [line for line in told if " outlier in " in line], told
+    assert [line for line in told if line.startswith("judged by answered: the other figures are")]
 
 
 def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:

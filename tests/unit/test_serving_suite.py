@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from concluding import notes_of
+from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
+from gpuproof.config.sections.run import RunSection
 from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import ServingWindow
@@ -158,8 +160,26 @@ def test_requests_that_went_out_twice_are_counted(num_resent: int, tmp_path: Pat
     assert any(note.startswith("2 requests were sent again") for note in notes) == (num_resent > 0)
 
 
-def written(folder: Path, asked: RunConfig, launch: CaseRecords) -> RunDirectory:
-    run = write_run(folder, [launch])
+def test_compare_sees_a_slow_server_that_answers_all(tmp_path: Path) -> None:
+    asked = config(rate_per_s=100.0, latency_bound_s=None).model_copy(update={"run": RunSection(repeats=3)})
+    sides = []
+    for name, latency_s in (("a", 0.01), ("b", 0.02)):
+        launches = [
+            replace(records([latency_s * (1 + k % 50 / 100)] * 400, spec=spec_in(case)), case=case)
+            for k, case in enumerate(next_cases(asked))
+        ]
+        run = written(tmp_path / name, asked, *launches)
+        conclude(run)
+        sides.append(read_finished(run.root))
+    compared = {m.labels["compared"]: m for m in compare_runs(*sides).measures if m.name[:3] == "p99"}
+    ratio = compared["B over A"]
+    assert ratio.value == pytest.approx(2.0)
+    assert ratio.interval is not None
+    assert ratio.interval.low > 1
+
+
+def written(folder: Path, asked: RunConfig, *launches: CaseRecords) -> RunDirectory:
+    run = write_run(folder, launches)
     described = {key: value for key, value in run.description().items() if key != "schema_version"}
     run.write_description({**described, "config": asked.model_dump(mode="json")})
     return run

@@ -82,6 +82,11 @@ class Bound:
         largest: FloatArray = np.max([part.values(series) / part.limit for part in self.parts], axis=0)
         return largest
 
+    def percentile(self, *launches: RequestSeries) -> float:
+        """Return the q-th percentile of what is held against the limit; infinite if that request failed."""
+        ordered = np.sort(np.concatenate([self.values(series) for series in launches]))
+        return float(ordered[min(int(self.q / 100 * len(ordered)), len(ordered) - 1)])
+
 
 def separate_bounds(spec: ServingSpec) -> tuple[Bound, ...]:
     """Return the bounds that a launch was asked to keep, each with its own percentile."""
@@ -144,8 +149,7 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
     is_alone = len(launches) < MIN_LAUNCHES_TO_MISS and num_over > bound.allowed * num
     deff = None if isinstance(effect, Unavailable) else effect
     at_most = None if deff is None else _at_most(values, bound, deff)
-    over = np.sort(np.concatenate(values))
-    middle = float(over[min(int(bound.q / 100 * num), num - 1)])
+    middle = bound.percentile(*launches)
     return BoundStanding(
         name=bound.name,
         limit=bound.limit,

@@ -46,8 +46,8 @@ def _apart_of_points(report: HostsReport) -> Iterator[str]:
     judged = [test.name for test in report.summary.tests]
     if len(judged) < len(report.columns):
         others = (
-            "the other figures are counts, hold where each host's own search ended, or are latencies of one "
-            "launch (run.repeats of 3 or more compares them)"
+            "the other figures are counts, times of too few launches (run.repeats of 3 compares them), or "
+            "hold where each host's search ended"
         )
         yield f"judged by {', '.join(judged) or 'none'}: {others}"
     overall = {kind.gpu_type: kind for kind in report.summary.overall}

@@ -27,6 +27,8 @@ from gpuproof.suites.sections import Common
 UNKNOWN_TYPE = "devices of unknown type"
 NOT_BEGUN = "nothing was launched there"
 NOT_ENDED = "not all of its launches were made"
+LAUNCHES_OF_TIMES = 3
+"""A host is compared by times of so many: two launches may both meet a stall that comes and goes."""
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 
@@ -131,13 +133,13 @@ class HostConclusion:
     def rate(self, headline: str) -> HostMeasured | None:
         """Return a rate as hosts are compared by, of a time its inverse; None of what is neither.
 
-        A time of one launch is none, either: requests that queued together are slow together, so that healthy
-        servers differ by factors from launch to launch (benchmarks/healthy_servers.py).
+        A time needs launches that show how they differ: a stall lifts a percentile of one of them tenfold.
         """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
             return None
-        if _reach(measure) is None if measure.unit == "s" else not measure.unit.endswith("/s"):
+        is_known_time = measure.unit == "s" and len(measure.launches) >= LAUNCHES_OF_TIMES
+        if not is_known_time and not measure.unit.endswith("/s"):
             return None
         return HostMeasured(
             host=self.name,

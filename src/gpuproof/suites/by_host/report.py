@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Literal
 
+from gpuproof.analysis.apart import ENOUGH_HOSTS
+from gpuproof.analysis.hosts import HostMeasured
 from gpuproof.analysis.hosts_suite import SuiteSummary, summarize_suite
+from gpuproof.groups import grouped
 from gpuproof.records.result import Validity
 from gpuproof.suites.by_host.host import HostConclusion, failure_stage, is_bounded
 
@@ -94,7 +98,10 @@ def report_of(hosts: Sequence[HostConclusion], *, currency: str) -> HostsReport:
 def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport:
     """Put beside each other what each host says of itself; no mean is taken over figures."""
     measures = {name: measure for host in reversed(hosts) for name, measure in host.headlines.items()}
-    rates = {name: [rate for host in hosts if (rate := host.rate(name)) is not None] for name in measures}
+    rates = {
+        name: with_reach_of_others([rate for host in hosts if (rate := host.rate(name)) is not None])
+        for name in measures
+    }
     # What a search narrowed down is compared by its bounds; other figures were taken where each host ended.
     searched = {name for host in hosts for name, m in host.headlines.items() if is_bounded(m)}
     judged = {name: of for name, of in rates.items() if of and (name in searched or not searched)}
@@ -120,6 +127,25 @@ def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport
         states=tuple(states),
         summary=replace(summary, num_measured=sum(host.result.num_launches > 0 for host in hosts)),
     )
+
+
+def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
+    """Return rates that reach farther by the middle reach of their type: there, launches may differ, too.
+
+    A stall in some launches leaves a host without one the narrowest interval of all, far off the middle.
+    Fewer hosts than show a spread are judged by the reaches of both sides anyway.
+    """
+    beside = []
+    for of_type in grouped((rate.gpu_type, rate) for rate in rates).values():
+        reaches = [rate.relative_reach for rate in of_type if rate.relative_reach is not None]
+        middle = median(reaches) if reaches and len(of_type) >= ENOUGH_HOSTS else 0.0
+        beside += [
+            rate
+            if rate.relative_reach is None
+            else replace(rate, relative_reach=rate.relative_reach + middle)
+            for rate in of_type
+        ]
+    return beside
 
 
 def _group(what: str, place: int, count: int) -> str:

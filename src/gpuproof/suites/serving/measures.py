@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, inf
 
 from gpuproof import units
 from gpuproof.analysis.intervals import as_record
-from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding
+from gpuproof.analysis.requests.bounds import ALL, RISK, BoundName, BoundStanding, bounds_judged
 from gpuproof.analysis.requests.served import PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -26,7 +26,7 @@ OUTCOMES = {
     "undecided": "undecided",
 }
 COMPARED = (50.0, 99.0)
-"""Percentiles of the latency by which runs and hosts are compared where no bound is set."""
+"""Percentiles by which servers are compared where no bound is set: of most requests, and of the tail."""
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
 
 
@@ -37,43 +37,45 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     if not main:
         return measures
     first = main[0]
-    rates = interval_of_rates([served.requests_per_s for served in main])
-    rate = sum(served.requests_per_s for served in main) / len(main)
+    rates = [served.requests_per_s for served in main]
+    rate = sum(rates) / len(rates)
     text = units.rate(rate, "requests")
-    launches = _launch_values(main, positions, lambda served: served.requests_per_s)
     throughput = with_interval(
-        "answered", rate, "requests/s", text, rates, better="higher", launches=launches
+        "answered",
+        rate,
+        "requests/s",
+        text,
+        interval_of_rates(rates),
+        better="higher",
+        launches=_launch_values(main, positions, rates),
     )
-    latencies = _latency_measures(run, positions)
+    latencies = _percentiles(run, positions, "latency", lambda served: served.latencies_s, PERCENTILES)
     if run.search is None and first.window.scenario == "server":
         measures += [*latencies, throughput, *_goodput(run, positions)]
     else:
         measures += [throughput, *_goodput(run, positions), *latencies]
     return [
         *measures,
-        *_bound_measures(run),
-        *_token_measures(main),
+        *_bound_measures(run, positions),
+        *_token_measures(run, positions),
         *_generator_measures(first),
     ]
 
 
 def _launch_values(
-    launches: Sequence[Served], positions: Mapping[LaunchKey, int], value: Callable[[Served], float]
+    launches: Sequence[Served], positions: Mapping[LaunchKey, int], values: Iterable[float]
 ) -> tuple[LaunchValue, ...]:
     return tuple(
-        LaunchValue(
-            replicate=served.case.replicate, order=positions[launch_key(served.case)], value=value(served)
-        )
-        for served in launches
+        LaunchValue(replicate=served.case.replicate, order=positions[launch_key(served.case)], value=value)
+        for served, value in zip(launches, values, strict=True)
     )
 
 
 def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
     """Return the requests a second within all bounds, where there are bounds."""
-    launches = _launch_values(run.main, positions, lambda served: served.goodput_per_s or 0.0)
     if run.is_of_before or run.main[0].goodput_per_s is None:
         return []
-    rates = [launch.value for launch in launches]
+    rates = [served.goodput_per_s or 0.0 for served in run.main]
     rate = sum(rates) / len(rates)
     measure = with_interval(
         "goodput",
@@ -82,7 +84,7 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
         units.rate(rate, "requests"),
         interval_of_rates(rates),
         better="higher",
-        launches=launches,
+        launches=_launch_values(run.main, positions, rates),
     )
     within = sum(served.num_within or 0 for served in run.main)
     total = sum(served.window.num_requests for served in run.main)
@@ -91,10 +93,35 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
     return [replace(measure, detail=detail)]
 
 
-def _bound_measures(run: ServingRun) -> list[Measure]:
+def _bound_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
     """Return each bound that is judged: the percentile and where it lies for all requests to come."""
-    judgement = run.judgement
-    return [_bound_measure(standing) for standing in judgement.standings] if judgement else []
+    if run.judgement is None:
+        return []
+    bounds = bounds_judged(run.main[0].spec)
+    return [
+        _with_replicates(
+            _bound_measure(standing), run, positions, [bound.percentile(served.series) for served in run.main]
+        )
+        for standing, bound in zip(run.judgement.standings, bounds, strict=True)
+    ]
+
+
+def _with_replicates(
+    measure: Measure, run: ServingRun, positions: Mapping[LaunchKey, int], values: Iterable[float | None]
+) -> Measure:
+    """Return a percentile of all requests with that of each launch, by which it is compared.
+
+    A search ends at a rate of its own, where percentiles are not to be compared.
+    """
+    numbers = [value for value in values if value is not None and value < inf]
+    if run.search is not None or len(numbers) < len(run.main):
+        return measure
+    interval = interval_of_rates(numbers)
+    return replace(
+        measure,
+        launches=_launch_values(run.main, positions, numbers),
+        interval=None if isinstance(interval, Unavailable) else as_record(interval),
+    )
 
 
 def _bound_measure(standing: BoundStanding) -> Measure:
@@ -233,37 +260,26 @@ def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
     return [(name, limit, q) for name, limit, q in limits if limit is not None]
 
 
-def _latency_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the percentiles of all launches together; without a bound the lower one is the better."""
-    latencies_s = _together(run.main, lambda served: served.latencies_s)
-    measures = [_percentile_measure("latency", percentile(latencies_s, q)) for q in PERCENTILES]
-    if _limits(run.config):
-        return measures  # what the bounds say is compared, and goodput
+def _percentiles(
+    run: ServingRun,
+    positions: Mapping[LaunchKey, int],
+    name: BoundName,
+    times_s: Callable[[Served], Sequence[float]],
+    qs: Sequence[float],
+) -> list[Measure]:
+    """Return percentiles of all launches together; where no bound judges those times, they are compared."""
+    is_judged = run.search is not None or name in {limit for limit, _, _ in _limits(run.config)}
+    pooled_s = [time_s for served in run.main for time_s in times_s(served)]
+    measures = [_percentile_measure(name, percentile(pooled_s, q)) for q in qs]
     return [
-        _compared(measure, run.main, q, positions) if q in COMPARED else measure
-        for measure, q in zip(measures, PERCENTILES, strict=True)
+        _with_replicates(
+            replace(measure, better="lower" if q in COMPARED and not is_judged else None),
+            run,
+            positions,
+            [percentile(times_s(served), q).value for served in run.main],
+        )
+        for measure, q in zip(measures, qs, strict=True)
     ]
-
-
-def _compared(
-    measure: Measure, launches: Sequence[Served], q: float, positions: Mapping[LaunchKey, int]
-) -> Measure:
-    """Return a percentile by which runs and hosts are compared; launches are its replicates."""
-    percentiles = [percentile(served.latencies_s, q).value for served in launches]
-    values = {id(x): value for x, value in zip(launches, percentiles, strict=True) if value is not None}
-    if len(values) < len(launches):
-        return replace(measure, better="lower")
-    spread = interval_of_rates(list(values.values()))
-    return replace(
-        measure,
-        better="lower",
-        launches=_launch_values(launches, positions, lambda served: values[id(served)]),
-        interval=as_record(spread) if isinstance(spread, Interval) else None,
-    )
-
-
-def _together(launches: Sequence[Served], values: Callable[[Served], Sequence[float]]) -> list[float]:
-    return [value for served in launches for value in values(served)]
 
 
 def _percentile_measure(what: str, figure: Percentile) -> Measure:
@@ -286,15 +302,13 @@ def _percentile_measure(what: str, figure: Percentile) -> Measure:
     )
 
 
-def _token_measures(launches: Sequence[Served]) -> list[Measure]:
-    tokens = sum(served.tokens for served in launches)
+def _token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    tokens = sum(served.tokens for served in run.main)
     if not tokens:
         return []
-    rates = [served.tokens_per_s or 0.0 for served in launches]
+    rates = [served.tokens_per_s or 0.0 for served in run.main]
     rate = sum(rates) / len(rates)
-    answered = sum(len(served.latencies_s) for served in launches)
-    first_s = _together(launches, lambda served: served.first_token_s)
-    token_s = _together(launches, lambda served: served.token_s)
+    answered = sum(len(served.latencies_s) for served in run.main)
     return [
         Measure(
             name="tokens",
@@ -303,11 +317,8 @@ def _token_measures(launches: Sequence[Served]) -> list[Measure]:
             text=units.rate(rate, "tokens"),
             detail=f"{units.count(tokens)} made for {units.count(answered)} requests",
         ),
-        *(
-            _percentile_measure(what, percentile(times, q))
-            for what, times in (("time to first token", first_s), ("time per token", token_s))
-            for q in (50.0, 99.0)
-        ),
+        *_percentiles(run, positions, "time to first token", lambda served: served.first_token_s, COMPARED),
+        *_percentiles(run, positions, "time per token", lambda served: served.token_s, COMPARED),
     ]
 
 
