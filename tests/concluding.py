@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from gpuproof.conclude import Concluded
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Commands, Figure, Files, Measures, Page, Pivot, Table, Text
+from gpuproof.records.page import Cell, Chart, Commands, Figure, Files, Measures, Page, Pivot, Table, Text
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.report.terminal import terminal_text
 
@@ -80,6 +80,26 @@ def figures_on(page: Page) -> list[Measure]:
             case _:
                 pass
     return figures
+
+
+def are_figures_measures(concluded: Concluded) -> bool:
+    """Say whether every figure that stands on the page is a measure of the result."""
+    measures = {id(measure) for measure in concluded.result.measures}
+    return all(id(measure) in measures for measure in figures_of(concluded))
+
+
+def unmeasured_marks(concluded: Concluded, *titles: str) -> list[tuple[str, float]]:
+    """Return the marks of these charts that are the value of no measure, with the name of their series."""
+    values = {measure.value for measure in concluded.result.measures}
+    charts = [x for x in concluded.page.sections if isinstance(x, Chart) and x.title in titles]
+    assert len(charts) == len(titles)
+    return [
+        (series.name, y)
+        for chart in charts
+        for series in chart.series
+        for _, y in series.points
+        if y not in values
+    ]
 
 
 def commands_of(concluded: Concluded) -> tuple[str, ...]:

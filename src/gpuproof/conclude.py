@@ -20,10 +20,11 @@ from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
+from gpuproof.report.pictures import write_picture
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, TextContent
+from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
@@ -141,9 +142,12 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                 run.write_json(export.name, value)
             case RecordingFiles(load, metadata):
                 yield from write_derived(load(), Wanted(stem=path, metadata=metadata, plot=True)).failures
-            case draw:
+            case content:
                 try:
-                    draw(path)
+                    if not isinstance(content, PictureContent):
+                        content(path)
+                    elif (picture := content.make()) is not None:
+                        write_picture(picture, path)
                 except EnvironmentUnfitError as error:
                     yield f"no {export.name}: {error}"
 

@@ -17,7 +17,7 @@ HEAVY = (
     "rich",
     "jinja2",
     "sklearn",
-    "matplotlib",
+    "PIL",
     "textual",
     "asyncio",
 )

@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 import gpuproof
-from concluding import text_of
+from concluding import are_figures_measures, text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Commands, Files
@@ -67,6 +67,11 @@ def test_a_page_is_drawn_from_the_result_alone(kind: str, concluded: Conclude) -
     assert isinstance(commands, Commands)
     assert (page.title, page.verdict) == (found.page.title, found.page.verdict)
     assert page.sections == tuple(own)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_figure_of_a_page_is_a_measure_of_its_result(kind: str, concluded: Conclude) -> None:
+    assert are_figures_measures(concluded(kind)[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from concluding import lines_of, table_of, text_of
+from concluding import are_figures_measures, lines_of, table_of, text_of, unmeasured_marks
 from gpuproof.accelerators.base import DeviceCommand
 from gpuproof.analysis.scale.alike import NOTHING_LEARNT, Alikeness, alikeness_of
 from gpuproof.analysis.scale.communication import communication_of
@@ -268,6 +268,11 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
         "Phases of a step, batch 32, weak",
     ]
     speed_up, linear = charts["Speed-up by devices"].series
+    assert are_figures_measures(done)
+    ideal = {(linear.name, y) for _, y in linear.points}
+    one_device = {("batch 32, weak", 1.0)}
+    drawn = ("Throughput by devices", "Speed-up by devices", "Efficiency by devices", *list(charts)[-1:])
+    assert set(unmeasured_marks(done, *drawn)) <= ideal | one_device
     assert linear.points == ((1.0, 1.0), (2.0, 2.0), (4.0, 4.0), (8.0, 8.0))
     assert all(low <= y <= high for (_, y), (low, high) in zip(speed_up.points, speed_up.ranges, strict=True))
     assert "host gap" in text_of(done)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collectives_by_hand import ITERATION_S, MIB, collective_records, trial
-from concluding import figures_of, measure_of, table_of, text_of
+from concluding import are_figures_measures, measure_of, table_of, text_of, unmeasured_marks
 from gpuproof.analysis.collectives import bus_factor, summarize_collectives
 from gpuproof.analysis.comparing.measures import comparable
 from gpuproof.conclude import Concluded, conclude
@@ -112,7 +112,8 @@ def test_every_figure_of_a_size_is_a_measure_over_launches(tmp_path: Path) -> No
     )
     launches = records(), replace(slower, case=replace(slower.case, replicate=1))
     done = concluded(tmp_path, *launches)
-    assert set(map(id, figures_of(done))) <= set(map(id, done.result.measures))
+    assert are_figures_measures(done)
+    assert unmeasured_marks(done, "Bus bandwidth") == []
     found = {
         m.labels["quantity"]: m
         for m in done.result.measures

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collectives_by_hand import MIB, collective_records, trial
-from concluding import figures_of, lines_of, table_of, text_of
+from concluding import are_figures_measures, lines_of, table_of, text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import ExitCode
@@ -24,7 +24,7 @@ from gpuproof.suites.cases import build_case, place_case
 from planning import HERE, suite_of
 from points_by_hand import failed, ladder
 from records_by_hand import H200, case, failure, write_run
-from served_by_hand import answered
+from served_by_hand import answered, records, spec_in
 
 SERVING: dict[str, Any] = {
     "kind": "serving",
@@ -81,10 +81,6 @@ def collectives(*, slower: float = 1.0) -> list[CaseRecords]:
     return [collective_records(build_case(config, 0), trials, device=H200)]
 
 
-def all_figures_are_measures(conclusion: Concluded) -> bool:
-    return all(shown in conclusion.result.measures for shown in figures_of(conclusion))
-
-
 def figures_by_host(conclusion: Concluded, title: str) -> dict[str, dict[str, float | None]]:
     return {
         str(row["host"].text): {
@@ -108,7 +104,7 @@ def test_each_servers_highest_rate_stands_beside_the_others(tmp_path: Path) -> N
         met = found[name]["highest rate"]
         assert met is not None
         assert 1.0 <= rate / met <= 1.05, name
-    assert all_figures_are_measures(conclusion)
+    assert are_figures_measures(conclusion)
     (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("n4: ")]
     assert apart.startswith("n4: outlier in 1 of 1 figures: highest rate 5")
     assert [row["state"].text for row in table_of(conclusion, "Hosts")][5] == "failed at deploy"
@@ -118,6 +114,45 @@ def test_each_servers_highest_rate_stands_beside_the_others(tmp_path: Path) -> N
     assert names[0] == "highest rate"
     assert (run.root / "hosts" / "n0" / "run_summary.json").is_file()
     assert not (run.root / "hosts" / "n5").exists()
+
+
+AT_A_RATE: dict[str, Any] = {
+    "kind": "serving",
+    "serving": {"rate_per_s": 100.0, "latency_bound_s": None, "window_s": 4.0, "min_requests": 400},
+    "run": {"repeats": 3},
+}
+
+
+def at_a_rate(times: float, *, repeats: int = 3) -> list[CaseRecords]:
+    """Return launches at 100 requests a second, all answered, of latencies around 10 ms `times` as long."""
+    config = RunConfig.model_validate({**AT_A_RATE, "run": {"repeats": repeats}})
+    launched = []
+    for following in suite_of(config).next(suite_of(config).begin(config, HERE), {}, None):
+        wave = 1 + 0.01 * following.replicate
+        latencies = [0.010 * times * wave * (1 + (37 * k % 100) / 100) for k in range(400)]
+        launched.append(replace(records(latencies, spec=spec_in(following)), case=following))
+    return launched
+
+
+def test_a_server_that_answers_all_but_late_is_named_by_its_latencies(tmp_path: Path) -> None:
+    hosts = {f"n{i}": on(f"n{i}", at_a_rate(1 + 0.01 * i)) for i in range(3)}
+    _, conclusion = concluded(tmp_path, {**hosts, "late": on("late", at_a_rate(10.0))}, AT_A_RATE)
+    found = figures_by_host(conclusion, "Figures of each host")
+    answered_per_s = [of["answered"] or 0.0 for of in found.values()]
+    assert min(answered_per_s) > 0.95 * max(answered_per_s)  # by which nobody stands out
+    assert list(found["late"]) == ["p50 latency", "p99 latency", "answered"]
+    (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if ": outlier in" in line]
+    assert apart.startswith("late: outlier in 2 of 3 figures: p50 latency 90 % slower")
+    assert are_figures_measures(conclusion)
+
+
+def test_latencies_of_one_launch_name_nobody_and_that_is_said(tmp_path: Path) -> None:
+    once = {**AT_A_RATE, "run": {"repeats": 1}}
+    hosts = {name: on(name, at_a_rate(10.0 if name == "c" else 1.0, repeats=1)) for name in ("a", "b", "c")}
+    _, conclusion = concluded(tmp_path, hosts, once)
+    told = lines_of(conclusion, "Outlier hosts")
+    assert not [line for line in told if ": outlier in" in line]
+    assert any(line.startswith("judged by answered: ") and "latencies of one launch" in line for line in told)
 
 
 def test_two_servers_say_who_is_slower_and_accuse_nobody(tmp_path: Path) -> None:
@@ -163,7 +198,7 @@ def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
     }
     assert found["small"]["largest that fits"] == 32
     assert found["small"]["best throughput"] == pytest.approx(32 / 0.030)
-    assert all_figures_are_measures(conclusion)
+    assert are_figures_measures(conclusion)
     # A batch that fits is a count, and no rate by which a host could be slow.
     told = " ".join(lines_of(conclusion, "Outlier hosts"))
     assert "largest that fits" not in told
@@ -181,7 +216,7 @@ def test_collectives_within_each_host(tmp_path: Path) -> None:
     by_hand = 4 * MIB / 0.002
     assert list(found["n0"].values()) == pytest.approx([by_hand, by_hand])
     assert list(found["n3"].values()) == pytest.approx([by_hand / 2, by_hand / 2])
-    assert all_figures_are_measures(conclusion)
+    assert are_figures_measures(conclusion)
     assert list(found["n0"]) == ["bus bandwidth, all_reduce", "bus bandwidth, broadcast"]
     (apart,) = [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("n3: ")]
     assert apart.startswith("n3: outlier in 2 of 2 figures: bus bandwidth, all_reduce 50 % slower")

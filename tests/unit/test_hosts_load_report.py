@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from gpuproof.records.run import FailureCause, NotApplied, Setup
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.rows import FleetSuite
 from gpuproof.suites.cases import place_case
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import HOST, STEP_S, case_of_test, done, failed, on_fleet
@@ -40,12 +40,12 @@ def ended_at(stage: str, place: int, *, begun: bool, cause: FailureCause = "envi
     )
 
 
-def concluded(run: RunDirectory) -> tuple[Concluded, FleetSuite, dict[str, Any]]:
+def concluded(run: RunDirectory) -> tuple[Concluded, Any, dict[str, Any]]:
+    """Return the conclusion, and fleet.json: what it says of hosts side by side, and the whole."""
     conclusion = conclude(run)
-    detail = detail_of(HostsDetail, conclusion)
-    assert detail.recipe is None
-    assert detail.points is not None
-    return conclusion, detail.points, json.loads((run.root / "fleet.json").read_text())
+    text = (run.root / "fleet.json").read_text()
+    fleet = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields)).fleet
+    return conclusion, fleet, json.loads(text)
 
 
 def document_of(run: RunDirectory, host: str) -> dict[str, Any]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from concluding import commands_of, detail_of, text_of
+from concluding import commands_of, text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.plan import as_on_one_machine
-from gpuproof.suites.by_host.rows import FleetReport
 from gpuproof.suites.cases import place_case
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
@@ -43,20 +43,19 @@ def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tupl
     return run, conclude(run)
 
 
-def report_of(conclusion: Concluded) -> FleetReport:
-    detail = detail_of(HostsDetail, conclusion)
-    assert detail.points is None
-    assert detail.recipe is not None
-    return detail.recipe
+def report_of(run: RunDirectory) -> Any:
+    """Return what fleet.json says of hosts side by side."""
+    text = (run.root / "fleet.json").read_text()
+    return json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields)).fleet
 
 
 def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
     steps_s = [0.010, 0.0101, 0.0099, 0.01005, 0.020]
     run, conclusion = fleet_of(tmp_path, [on(f"n{i}", step_s=s) for i, s in enumerate(steps_s)], price=3.6)
     assert conclusion.result.exit_code == ExitCode.DONE
-    fleet = report_of(conclusion)
+    fleet = report_of(run)
     assert [row.items_per_s_total for row in fleet.hosts][::4] == [1000.0, 500.0]
-    assert [outlier.host for outlier in fleet.summary.outliers] == ["n4"]
+    assert [outlier.host for kind in fleet.summary.types for outlier in kind.outliers] == ["n4"]
     # 3.6 an hour is 0.001 a second; n0 does 1000 samples in it
     assert fleet.hosts[0].cost_per_million_items == 1.0
     shown = text_of(conclusion)
@@ -70,7 +69,7 @@ def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_pat
     run, conclusion = fleet_of(tmp_path, [on("n0"), on("n1"), failed("n2", "deploy")])
     assert conclusion.result.exit_code == ExitCode.FAILED
     assert conclusion.result.conditions["device"] == "NVIDIA H200"
-    fleet = report_of(conclusion)
+    fleet = report_of(run)
     assert [row.stage for row in fleet.hosts] == [None, None, "deploy"]
     assert fleet.summary.num_measured == 2
     shown = text_of(conclusion)
@@ -98,8 +97,8 @@ def test_each_host_keeps_its_trace_though_the_first_host_was_lost(tmp_path: Path
 
 def test_a_ranks_own_failure_is_of_the_stage_execute(tmp_path: Path) -> None:
     broken = CaseRecords(case=place_case(case(), HostPlace(name="n1")), records=(failure("out_of_memory"),))
-    _, conclusion = fleet_of(tmp_path, [on("n0"), broken])
-    assert report_of(conclusion).hosts[1].stage == "execute"
+    run, _ = fleet_of(tmp_path, [on("n0"), broken])
+    assert report_of(run).hosts[1].stage == "execute"
 
 
 def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
@@ -110,10 +109,10 @@ def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
 
 def test_two_types_are_set_against_each_other(tmp_path: Path) -> None:
     launches = [on("a", gpu="NVIDIA A100-SXM4-80GB", step_s=0.020), on("h")]
-    _, conclusion = fleet_of(tmp_path, launches)
+    run, conclusion = fleet_of(tmp_path, launches)
     assert conclusion.result.conditions["model"] == "resnet18"
     assert (conclusion.result.conditions["device"], conclusion.result.conditions["num_hosts"]) == (None, 2)
-    kinds = report_of(conclusion).summary.types
+    kinds = report_of(run).summary.types
     assert [(kind.gpu_type, kind.relative_to_fastest) for kind in kinds] == [
         ("NVIDIA H200", 1.0),
         ("NVIDIA A100-SXM4-80GB", 0.5),

@@ -20,6 +20,7 @@ from gpuproof import registry
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.load.conclude import GPU_USE
 from gpuproof.suites.load.exports import RESULTS_FILE
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import HOST, STEP_S, done, failed, named, num_steps, write_load_run
@@ -130,7 +131,8 @@ def test_a_cpu_run_has_no_figure_of_any_gpu(tmp_path: Path) -> None:
             assert each["missing"][key] == "the test ran on the CPU"
         assert each["gpus"] == []
         assert each["cpu_usage_stats"]["sample_count"] >= 10
-    assert {beside["gpu_percent"] for beside in conclusion.result.detail["tests"].values()} == {None}
+    used = [measure for measure in conclusion.result.measures if measure.name == GPU_USE]
+    assert [(measure.value, measure.missing) for measure in used] == [(None, "the test ran on the CPU")] * 12
     assert not {"GPU", "peak memory"} & set(table_of(conclusion, "Tests")[0])
 
 

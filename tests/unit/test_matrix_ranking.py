@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cases_by_hand import cases_of, done_case
+from gpuproof.records.result import Better
 from gpuproof.suites.matrix.compare import (
-    Better,
     MatrixRanking,
     choose_metric,
     configurations,
@@ -19,6 +19,7 @@ from gpuproof.suites.matrix.compare import (
     unlike_work,
 )
 from gpuproof.suites.matrix.figures import Amount, CaseFigures, shown_memory
+from gpuproof.suites.matrix.measures import MEMORY, RESIDENT
 
 
 def ranked(cases: list[CaseFigures], metric: str = "accuracy", better: Better = "higher") -> MatrixRanking:
@@ -90,8 +91,8 @@ def test_the_front_holds_what_nothing_beats() -> None:
         done_case(name, 1, accuracy=value, memory_bytes=spent) for name, (value, spent) in points.items()
     ]
     found = configurations(cases, "accuracy", seed="seed")
-    assert pareto_front(found, lambda one: one.memory_bytes, "higher") == ["cheap", "good", "twin"]
-    assert pareto_front(found, lambda one: None, "higher") == []
+    assert pareto_front(found, MEMORY, "higher") == ["cheap", "good", "twin"]
+    assert pareto_front(found, RESIDENT, "higher") == []
 
 
 @pytest.mark.parametrize("quantum", [None, 1 / 360])
@@ -106,17 +107,28 @@ def test_equal_configurations_are_rarely_called_best(quantum: float | None) -> N
     assert named <= 20
 
 
+def test_launches_whose_memory_was_measured_in_different_ways_have_no_mean_of_it() -> None:
+    first, second = done_case("a", 1, memory_bytes=2.0**30), done_case("a", 2, memory_bytes=2.0**31)
+    second = replace(second, memory=replace(second.memory, basis="allocator"))
+    (one,) = configurations([first, second], "wall_s", seed="seed")
+    memory = one.measure(MEMORY)
+    assert memory is not None
+    assert memory.value is None
+    assert memory.missing == "memory of launches was measured in different ways: process tree, allocator"
+    assert one.memory_basis == ""
+
+
 def test_memory_of_devices_and_of_processes_are_never_in_one_column_or_front() -> None:
     """The driver was lost after the first case: of the others only what their processes held is known."""
     resident = Amount(basis="resident, process tree", peak_bytes=8.5 * 2**20)
     first = replace(done_case("a", 1, accuracy=0.9, memory_bytes=189.0 * 2**30), resident=resident)
     second = replace(done_case("b", 1, accuracy=0.8), resident=resident)
     found = configurations([first, second], "accuracy", seed="seed")
-    assert [(one.memory_bytes, one.resident_bytes) for one in found] == [
+    assert [(one.value(MEMORY), one.value(RESIDENT)) for one in found] == [
         (189.0 * 2**30, 8.5 * 2**20),
         (None, 8.5 * 2**20),
     ]
     assert pareto_front(found, memory_cost(found), "higher") == []  # one alone was compared with none
-    assert memory_cost(found[1:])(found[1]) == 8.5 * 2**20  # where no device was read at all
+    assert memory_cost(found[1:]) == RESIDENT  # where no device was read at all
     shown = shown_memory([first, second])
     assert [shown(case).basis for case in (first, second)] == ["process tree", ""]

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from cases_by_hand import cases_of
-from concluding import table_of
-from gpuproof.conclude import conclude_tree
+from concluding import are_figures_measures, table_of, unmeasured_marks
+from gpuproof.conclude import Concluded, conclude_tree
 from gpuproof.errors import UsageError
 from gpuproof.records.work.metrics_file import read_metrics
 from gpuproof.report.terminal import terminal_text
+from gpuproof.suites.matrix.compare import configurations
 from gpuproof.suites.matrix.conclude import matrix_result
-from gpuproof.suites.matrix.old_tree import is_old_tree, read_old_tree, tree_evidence
+from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree, read_old_tree, tree_evidence
 from gpuproof.suites.matrix.page import page
+from gpuproof.suites.matrix.pictures import comparison, memory_bars, memory_timeline
 
 RESNET = {
     "epochs": [1, 2, 3],
@@ -143,3 +145,33 @@ def test_the_page_says_which_is_best_and_what_is_on_the_front(tmp_path: Path) ->
     assert result.headline == "6 of 6 cases, best accuracy: adam"
     names = {(measure.case, measure.name) for measure in result.measures}
     assert {("adam", "accuracy"), ("sgd", "memory_bytes")} <= names
+    drawn = Concluded(result=result, page=page(result))
+    assert are_figures_measures(drawn)
+    assert unmeasured_marks(drawn, "accuracy against memory", "accuracy against time") == []
+
+
+def test_pictures_of_a_matrix_have_its_values_means_and_intervals() -> None:
+    cases = cases_of({"adam": (0.90, 0.92, 0.91), "sgd": (0.80, 0.81, 0.85)})
+    (chart,) = comparison(cases, metric="accuracy", better="higher", seed="seed").charts
+    intervals, launches, means = chart.series
+    adam, sgd = configurations(cases, "accuracy", seed="seed")
+    assert chart.y.names == (adam.name, sgd.name)
+    assert launches.points == tuple(
+        (v, row) for row, values in ((0, (0.90, 0.92, 0.91)), (1, (0.80, 0.81, 0.85))) for v in values
+    )
+    assert means.points == ((adam.mean, 0.0), (sgd.mean, 1.0))
+    assert intervals.ranges == (adam.interval, sgd.interval)
+
+
+def test_memory_of_an_old_tree_is_drawn_over_time_and_in_rows(tmp_path: Path) -> None:
+    cases, _ = conclude_old_tree(old_tree(tmp_path))
+    (course,) = memory_timeline(cases).charts
+    (rows,) = memory_bars(cases).charts
+    in_use = {case.configuration: case.memory for case in cases if case.memory.course}
+    assert {series.name: series.points for series in course.series} == {
+        name: memory.course for name, memory in in_use.items()
+    }
+    assert {series.form for series in course.series} == {"step"}
+    assert dict(zip(rows.y.names, (value for value, _ in rows.series[1].points), strict=True)) == {
+        name: memory.peak_bytes for name, memory in in_use.items()
+    }

@@ -38,10 +38,8 @@ def test_a_file_that_cannot_be_made_takes_none_of_the_others_with_it(tmp_path: P
     assert not list(tmp_path.glob(".gpu_stats*"))
 
 
-def test_without_matplotlib_the_plot_alone_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_without_pillow_the_plot_alone_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
     data = loaded(tmp_path, [header([identity()]), sample(0.0, {0: {"power_w": 1.0}})])
     derived = write_derived(data, Wanted(stem=tmp_path / "s", metadata={}, plot=True))
     assert [path.name for path in derived.written] == ["s.json", "s_summary.txt"]

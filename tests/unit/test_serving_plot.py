@@ -12,8 +12,11 @@ import pytest
 
 from concluding import files_of, notes_of
 from gpuproof.analysis.requests.served import summarize_requests
-from gpuproof.conclude import conclude
+from gpuproof.conclude import conclude, read_evidence
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Reference
+from gpuproof.suites.base import PictureContent
+from gpuproof.suites.serving import SUITE
 from gpuproof.suites.serving.curve import curve_points
 from records_by_hand import write_run
 from served_by_hand import OFFLINE, SPEC, records
@@ -51,13 +54,30 @@ def test_a_search_is_drawn_and_named_among_the_files(tmp_path: Path) -> None:
     assert not [note for note in notes_of(report) if "serving_curve" in note]
 
 
-def test_without_matplotlib_a_note_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_without_pillow_a_note_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
     run = write_run(tmp_path, searched(RATES), **SEARCH)
     report = conclude(run)
     assert "serving_curve.png" not in files_of(report).names
     (note,) = [note for note in notes_of(report) if "serving_curve" in note]
     assert "pip install 'gpuproof[monitor]'" in note
+
+
+def test_the_curve_has_every_launch_the_medians_and_the_bound(tmp_path: Path) -> None:
+    evidence = read_evidence(write_run(tmp_path, searched(RATES), **SEARCH))
+    (content,) = (e.content for e in SUITE.conclude(evidence).exports if e.name == "serving_curve.png")
+    assert isinstance(content, PictureContent)
+    picture = content.make()
+    assert picture is not None
+    (chart,) = picture.charts
+    launches = [served for found in evidence.launches if (served := summarize_requests(found))]
+    for q in (50, 99):
+        line, marks = (series for series in chart.series if series.name == f"p{q}")
+        assert (line.form, marks.form) == ("line", "points")
+        assert line.points == marks.points == curve_points(launches, q)
+        assert [rate for rate, _ in marks.points] == list(RATES)
+    assert chart.references[0] == Reference(label="bound: p99 under 50.0 ms", y=0.05)
+    assert chart.y.is_logarithmic
 
 
 @pytest.mark.parametrize(

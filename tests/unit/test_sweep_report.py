@@ -19,7 +19,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.points.results import PointsDetail, read_figures
 from points_by_hand import at, failed, ladder
 from records_by_hand import one_rank, steady_times, write_run
 
@@ -43,7 +43,7 @@ def concluded(
 
 
 def points_of(conclusion: Concluded) -> tuple[PointFigures, ...]:
-    return detail_of(PointsDetail, conclusion).points
+    return read_figures(conclusion.result)
 
 
 def point_of(conclusion: Concluded, name: str) -> PointFigures:
@@ -71,7 +71,7 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert conclusion.result.exit_code == ExitCode.DONE
     best = point_of(conclusion, "precision=bf16")
     # 3,000 samples in 1.515 s, 3.03 s and 1.53 s.
-    assert best.items_per_s_total == pytest.approx(3000 / 1.515)
+    assert best.side.value == pytest.approx(3000 / 1.515)
     assert best.assignment == {"training.precision": "bf16"}
     assert outcome(conclusion, "precision=bf16") == "best"
     assert outcome(conclusion, "precision=fp32") == "-50.0%; slower at 95%, all pairs together"
@@ -128,7 +128,9 @@ def test_forked_launches_compare_nothing_however_many(tmp_path: Path) -> None:
     ]
     _, conclusion = concluded(tmp_path, launches, repeats=4)
     assert outcome(conclusion, "precision=bf16") == "-50.0%; cannot tell"
-    assert point_of(conclusion, "precision=bf16").items_per_s_total_interval is None
+    rate = point_of(conclusion, "precision=bf16").rate
+    assert rate is not None
+    assert rate.interval is None
     assert any("forked from one process" in note for note in notes_of(conclusion))
 
 

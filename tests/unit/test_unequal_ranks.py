@@ -89,9 +89,9 @@ def test_why_nobody_was_timed_alone_stands_under_the_table() -> None:
     missing = [
         replace(own_compute(rank, 0.01), bursts_s=(), missing="a step of fsdp gathers") for rank in (0, 1)
     ]
-    shown = ranks_shown([replace(story, extra=missing).launch()])
+    shown, measures = ranks_shown([replace(story, extra=missing).launch()])
     assert shown is not None
-    table, note = sections_of_ranks(shown, num_launches=1)
+    table, note = sections_of_ranks(shown, measures, num_launches=1)
     assert [header.title for header in table.headers] == [  # type: ignore[union-attr]
         *("rank", "host", "device", "window", "step", "vs others")
     ]
@@ -103,16 +103,16 @@ def test_why_nobody_was_timed_alone_stands_under_the_table() -> None:
 
 def test_the_table_shows_the_launch_in_which_ranks_differ_most() -> None:
     launches = [of_ranks(0.010, 0.010), replace(of_ranks(0.010, 0.013), replicate=1)]
-    shown = ranks_shown([story.launch() for story in launches])
+    shown, measures = ranks_shown([story.launch() for story in launches])
     assert shown is not None
     assert shown.replicate == 1
-    table, _ = sections_of_ranks(shown, num_launches=2)
+    table, _ = sections_of_ranks(shown, measures, num_launches=2)
     assert table.title == "Ranks of launch 2"
     assert [[cell.text for cell in row][-2:] for row in table.rows] == [  # type: ignore[union-attr]
         ["10.0 ms", "−23.1 %"],
         ["13.0 ms", "+30.0 %"],
     ]
-    assert ranks_shown([Story().launch()]) is None
+    assert ranks_shown([Story().launch()]) == (None, [])
     assert compare_ranks(Story().launch()) is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
 from gpuproof.records.work.pruning import Pruned
 from gpuproof.suites.recipe.exports import profile_json, work_json
-from gpuproof.suites.recipe.roofline import draw_roofline
+from gpuproof.suites.recipe.roofline import roofline_picture
 from gpuproof.suites.recipe.work import work_measures
 from gpuproof.verdict.summary import RunSummary, summarize
 from records_by_hand import CPU, H200, Story, case, setup, window
@@ -187,12 +186,25 @@ def test_without_a_trace_communication_is_null_with_a_reason() -> None:
     assert "profiling.enabled" in found["communication_missing"]["comm_exposed_ms"]
 
 
-@pytest.mark.parametrize("bytes_per_step", [24e9, None])
-def test_a_picture_is_drawn_where_both_ceilings_were_measured(
-    bytes_per_step: float | None, tmp_path: Path
-) -> None:
-    path = tmp_path / "roofline.png"
-    assert draw_roofline(summary(CEILINGS, flops_per_step=96e9, bytes_per_step=bytes_per_step), path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert not draw_roofline(summary(flops_per_step=96e9), tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
+def test_the_roofline_has_the_measured_ceilings_the_data_sheet_and_the_run() -> None:
+    # 100 steps a second of 96e9 FLOPs and 24e9 bytes: 9.6 TFLOP/s at 4 FLOP a byte.
+    picture = roofline_picture(summary(CEILINGS, flops_per_step=96e9, bytes_per_step=24e9))
+    assert picture is not None
+    (chart,) = picture.charts
+    measured, sheet, run = chart.series
+    assert measured.name == "measured: products 800 TFLOP/s, memory 4.00 TB/s"
+    assert measured.points[1] == pytest.approx((200.0, 800e12))
+    assert measured.points[0][1] == pytest.approx(measured.points[0][0] * 4e12)
+    assert sheet.name.startswith("data sheet: products 990 TFLOP/s")
+    assert run.points[0] == pytest.approx((4.0, 9.6e12))
+    (ridge,) = chart.references
+    assert (ridge.label, ridge.x) == ("they meet at 200 FLOP/byte", 200.0)
+
+
+def test_a_run_without_known_bytes_is_a_level_line_and_without_ceilings_there_is_no_roofline() -> None:
+    picture = roofline_picture(summary(CEILINGS, flops_per_step=96e9, bytes_per_step=None))
+    assert picture is not None
+    _, level = picture.charts[0].references
+    assert level.label == "this run: 9.60 TFLOP/s, its intensity is not known"
+    assert level.y == pytest.approx(9.6e12)
+    assert roofline_picture(summary(flops_per_step=96e9)) is None

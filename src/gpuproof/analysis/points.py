@@ -7,14 +7,13 @@ largest that fits and the knee. A point is only compared where its launches are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
-from gpuproof.records.result import Doubt, LaunchValue, Validity
+from gpuproof.records.result import Doubt, LaunchValue, Measure, Validity
 from gpuproof.records.run import Failure
 from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison
-from gpuproof.statistics.estimate import Interval
 from gpuproof.units import would_show
 
 CONFIDENCE = 0.95
@@ -31,9 +30,16 @@ NEAR_BEST = 0.95
 """The knee is the smallest batch with so much of the best throughput."""
 
 
+THROUGHPUT, PEAK_MEMORY = "throughput", "peak memory"
+RATE_ONE_BY_ONE = "rate, one batch after another"
+"""Of latency mode, in which nothing is queued: no throughput."""
+ITEMS, STEPS, WINDOW = "items", "steps", "window"
+STEP, ENERGY = "step of all launches", "energy of all launches"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointFigures:
-    """What all launches of one recipe gave: the only one, a point of a sweep or a test of a suite."""
+    """One recipe of a run: the only one, a point of a sweep or a test of a suite."""
 
     case_id: str
     assignment: Mapping[str, Any]
@@ -46,17 +52,9 @@ class PointFigures:
     device: str | None
     """None where nothing was measured."""
     num_devices: int | None
-    launches: tuple[LaunchValue, ...]
-    """Throughput of each launch that measured something, in items a second, all ranks together."""
+    num_launches: int
+    """That measured something."""
     num_planned: int
-    items_total: int
-    window_s: float
-    items_per_s_total: float | None
-    items_per_s_total_interval: Interval | None
-    mean_step_s: float | None
-    peak_allocated_bytes: int | None
-    energy_j: float | None
-    """Of all launches; None where one of them is not known."""
     validity: Validity | None
     failures: tuple[Failure, ...]
     """The first failure of each launch that failed or was cut short."""
@@ -64,13 +62,15 @@ class PointFigures:
     """It failed as the search meant it to, for want of memory."""
     doubts: tuple[Doubt, ...] = ()
     """Of a point among several, its own; of the only recipe of a run they are the run's."""
+    measures: tuple[Measure, ...] = ()
+    """Of the point as a whole; a result has them among its own, and not with the point."""
 
     @property
     def success(self) -> bool | None:
         """Whether every launch measured what it was asked to; None where it was not run to an end."""
         if self.failures:
             return False
-        return True if len(self.launches) >= self.num_planned else None
+        return True if self.num_launches >= self.num_planned else None
 
     @property
     def are_replicates(self) -> bool:
@@ -78,14 +78,39 @@ class PointFigures:
         return all(launch.start == "exec" for launch in self.launches)
 
     @property
+    def without_measures(self) -> PointFigures:
+        """The point as a detail holds it: the result has its measures."""
+        return replace(self, measures=())
+
+    def measure(self, *names: str) -> Measure | None:
+        """Return its measure of the first of these names that it has."""
+        by_name = {measure.name: measure for measure in self.measures}
+        return next((by_name[name] for name in names if name in by_name), None)
+
+    def value(self, *names: str) -> float | None:
+        """Return the value of a measure; None where there is none."""
+        measure = self.measure(*names)
+        return None if measure is None else measure.value
+
+    @property
+    def rate(self) -> Measure | None:
+        """Items a second, all ranks of all launches together."""
+        return self.measure(THROUGHPUT, RATE_ONE_BY_ONE)
+
+    @property
+    def launches(self) -> tuple[LaunchValue, ...]:
+        """The rate of each launch that measured something."""
+        return () if self.rate is None else self.rate.launches
+
+    @property
     def side(self) -> ComparedSide:
-        """The point as others are held against it, by throughput."""
+        """The point as others are held against it, by its rate."""
         return ComparedSide(
             name=self.case_id,
             values=[launch.value for launch in self.launches],
             doubts=self.doubts,
             validity=self.validity,
-            value=self.items_per_s_total,
+            value=None if self.rate is None else self.rate.value,
         )
 
 
@@ -127,7 +152,7 @@ class BatchLimits:
 
 def rank(points: Sequence[PointFigures]) -> Ranking:
     """Find the best point of those that can be used and compare the others with it."""
-    measured = [p for p in points if p.items_per_s_total is not None]
+    measured = [point for point in points if point.side.value is not None]
     outcome = contest([point.side for point in measured], better="higher")
     names = {side.name for side in outcome.contenders}
     usable = [point for point in measured if point.case_id in names]
@@ -145,8 +170,9 @@ def rank(points: Sequence[PointFigures]) -> Ranking:
 
 
 def _rate(point: PointFigures) -> float:
-    assert point.items_per_s_total is not None
-    return point.items_per_s_total
+    value = point.side.value
+    assert value is not None
+    return value
 
 
 def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> AgainstBest:
@@ -161,7 +187,7 @@ def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> A
 
 def batch_limits(points: Sequence[PointFigures], ranking: Ranking, *, key: str) -> BatchLimits:
     """Read the limits off a search over `key`, whose values are batch sizes."""
-    fit = [point for point in points if point.launches and not point.refused]
+    fit = [point for point in points if point.num_launches and not point.refused]
     best = ranking.best
     usable = [point for point in fit if point.case_id not in ranking.left_out]
     near = [point for point in usable if best is not None and _rate(point) >= NEAR_BEST * _rate(best)]

@@ -15,11 +15,13 @@ from gpuproof.analysis.comparing.recordings import compare
 from gpuproof.errors import GpuproofError
 from gpuproof.files import write_array, write_text
 from gpuproof.observe.recording_page import recording_page, recording_result
+from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING
 from gpuproof.records.page import Page
 from gpuproof.report.formats import render_page
+from gpuproof.report.pictures import write_picture
 from gpuproof.verdict.comparison.recordings import recordings_page
 
 OutputFormat = Literal["native", "gputop"]
@@ -100,9 +102,7 @@ def _write_page(page: Page, path: Path) -> str:
 
 
 def _write_plot(recording: RecordingData, path: Path) -> None:
-    from gpuproof.observe.plots import plot_recording
-
-    plot_recording(recording, path)
+    write_picture(recording_picture(recording), path)
 
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:

@@ -92,25 +92,48 @@ class Axis:
     label: str
     unit: str = ""
     is_logarithmic: bool = False
+    names: tuple[str, ...] = ()
+    """Of the places 0, 1, 2 …, where no numbers stand there; of the vertical axis rows, from the top."""
+    reach: tuple[float, ...] = ()
+    """Values that the axis has at least; the horizontal one ends with them."""
+
+
+Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]
+"""A line with a mark a point, without, dashed, or level until the next point; the area between the ranges;
+marks; bars; a short line across; and a broad bar from one end of a range to the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points of one name, in order."""
+    """Points of one name, in order; in a line, one that is no number is a gap."""
 
     name: str
+    """Series of the same name have one colour, and one place in the legend."""
     points: tuple[tuple[float, float], ...]
     ranges: tuple[tuple[float, float], ...] = ()
-    """Of each point the lowest and highest that it may be; empty where that is not known."""
+    """Of each point the lowest and highest that it may be; empty where that is not known. Along x in rows."""
+    form: Form | None = None
+    """None is as the chart's kind says."""
+    colour: str = ""
+    """As #c0392b, or `ink` or `axis` for what is no series of its own; empty is the next one of the chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A straight line across a chart: a bound, a limit, the value that was found."""
+    """A straight line across a chart: a bound, a limit, a value that was found; without a label, an event."""
 
     label: str
     x: float | None = None
     y: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shade:
+    """A stretch along the horizontal axis, such as a phase; every other name is shaded."""
+
+    name: str
+    begin: float
+    end: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +146,22 @@ class Chart:
     y: Axis
     series: tuple[Series, ...]
     references: tuple[Reference, ...] = ()
+    shades: tuple[Shade, ...] = ()
     is_stacked: bool = False
     """Whether the bars at one place stand on one another: parts of a whole, none of them below 0."""
     is_in_a_table: bool = False
     """Whether a table of the page has the points already, so that nobody needs to write them as another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Charts in a file of their own, under two lines of text; those below each other share the same axis."""
+
+    title: str
+    subtitle: str
+    charts: tuple[Chart, ...]
+    widths: tuple[float, ...] = (1.0,)
+    """Of the columns, to each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +289,29 @@ def figure(
         return Figure(row[key], shown.text, shown.tone)
 
     return Column.of(title, cell, is_optional=is_optional)
+
+
+def pivot_of_rows(title: str, rows: Sequence[Any], *columns: Column) -> Pivot:
+    """Lay out rows of any kind; where a column gives a figure, the cell holds its measure."""
+    headers, cells = _laid_out(rows, columns)
+    return Pivot(title=title, headers=headers, rows=cells)
+
+
+def as_figure(measure: Measure | None, text: str | None = None) -> Figure | str:
+    """Return the cell of a measure, which reads as the measure does; "–" where there is none."""
+    return MISSING if measure is None else Figure(measure, measure.text if text is None else text)
+
+
+def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float], str]]]) -> Pivot:
+    """Lay out what each launch says: a row a launch, and a column a measure with how its values read."""
+    replicates = dict.fromkeys(launch.replicate for _, measure, _ in figures for launch in measure.launches)
+
+    def column(name: str, measure: Measure, text: Callable[[float], str]) -> Column:
+        values = {launch.replicate: launch.value for launch in measure.launches}
+        return Column.of(name, lambda row: as_figure(measure, text(values[row])) if row in values else "")
+
+    number = Column.of("launch", lambda row: str(row + 1))
+    return pivot_of_rows(title, list(replicates), number, *(column(*figure) for figure in figures))
 
 
 def _laid_out(

@@ -1,4 +1,4 @@
-"""One image file as raw pixels: the only place that knows Pillow, for both halves.
+"""One image file as raw pixels: the only place that reads images with Pillow, for both halves.
 
 The control side decodes before a run (`data.loading: device`), the loader's processes on the node while it
 runs (`data.loading: loader`). Comes in: a file and the edge of a square. Goes out: RGB, row by row.

@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, isclose, log, log2, log10
 
 from gpuproof.records.page import Axis
+from gpuproof.report.page_parts import one_line
 
 Prefixes = tuple[tuple[float, str], ...]
 BINARY: Prefixes = tuple(
@@ -29,6 +30,8 @@ EXTREME = 1e200
 """Beyond it, and below its inverse, a place along an axis cannot be computed."""
 MOST_TICKS = 7
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LONG_TIMES = ((180.0, 60.0, "min"), (10_800.0, 3600.0, "h"))
+"""From how many seconds on a linear axis has which unit."""
 NARROW_DECADES = 2
 """An axis over fewer has ticks at 1, 2 and 5, and not at powers of ten alone."""
 
@@ -72,6 +75,20 @@ def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -
     if axis.is_logarithmic and positive:
         return logarithmic_scale(axis, positive)
     return linear_scale(axis, [*finite, 0.0] if from_zero or not finite else finite)
+
+
+def named_scale(axis: Axis, *, is_downward: bool = False) -> Scale:
+    """Give each name half of a place on either side of its number."""
+    ends = (-0.5, len(axis.names) - 0.5)
+    low, high = ends[::-1] if is_downward else ends
+    ticks = tuple(Tick(value=float(place), text=one_line(name)) for place, name in enumerate(axis.names))
+    return Scale(low=low, high=high, is_logarithmic=False, title=axis.label, ticks=ticks)
+
+
+def cut_to(scale: Scale, low: float, high: float) -> Scale:
+    """Return a scale with other ends, and the ticks between them."""
+    ticks = tuple(tick for tick in scale.ticks if low <= tick.value <= high)
+    return replace(scale, low=low, high=high, ticks=ticks or scale.ticks[:1])
 
 
 def linear_scale(axis: Axis, values: Sequence[float]) -> Scale:
@@ -139,6 +156,9 @@ def _prefix(prefixes: Prefixes, value: float) -> tuple[float, str]:
 
 
 def _linear_prefix(axis: Axis, largest: float) -> tuple[float, str]:
+    for limit_s, length_s, name in reversed(LONG_TIMES) if axis.unit == "s" else ():
+        if largest >= limit_s:
+            return length_s, name
     if axis.unit in PREFIXES:
         return _prefix(PREFIXES[axis.unit], largest)
     factor, sign = _prefix(DECIMAL, largest) if largest >= LONG else (1.0, "")

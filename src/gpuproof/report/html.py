@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gpuproof.records import page as pages
-from gpuproof.report.charts import draw_chart
+from gpuproof.report.charts import chart_drawing
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
@@ -22,7 +22,7 @@ from gpuproof.report.page_parts import (
     measures_as_table,
     several_lines,
 )
-from gpuproof.report.svg import STYLE
+from gpuproof.report.svg import STYLE, svg_element
 
 
 def html(page: pages.Page) -> str:
@@ -57,4 +57,4 @@ def _kind(section: pages.Section) -> str:
 
 
 def _picture(chart: pages.Chart) -> Markup:
-    return Markup(draw_chart(chart))  # noqa: S704 - it escapes every text itself
+    return Markup(svg_element(chart_drawing(chart)))  # noqa: S704 - it escapes every text itself

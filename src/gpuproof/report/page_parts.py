@@ -77,7 +77,9 @@ def is_empty(section: Section) -> bool:
 
 
 def axis_figure(value: float, axis: Axis) -> str:
-    """Write a value with the unit of its axis."""
+    """Write a value with the unit of its axis, or the name that stands there."""
+    if axis.names:
+        return axis.names[int(value)]
     if not isfinite(value):
         return units.MISSING
     if axis.unit not in units.SCALED and float(value).is_integer() and abs(value) < 1e15:
@@ -87,7 +89,8 @@ def axis_figure(value: float, axis: Axis) -> str:
 
 def has_named_bars(chart: Chart) -> bool:
     """Say whether the bars of a chart are named by their series, and not by places along an axis."""
-    return chart.kind == "bar" and all(len(series.points) == 1 for series in chart.series)
+    has_names = bool(chart.x.names or chart.y.names)
+    return chart.kind == "bar" and not has_names and all(len(one.points) == 1 for one in chart.series)
 
 
 def measures_as_table(section: Measures, heads: tuple[str, str, str] = ("", "", "")) -> Table:

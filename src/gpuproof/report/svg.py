@@ -1,125 +1,102 @@
-"""What a chart is drawn with: the elements of an SVG picture, text in lines, colours for light and for dark.
-
-Text has no measured width here: it is estimated, rather too wide, and broken over lines rather than cut off.
-
->>> broken("a bound that is long", 80)
-['a bound', 'that is long']
-"""
+"""A drawing as SVG: an element that stands in a page, or a file of its own. Texts are escaped."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from html import escape
-from unicodedata import east_asian_width
 
+from gpuproof.report.drawing import (
+    COLOURS,
+    TEXT,
+    Drawing,
+    Place,
+    Polygon,
+    Polyline,
+    Rectangle,
+    Shape,
+    Writing,
+)
 from gpuproof.report.page_parts import one_line
 
-TEXT = 12.0
-"""Height of the letters, in pixels, as all lengths here."""
-LINE = 16.0
-"""From one line of text to the next."""
-GAP = 8.0
-NUM_COLOURS = 8
-DASHES = ("", "7 3", "2 3", "9 3 2 3")
-"""From the ninth series on, colours come again with another dash."""
-MARKS = (
-    "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0z",
-    "M-3.2,-3.2h6.4v6.4h-6.4z",
-    "M0,-4.2L4,3.2H-4z",
-    "M0,-4.5L4.5,0L0,4.5L-4.5,0z",
-    "M0,4.2L4,-3.2H-4z",
-)
-STYLE = """
-.chart { --s0: #0060b0; --s1: #c2410c; --s2: #00795c; --s3: #a8327e; --s4: #8a6100; --s5: #0e7f9c;
-  --s6: #6b46c1; --s7: #4b5563; --axis: #6b7280; --grid: #e5e7eb; --ink: #1f2933; --paper: #ffffff }
-@media screen and (prefers-color-scheme: dark) { .chart {
-  --s0: #60a5fa; --s1: #fb923c; --s2: #34d399; --s3: #f0a3d4; --s4: #facc15; --s5: #67e8f9;
-  --s6: #c4b5fd; --s7: #cbd5e1; --axis: #9ca3af; --grid: #333b47; --ink: #e5e9f0; --paper: #14181f } }
-.chart text { font: 12px system-ui, sans-serif; fill: var(--ink); paint-order: stroke; stroke: var(--paper);
-  stroke-width: 3px; stroke-linejoin: round }
-.chart .tick { fill: var(--axis) }
-.chart .grid { stroke: var(--grid); stroke-width: 1 }
-.chart .axis { stroke: var(--axis); stroke-width: 1 }
-.chart .reference { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; fill: none }
-.chart .line { fill: none; stroke-width: 2; stroke-linejoin: round }
-"""
-STYLE += "".join(
-    f".chart .line.s{n} {{ stroke: var(--s{n}) }} .chart .fill.s{n} {{ fill: var(--s{n}) }}\n"
-    for n in range(NUM_COLOURS)
+
+def _palette(place: int) -> str:
+    """Return the variables that have the colours on white, or on black."""
+    return "; ".join(f"--{name}: {shades[place]}" for name, shades in COLOURS.items())
+
+
+STYLE = f"""
+.chart {{ {_palette(0)} }}
+@media screen and (prefers-color-scheme: dark) {{ .chart {{ {_palette(1)} }} }}
+.chart text {{ font-family: system-ui, "DejaVu Sans", sans-serif; paint-order: stroke; stroke: var(--paper);
+  stroke-width: 3px; stroke-linejoin: round }}
+.chart .line {{ fill: none; stroke-linejoin: round }}
+""" + "".join(
+    f".chart .line.{name} {{ stroke: var(--{name}) }} .chart .fill.{name} {{ fill: var(--{name}) }}\n"
+    for name in COLOURS
 )
 
 
-@dataclass(slots=True)
-class Drawing:
-    """The elements that were drawn so far, and how far down they reach."""
-
-    parts: list[str]
-    bottom: float = 0.0
-
-    def add(self, name: str, text: str = "", *, tooltip: str = "", **attributes: str | float) -> None:
-        """Add an element; an empty value stands for no attribute, and `class_` for class."""
-        written = "".join(
-            f' {key.rstrip("_").replace("_", "-")}="{escape(pixels(value))}"'
-            for key, value in attributes.items()
-            if value != ""
-        )
-        inside = f"<title>{escape(one_line(tooltip))}</title>" if tooltip else escape(text)
-        self.parts.append(f"<{name}{written}>{inside}</{name}>")
-
-    def write(
-        self, lines: Sequence[str], x: float, y: float, *, anchor: str = "start", kind: str = ""
-    ) -> None:
-        """Add lines of text, the first one on the base line `y`."""
-        for number, line in enumerate(lines):
-            self.add("text", line, x=x, y=y + number * LINE, text_anchor=anchor, class_=kind)
-        self.bottom = max(self.bottom, y + (len(lines) - 1) * LINE + GAP / 2)
-
-    def mark(self, number: int, x: float, y: float, *, tooltip: str = "") -> None:
-        """Add the mark of a point of a series."""
-        self.add(
-            "path",
-            d=MARKS[number % len(MARKS)],
-            transform=f"translate({pixels(x)},{pixels(y)})",
-            class_=f"fill {colour(number)}",
-            tooltip=tooltip,
-        )
+def svg_element(drawing: Drawing, *, space: str = "", inside: str = "") -> str:
+    """Return the drawing as an element as wide as what it stands in; `inside` comes under its shapes."""
+    title, description = escape(one_line(drawing.title)), escape(one_line(drawing.description))
+    size = f'viewBox="0 0 {drawing.width:.0f} {drawing.bottom:.0f}" font-size="{TEXT:.0f}"'
+    shapes = "\n".join(map(_shape, drawing.shapes))
+    head = f"<title>{title}</title><desc>{description}</desc>{inside}"
+    return f'<svg{space} class="chart" role="img" aria-label="{title}" {size}>{head}\n{shapes}</svg>'
 
 
-def text_width(text: str) -> float:
-    """Estimate the width of a text, rather too high than too low."""
-    return sum(_sign_width(sign) for sign in text) * TEXT
+def svg_file(drawing: Drawing) -> str:
+    """Return the drawing as a file that needs nothing else, on a ground of its own."""
+    ground = '<rect class="fill paper" width="100%" height="100%"/>'
+    space = f' xmlns="http://www.w3.org/2000/svg" width="{drawing.width:.0f}" height="{drawing.bottom:.0f}"'
+    return f"{svg_element(drawing, space=space, inside=f'<style>{STYLE}</style>{ground}')}\n"
 
 
-def broken(text: str, width: float) -> list[str]:
-    """Break a text into lines that are at most `width` wide, within a word only where one alone is wider."""
-    lines = [""]
-    for word in one_line(text).split():
-        joined = f"{lines[-1]} {word}".strip()
-        if text_width(joined) <= width:
-            lines[-1] = joined
-            continue
-        lines.append("")
-        for sign in word:
-            if text_width(lines[-1] + sign) > width:
-                lines.append("")
-            lines[-1] += sign
-    return [line for line in lines if line]
+def _shape(shape: Shape) -> str:
+    match shape:
+        case Polyline():
+            dash = " ".join(map(pixels, shape.dash))
+            width = "" if shape.width == 1 else pixels(shape.width)
+            named = {"d": f"M{_path(shape.places)}", "stroke-width": width, "stroke-dasharray": dash}
+            return _element("path", {**_painted("line", shape.colour), **named})
+        case Polygon():
+            return _element(
+                "path", {"d": f"M{_path(shape.places)}z", **_filled(shape)}, tooltip=shape.tooltip
+            )
+        case Rectangle():
+            sides = {key: pixels(getattr(shape, key)) for key in ("x", "y", "width", "height")}
+            return _element("rect", {**sides, **_filled(shape)}, tooltip=shape.tooltip)
+        case Writing():
+            at = {"x": pixels(shape.x), "y": pixels(shape.y), "text-anchor": shape.anchor}
+            size = "" if shape.size == TEXT else pixels(shape.size)
+            named = {**at, "font-size": size, **_painted("fill", shape.colour)}
+            return _element("text", named, text=shape.text)
 
 
-def _sign_width(sign: str) -> float:
-    if east_asian_width(sign) in "WF":
-        return 1.05
-    if sign in " .,:;'|!ijltfI()[]/":
-        return 0.4
-    return 1.0 if sign in "mwMWQO@%&" else 0.72 if sign.isupper() else 0.64
+def _element(name: str, attributes: Mapping[str, str], *, text: str = "", tooltip: str = "") -> str:
+    """Return an element; an empty value stands for no attribute."""
+    written = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if value)
+    inside = f"<title>{escape(one_line(tooltip))}</title>" if tooltip else escape(text)
+    return f"<{name}{written}>{inside}</{name}>"
 
 
-def pixels(value: object) -> str:
-    """Write a length as short as a tenth of a pixel allows, and anything else as it is."""
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+def _filled(shape: Polygon | Rectangle) -> Mapping[str, str]:
+    opacity = "" if shape.opacity == 1 else f"{shape.opacity:g}"
+    data = {f"data-{key}": one_line(str(value)) for key, value in shape.data.items()}
+    return {**_painted("fill", shape.colour), "fill-opacity": opacity, **data}
 
 
-def colour(number: int) -> str:
-    """Return the class of a series."""
-    return f"s{number % NUM_COLOURS}"
+def _painted(kind: str, colour: str) -> Mapping[str, str]:
+    """Return how a colour is said: one with a name has another on a dark ground."""
+    if colour in COLOURS:
+        return {"class": f"{kind} {colour}"}
+    return {"class": kind, "stroke" if kind == "line" else "fill": colour}
+
+
+def _path(places: Sequence[Place]) -> str:
+    return "L".join(f"{pixels(x)},{pixels(y)}" for x, y in places)
+
+
+def pixels(length: float) -> str:
+    """Write a length as short as a tenth of a pixel allows."""
+    return f"{length:.1f}".removesuffix(".0")

@@ -18,7 +18,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.page import Page
+from gpuproof.records.page import Page, Picture
 from gpuproof.records.result import Result
 
 LaunchKey = tuple[str, int]
@@ -92,6 +92,16 @@ class TextContent:
 
 
 @dataclass(frozen=True, slots=True)
+class PictureContent:
+    """What makes a picture; called only where its file is written. None is that there is nothing to draw.
+
+    It may raise EnvironmentUnfitError: then a note says why there is none.
+    """
+
+    make: Callable[[], Picture | None]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingFiles:
     """What is made of a recording: readings, summary and picture, whose names begin with the export's."""
 
@@ -103,11 +113,10 @@ class RecordingFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A derived file of the run: its name below the run directory, and what is in it, or what draws it."""
+    """A derived file of the run: its name below the run directory, and what is in it, or what writes it."""
 
     name: str
-    content: str | TextContent | JsonContent | RecordingFiles | Callable[[Path], object]
-    """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
+    content: str | TextContent | JsonContent | PictureContent | RecordingFiles | Callable[[Path], object]
     is_of_host: bool = False
     """Whether on several hosts each has one of its own, with tests in S0's form."""
 

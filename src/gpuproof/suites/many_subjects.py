@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuproof import units
 from gpuproof.groups import grouped
-from gpuproof.records.page import Cell, Column, Table, table
+from gpuproof.records.page import Column, Figure, Pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure
 
 IN_RESULT_ALONE = re.compile(r"p\d+ step|mean step|per device|memory|fingerprint")
@@ -41,15 +41,15 @@ class FigureRow:
         return words.pop() if len(words) == 1 else ""
 
 
-def figures_table(measures: Sequence[Measure]) -> Table:
+def figures_table(measures: Sequence[Measure]) -> Pivot:
     """Lay out figures, without those that are not there, and those of step times and memory."""
-    return table(
+    return pivot_of_rows(
         "Figures (result.json has those of every subject)",
         list(_quantities([measure for measure in measures if _is_shown(measure)])),
         Column.of("case", lambda row: _case(row.figures[0]), align="left"),
         Column.of("figure", lambda row: row.name, align="left", folds=True),
         Column.of("of", _subjects, align="left"),
-        Column.of("value, or median", lambda row: Cell(row.median.text, "strong"), folds=True),
+        Column.of("value, or median", lambda row: Figure(row.median, row.median.text, "strong"), folds=True),
         Column.of("", lambda row: row.common("uncertainty"), is_optional=True),
         Column.of("lowest and highest", _ends, align="left", folds=True, is_optional=True),
     )

@@ -16,6 +16,7 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 if TYPE_CHECKING:
     from gpuproof.observe.stream import ProcessFacts, Records
     from gpuproof.readings.recording import RecordingData
+    from gpuproof.records.page import Picture
 
 SECONDS = click.FloatRange(min=0.05)
 FORMATS = "terminal, markdown, html, json or csv; by default what --output's name says, else terminal."
@@ -137,10 +138,9 @@ def compare(
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
     write_report(recordings_result(comparison), recordings_page(comparison), chosen, output)
     if picture is not None:
-        from gpuproof.observe.plots_compare import plot_comparison
+        from gpuproof.observe.side_by_side import comparison_picture
 
-        plot_comparison(first, second, comparison, picture)
-        _wrote(picture)
+        _write(comparison_picture(first, second, comparison), picture)
 
 
 @click.command("plot")
@@ -165,36 +165,28 @@ def plot(
     """  # noqa: D301  # click reads the backspace character
     paths = [path for name in recordings for path in _recordings(name)]
     if kind == "memory":
-        from gpuproof.observe.plots_compare import plot_memory
+        from gpuproof.observe.side_by_side import memory_picture
 
-        target = output or _memory_picture(recordings)
-        plot_memory([_load(str(path)) for path in paths], target)
-        _wrote(target)
+        _write(memory_picture([_load(str(path)) for path in paths]), output or _memory_path(recordings))
         return
     if output is not None and len(paths) > 1:
         raise UsageError(f"names one picture for {len(paths)} recordings", place="--output")
     for path in paths:
-        _wrote(_plot_one(path, kind, output))
+        _plot_one(path, kind, output)
 
 
-def _memory_picture(names: tuple[str, ...]) -> Path:
+def _memory_path(names: tuple[str, ...]) -> Path:
     """Return where the memory of recordings is drawn: of one directory in its graphs/, else here."""
     only = Path(names[0])
     return (only / "graphs" if len(names) == 1 and only.is_dir() else Path()) / "gpu_memory_timeline.png"
 
 
-def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None) -> Path:
-    from gpuproof.observe.plots import plot_recording
-    from gpuproof.observe.plots_compare import plot_balance
+def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None) -> None:
+    from gpuproof.observe.side_by_side import balance_picture
+    from gpuproof.observe.timeline import recording_picture
 
-    recording = _load(str(path))
-    suffix = "plot" if kind == "time" else "balance"
-    target = output or path.with_name(f"{path.stem}_{suffix}.png")
-    if kind == "time":
-        plot_recording(recording, target)
-    else:
-        plot_balance(recording, target)
-    return target
+    suffix, picture_of = ("plot", recording_picture) if kind == "time" else ("balance", balance_picture)
+    _write(picture_of(_load(str(path))), output or path.with_name(f"{path.stem}_{suffix}.png"))
 
 
 def _recordings(name: str) -> list[Path]:
@@ -220,5 +212,8 @@ def _load(name: str, metrics: Collection[str] | None = None) -> RecordingData:
     return load(selected.path, metrics=metrics)
 
 
-def _wrote(path: Path) -> None:
+def _write(picture: Picture, path: Path) -> None:
+    from gpuproof.report.pictures import write_picture
+
+    write_picture(picture, path)
     click.echo(f"gpuproof: wrote {path}", err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof import units
 from gpuproof.analysis.hosts import FleetSummary
 from gpuproof.analysis.hosts_suite import SuiteSummary
 from gpuproof.errors import ExitCode
@@ -14,15 +13,11 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import WHOLE, Doubt, Measure, worst
 from gpuproof.suites.base import Conclusion, Suite
+from gpuproof.suites.by_host.apart_lines import apart_lines
 from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
-from gpuproof.suites.by_host.rows import (
-    FleetReport,
-    FleetSuite,
-    report_of_headlines,
-    report_of_points,
-    report_of_recipe,
-)
+from gpuproof.suites.by_host.measures import energy_unit, headlines_of_hosts, measures_side_by_side
+from gpuproof.suites.by_host.report import HostsReport, HostState, SuiteColumn, What, report_of
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT
@@ -31,17 +26,22 @@ from gpuproof.verdict.doubts.rules import invalid_first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsDetail:
-    """What the page of several hosts needs beyond the result: one of the two forms."""
+    """What the page of several hosts needs beyond the result."""
 
     common: Common
     num_headlines: int
     """Of the measures, those of all hosts together: they come first."""
-    num_compared: int = 0
-    """Of the measures after them, those of each host that stand beside the other hosts'."""
-    unjudged: tuple[str, ...] = ()
-    """Why a host that measured is not judged by a figure by which others are."""
-    recipe: FleetReport | None
-    points: FleetSuite | None
+    num_compared: int
+    """Of the measures after them, those that stand side by side."""
+    what: What
+    columns: tuple[SuiteColumn, ...]
+    hosts: tuple[HostState, ...]
+    energy_title: str
+    cost_title: str
+    apart: tuple[str, ...]
+    """Who stands apart, and by which limits hosts were judged; first who was not judged, and why."""
+    outlying: tuple[tuple[str, str], ...]
+    """Host and point in which it stands apart."""
 
 
 def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
@@ -49,22 +49,17 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     launched = grouped((launch.case.placement.host, launch) for launch in evidence.launches)
     hosts = [conclude_host(evidence, host, launched.get(host["name"], ()), inner) for host in evidence.hosts]
     currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))
-    report = _report(hosts, currency)
-    together = list(_measures(report)) if isinstance(report, FleetReport) else []
+    report = report_of(hosts, currency=currency)
+    together = list(headlines_of_hosts(report))
     compared, others = _measures_by_host(hosts)
+    if report.what != "figures":
+        compared = list(measures_side_by_side(hosts, report))
     results = [host.conclusion.result for host in hosts]
     num_launches = sum(result.num_launches for result in results)
     num_planned = sum(result.num_planned for result in results)
     doubts = _together((host.name, doubt) for host in hosts for doubt in host.conclusion.result.doubts)
     failures = [failure for host in hosts for failure in host.told_failures()]
-    detail = HostsDetail(
-        common=_common(hosts, report, evidence),
-        num_headlines=len(together),
-        num_compared=len(compared),
-        unjudged=tuple(_unjudged(hosts, report)),
-        recipe=report if isinstance(report, FleetReport) else None,
-        points=report if isinstance(report, FleetSuite) else None,
-    )
+    detail = _detail(hosts, report, evidence, num_headlines=len(together), num_compared=len(compared))
     result = benchmark_result(
         inner.name,
         evidence,
@@ -83,17 +78,31 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     return Conclusion(result=result, exports=tuple(exports_of_hosts(evidence, hosts, report, result)))
 
 
-def _report(hosts: Sequence[HostConclusion], currency: str) -> FleetReport | FleetSuite:
-    """Return hosts side by side: of one recipe, of points that they share, or of figures of their own."""
-    if not any(host.points for host in hosts):
-        return report_of_headlines(hosts, currency=currency)
-    is_single = all(host.is_single for host in hosts)
-    return (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)
+def _detail(
+    hosts: Sequence[HostConclusion],
+    report: HostsReport,
+    evidence: Evidence,
+    *,
+    num_headlines: int,
+    num_compared: int,
+) -> HostsDetail:
+    return HostsDetail(
+        common=_common(hosts, report, evidence),
+        num_headlines=num_headlines,
+        num_compared=num_compared,
+        what=report.what,
+        columns=report.columns,
+        hosts=report.states,
+        energy_title=energy_unit(report.item),
+        cost_title=f"{report.currency}/million",
+        apart=(*_unjudged(hosts, report), *apart_lines(report)),
+        outlying=tuple((host.host, name) for host in report.summary.apart for name, _ in host.tests),
+    )
 
 
-def _unjudged(hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite) -> Iterator[str]:
+def _unjudged(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[str]:
     """Say of each host that measured, and has no rate by which others are judged, what it has instead."""
-    if isinstance(report, FleetReport) or report.what != "figures":
+    if report.what != "figures":
         return
     for test in report.summary.tests:
         for host in hosts:
@@ -129,45 +138,6 @@ def _of_host(host: HostConclusion, measure: Measure) -> Measure:
     return replace(measure, subject=measure.subject.replace(WHOLE, f"host/{host.name}", 1))
 
 
-def _measures(report: FleetReport) -> Iterator[Measure]:
-    """Yield the figures of all hosts of one recipe together; none where nothing was measured."""
-    summary, item = report.summary, report.item
-    spread = summary.items_per_s_per_device
-    if spread is None or summary.items_per_s_total is None:
-        return
-    reach = f"{units.significant(spread.lowest)} – {units.significant(spread.highest)} {item}/s"
-    yield Measure(
-        name="median device",
-        value=spread.median,
-        unit=f"{item}/s",
-        text=units.rate(spread.median, item),
-        detail=f"of {spread.num_hosts} hosts, {reach}",
-        uncertainty=f"MAD {units.share(spread.mad / spread.median)}" if spread.num_hosts > 1 else None,
-        statistic="median",
-        better="higher",
-        num_samples=spread.num_hosts,
-    )
-    yield Measure(
-        name="all hosts",
-        value=summary.items_per_s_total,
-        unit=f"{item}/s",
-        text=units.rate(summary.items_per_s_total, item),
-        detail=f"{summary.num_devices} devices of {summary.num_measured} hosts, each measured by itself",
-        statistic="total",
-        better="higher",
-    )
-    single = item.removesuffix("s")
-    for name, value, unit, missing in (
-        ("energy", summary.energy_j_per_item, f"J/{single}", summary.energy_missing),
-        ("cost", summary.cost_per_million_items, f"{report.currency}/million {item}", summary.cost_missing),
-    ):
-        text = units.MISSING if value is None else f"{units.significant(value)} {unit}"
-        detail = missing or "of all hosts"
-        yield Measure(
-            name=name, value=value, unit=unit, text=text, detail=detail, better="lower", missing=missing
-        )
-
-
 def _together(found: Iterable[tuple[str, Doubt]]) -> tuple[Doubt, ...]:
     """Tell a doubt that several hosts share once, with the hosts; `found` has the host of each.
 
@@ -186,13 +156,13 @@ def _together(found: Iterable[tuple[str, Doubt]]) -> tuple[Doubt, ...]:
     return invalid_first(told)
 
 
-def _common(hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite, evidence: Evidence) -> Common:
+def _common(hosts: Sequence[HostConclusion], report: HostsReport, evidence: Evidence) -> Common:
     work = next((h.common.work for h in hosts if h.conclusion.result.num_launches), hosts[0].common.work)
     summary = report.summary
     how_many = f"fleet: {summary.num_measured} of {summary.num_hosts} hosts measured"
     notes = [note for host in hosts for note in host.common.notes if note not in _torn(host, evidence)]
     torn = [f"{x.case.placement.host}: {note}" for x in evidence.launches for note in x.torn]
-    missing = _missing(summary) if isinstance(summary, SuiteSummary) and hosts[0].points else ()
+    missing = _missing(summary) if report.what in ("tests", "points") else ()
     return Common(
         title=", ".join([work, how_many, *(kind.gpu_type for kind in summary.types)]),
         work=work,

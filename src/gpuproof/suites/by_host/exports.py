@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.points import STEP, PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
-from gpuproof.suites.by_host.rows import FleetReport, FleetSuite
+from gpuproof.suites.by_host.report import HostsReport, HostState
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, json_export
 
@@ -19,14 +19,16 @@ FLEET_FILE = "fleet.json"
 
 
 def exports_of_hosts(
-    evidence: Evidence, hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite, result: Result
+    evidence: Evidence, hosts: Sequence[HostConclusion], report: HostsReport, result: Result
 ) -> Iterator[Export]:
     """Yield the aggregate, the summary, and what the inner suite wrote for each host."""
     documents = [_document(host) for host in hosts]
     tests = [_host_tests(host, document) for host, document in zip(hosts, documents, strict=True)]
     timestamp = evidence.description["created"]
-    yield json_export(FLEET_FILE, {**aggregate(tests, timestamp=timestamp), "fleet": report})
-    kind = {} if isinstance(report, FleetReport) else {"kind": evidence.config.kind}
+    yield json_export(
+        FLEET_FILE, {**aggregate(tests, timestamp=timestamp), "fleet": fleet_json(hosts, report)}
+    )
+    kind = {} if report.what == "launches" else {"kind": evidence.config.kind}
     yield json_export(
         "run_summary.json",
         {
@@ -46,6 +48,90 @@ def exports_of_hosts(
             if document["results"] or (not host.points and host.result.num_launches):
                 name = f"{HOSTS_FOLDER}/{folder_name(host.name)}/{export.name}"
                 yield Export(name=name, content=export.content)
+
+
+def fleet_json(hosts: Sequence[HostConclusion], report: HostsReport) -> dict[str, Any]:
+    """Return hosts side by side: of one recipe a row a host, else each test of each host."""
+    pairs = list(zip(hosts, report.states, strict=True))
+    if report.what == "launches":
+        summary = report.summary.tests[0].summary
+        rows = [_recipe_row(host, state) for host, state in pairs]
+        return {"item": report.item, "currency": report.currency, "hosts": rows, "summary": summary}
+    speeds = {x.host: x.relative_to_type for x in report.summary.hosts if report.what != "figures"}
+    return {
+        "what": report.what,
+        "currency": report.currency,
+        "columns": report.columns,
+        "hosts": [_suite_row(host, state, speeds.get(host.name)) for host, state in pairs],
+        "summary": report.summary,
+    }
+
+
+def _recipe_row(host: HostConclusion, state: HostState) -> dict[str, Any]:
+    (point,) = host.points.values()
+    return {
+        "host": host.name,
+        "gpu_type": state.gpu_type,
+        "num_devices": state.num_devices,
+        "num_launches": point.num_launches,
+        "num_planned": point.num_planned,
+        **_figures(host, point),
+        "validity": state.validity,
+        "stage": state.stage,
+        "failure": state.failure,
+        "sentences": state.sentences,
+    }
+
+
+def _suite_row(host: HostConclusion, state: HostState, relative_to_type: float | None) -> dict[str, Any]:
+    energy, cost = host.energy_and_cost if host.points else (None, None)
+    return {
+        "host": host.name,
+        "gpu_type": state.gpu_type,
+        "num_devices": state.num_devices,
+        "num_successful": state.num_successful,
+        "num_failed": state.num_failed,
+        "num_not_run": state.num_not_run,
+        "relative_to_type": relative_to_type,
+        "energy_j_per_item": energy,
+        "cost_per_million_items": cost,
+        "best": state.best,
+        "validity": state.validity,
+        "stage": state.stage,
+        "failure": state.failure,
+        "cells": [_cell(host, point) for point in host.points.values()],
+        "sentences": state.sentences,
+    }
+
+
+def _cell(host: HostConclusion, point: PointFigures) -> dict[str, Any]:
+    """Return one test on one host: its figures, or why it has none."""
+    outcome = "" if point.success else "not run"
+    if point.success is False:
+        outcome = f"failed: {point.failures[0].cause.replace('_', ' ')}"
+    total, of_device, energy, cost = _figures(host, point).items()
+    return dict(
+        [
+            ("success", point.success),
+            total,
+            of_device,
+            ("mean_step_s", point.value(STEP) if point.success else None),
+            energy,
+            cost,
+            ("validity", point.validity if point.success else None),
+            ("outcome", outcome),
+        ]
+    )
+
+
+def _figures(host: HostConclusion, point: PointFigures) -> dict[str, float | None]:
+    measured = host.measured(point.case_id)
+    return {
+        "items_per_s_total": measured.items_per_s_total if measured else None,
+        "items_per_s_per_device": measured.items_per_s_per_device if measured else None,
+        "energy_j_per_item": measured.energy_j_per_item if measured else None,
+        "cost_per_million_items": measured.cost_per_million_items if measured else None,
+    }
 
 
 def _document(host: HostConclusion) -> dict[str, Any]:

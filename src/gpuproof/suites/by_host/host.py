@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from gpuproof.analysis.hosts import HostMeasured
-from gpuproof.analysis.points import PointFigures, rank
+from gpuproof.analysis.hosts import HostMeasured, cost_per_million
+from gpuproof.analysis.points import ENERGY, ITEMS, WINDOW, PointFigures, rank
+from gpuproof.analysis.rates import throughput
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
@@ -19,6 +21,7 @@ from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.records.run import Failure, Start, is_host_failure
 from gpuproof.suites.base import Conclusion, Suite, launch_key
 from gpuproof.suites.by_host.plan import as_on_one_machine
+from gpuproof.suites.points.results import read_figures
 from gpuproof.suites.sections import Common
 
 UNKNOWN_TYPE = "devices of unknown type"
@@ -75,8 +78,8 @@ class HostConclusion:
     @property
     def num_devices(self) -> int | None:
         """Devices that measured, or else those that the inventory says there are."""
-        found = (p.num_devices for p in self.points.values() if p.items_per_s_total is not None)
-        return next(found, self.host.get("gpus"))
+        counts = (point.num_devices for point in self.points.values() if point.num_launches)
+        return next(counts, self.host.get("gpus"))
 
     @property
     def best(self) -> str | None:
@@ -91,37 +94,58 @@ class HostConclusion:
 
     def figures(self, point: PointFigures) -> HostMeasured | None:
         """Return a point as hosts are compared by; None where nothing was measured."""
-        if point.items_per_s_total is None or point.num_devices is None or point.device is None:
+        items, window_s = point.value(ITEMS), point.value(WINDOW)
+        if not items or not window_s or point.num_devices is None or point.device is None:
             return None
-        interval = point.items_per_s_total_interval
         return HostMeasured(
             host=self.name,
             gpu_type=self.host.get("gpu_type") or point.device,
             num_devices=point.num_devices,
-            items_per_s_total=point.items_per_s_total,
-            items_total=point.items_total,
-            relative_reach=interval.relative_reach if interval and interval.between_launches else None,
-            energy_j=point.energy_j,
+            items_per_s_total=throughput(items, window_s),
+            items_total=int(items),
+            relative_reach=None if point.rate is None else _reach(point.rate),
+            energy_j=point.value(ENERGY),
             price_per_hour=self.host.get("price_per_hour"),
         )
 
+    @property
+    def energy_and_cost(self) -> tuple[float | None, float | None]:
+        """Energy of an item and cost of a million, over all that it was asked for; None of what is not known.
+
+        Points weigh as many items as they have. There is none unless every one of them came to its end.
+        """
+        points = list(self.points.values())
+        if self.is_single:
+            whole = self.figures(points[0])
+            return (None, None) if whole is None else (whole.energy_j_per_item, whole.cost_per_million_items)
+        if not all(point.success for point in points) or len({point.item for point in points}) != 1:
+            return None, None
+        items, window_s = (sum(point.value(name) or 0.0 for point in points) for name in (ITEMS, WINDOW))
+        joules = [energy_j for point in points if (energy_j := point.value(ENERGY)) is not None]
+        price = self.host.get("price_per_hour")
+        return (
+            sum(joules) / items if len(joules) == len(points) else None,
+            None if price is None else cost_per_million(price, items / window_s),
+        )
+
     def rate(self, headline: str) -> HostMeasured | None:
-        """Return a rate as hosts are compared by, of a time its inverse; None of a count, or of no value."""
+        """Return a rate as hosts are compared by, of a time its inverse; None of what is neither.
+
+        A time of one launch is none, either: requests that queued together are slow together, so that healthy
+        servers differ by factors from launch to launch (benchmarks/healthy_servers.py).
+        """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
             return None
-        if measure.unit != "s" and not measure.unit.endswith("/s"):
+        if _reach(measure) is None if measure.unit == "s" else not measure.unit.endswith("/s"):
             return None
-        reach, interval = None, measure.interval
-        if interval is not None and interval.kind != "within_launch":
-            reach = max(measure.value - interval.low, interval.high - measure.value) / measure.value
         return HostMeasured(
             host=self.name,
             gpu_type=self.gpu_type or UNKNOWN_TYPE,
             num_devices=1,
             items_per_s_total=measure.value if measure.better == "higher" else 1 / measure.value,
             items_total=1,
-            relative_reach=reach,
+            relative_reach=_reach(measure),
         )
 
     @property
@@ -163,7 +187,7 @@ class HostConclusion:
             num_planned, num_measured = self.result.num_planned, self.result.num_launches
         elif self.is_single:
             failures = list(points[0].failures)
-            num_planned, num_measured = points[0].num_planned, len(points[0].launches)
+            num_planned, num_measured = points[0].num_planned, points[0].num_launches
         else:
             failures = self.first_failures
             num_planned, num_measured = len(points), sum(bool(point.success) for point in points)
@@ -183,6 +207,16 @@ class HostConclusion:
             f"{text} ({names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
             for text, names in found.items()
         ]
+
+
+def _reach(measure: Measure) -> float | None:
+    """Return how far a rate, or the inverse of a time, is known between launches; None: that is not known."""
+    interval, value = measure.interval, measure.value
+    if not value or interval is None or interval.kind == "within_launch":
+        return None
+    if measure.better == "lower":
+        return max(value / interval.low - 1, 1 - value / interval.high) if interval.low > 0 else inf
+    return max(value - interval.low, interval.high - value) / abs(value)
 
 
 def is_bounded(measure: Measure) -> bool:
@@ -225,8 +259,7 @@ def conclude_host(
     )
     detail = conclusion.result.detail
     # A search chooses its points by what it meets on the host, so that hosts share none.
-    shared = () if detail.get("is_search") else detail.get("points", ())
-    points = [from_json(PointFigures, point) for point in shared]
+    points = () if detail.get("is_search") else read_figures(conclusion.result)
     return HostConclusion(
         host=host,
         conclusion=replace(

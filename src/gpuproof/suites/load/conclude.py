@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpuproof import units
 from gpuproof.analysis.launch import Launch
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import Failure
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import Conclusion, Export
 from gpuproof.suites.exports import environment_facts, json_export
 from gpuproof.suites.load.exports import RESULTS_FILE, loadtest_json
 from gpuproof.suites.load.plan import TESTS, LoadTest, points_of_tests
-from gpuproof.suites.load.readings import LoadReadings, Quantity, read_beside
+from gpuproof.suites.load.readings import LoadReadings, read_beside
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.sections import PointLabel
 
 TOO_SHORT = ("few-steps", "steadiness-unknown")
 LONGER = "Raise load.num_batches (gpuproof load --num-batches)"
+HOST_USE, GPU_USE = "host CPU use", "GPU use"
 GROUPS = {"training": "Training", "inference": "Inference"}
 
 
@@ -63,18 +64,6 @@ class LoadResult:
         return percentile(self.step_times_s, q)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestReadings:
-    """What the table of tests says beside the figures of each."""
-
-    p95_step_s: float | None
-    cpu_percent: float | None
-    """Mean over the window, of the whole host."""
-    gpu_percent: float | None
-    p95_missing: str | None = None
-    """Why there is none, where the test was run."""
-
-
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of the suite and its files."""
     config = evidence.config
@@ -94,11 +83,10 @@ def conclude(evidence: Evidence) -> Conclusion:
         is_ranked=False,
     )
     result = conclusion.result
-    detail = {**result.detail, "tests": to_json({test.test.name: _readings(test) for test in tests})}
     ended = [test.success for test in tests]
     result = replace(
         result,
-        detail=detail,
+        measures=(*result.measures, *_beside(tests)),
         doubts=tuple(map(with_suite_remedy, result.doubts)),
         headline=f"{ended.count(True)} of {len(tests)} tests",
     )
@@ -124,18 +112,22 @@ def _label(test: LoadTest) -> PointLabel:
     )
 
 
-def _readings(test: LoadResult) -> TestReadings:
-    p95 = test.step_percentile(95) if test.point.launches else None
-    return TestReadings(
-        p95_step_s=None if p95 is None else p95.value,
-        p95_missing=None if p95 is None else p95.reason,
-        cpu_percent=_mean(test.readings.cpu_percent),
-        gpu_percent=_mean(test.readings.gpu_utilization_percent),
-    )
-
-
-def _mean(quantity: Quantity) -> float | None:
-    return None if quantity.stats is None else quantity.stats.avg_value
+def _beside(tests: Sequence[LoadResult]) -> Iterator[Measure]:
+    """Yield how busy host and GPUs were while each test was measured."""
+    for test in tests:
+        readings = {HOST_USE: test.readings.cpu_percent, GPU_USE: test.readings.gpu_utilization_percent}
+        for name, quantity in readings.items():
+            value = None if quantity.stats is None else quantity.stats.avg_value
+            yield Measure(
+                name=name,
+                value=value,
+                unit="%",
+                text=units.MISSING if value is None else f"{value:.0f} %",
+                detail="mean over the window, by all processes",
+                statistic="mean",
+                case=test.test.name,
+                missing=quantity.missing,
+            )
 
 
 def with_suite_remedy(doubt: Doubt) -> Doubt:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuproof.analysis.points import PEAK_MEMORY, STEP, WINDOW
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
@@ -173,11 +174,11 @@ def _without_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
 def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
     point, launches, times_s = result.point.figures, result.point.launches, result.step_times_s
     figures: dict[str, Any] = {
-        "duration_seconds": point.window_s if launches else None,
+        "duration_seconds": point.value(WINDOW),
         "iterations": sum(launch.slowest.num_steps for launch in launches) or None,
         "num_devices": launches[0].world_size if launches else None,
-        "throughput_samples_per_second": point.items_per_s_total,
-        "avg_iteration_time_ms": _ms(point.mean_step_s),
+        "throughput_samples_per_second": point.side.value,
+        "avg_iteration_time_ms": _ms(point.value(STEP)),
         "min_iteration_time_ms": _ms(min(times_s, default=None)),
         "max_iteration_time_ms": _ms(max(times_s, default=None)),
     }
@@ -194,7 +195,7 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
 
 def _memory(result: LoadResult, missing: Missing) -> dict[str, Any]:
     peaks = {
-        "peak_gpu_memory_mb": result.point.figures.peak_allocated_bytes,
+        "peak_gpu_memory_mb": result.point.figures.value(PEAK_MEMORY),
         "peak_gpu_memory_with_warmup_mb": result.peak_with_warmup_bytes,
     }
     missing.update({key: NO_GPU for key, peak in peaks.items() if peak is None})

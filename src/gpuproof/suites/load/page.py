@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-from gpuproof import units
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.points import PEAK_MEMORY, STEP, PointFigures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, Text, table
+from gpuproof.records.page import Cell, Column, Page, Text, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
-from gpuproof.suites.load.conclude import TestReadings
+from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
 from gpuproof.suites.points.page import validity_cell
-from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
+from gpuproof.units import MISSING
+
+P95_STEP = "p95 step"
 
 
 def page(result: Result) -> Page:
     """Lay out the tests."""
     detail = from_json(PointsDetail, result.detail, place="result.json: detail")
-    beside = {
-        name: from_json(TestReadings, readings, place=f"result.json: detail: tests: {name}")
-        for name, readings in result.detail["tests"].items()
-    }
-    rows = [(point, beside[point.case_id]) for point in detail.points]
-    tests = table(
+    points = read_figures(result)
+    tests = pivot_of_rows(
         "Tests",
-        rows,
-        Column.of("test", lambda row: row[0].case_id, align="left"),
-        Column.of("throughput", lambda row: _good(row[0], units.rate(row[0].items_per_s_total, "samples"))),
-        Column.of("mean step", lambda row: _good(row[0], units.seconds(row[0].mean_step_s))),
-        Column.of("p95 step", lambda row: _good(row[0], units.seconds(row[1].p95_step_s))),
-        Column.of(
-            "peak memory",
-            lambda row: _good(row[0], units.memory(row[0].peak_allocated_bytes)),
-            is_optional=True,
-        ),
-        Column.of("CPU", lambda row: _good(row[0], _percent(row[1].cpu_percent))),
-        Column.of("GPU", lambda row: _good(row[0], _percent(row[1].gpu_percent)), is_optional=True),
-        Column.of("", lambda row: _outcome(row[0]), align="left", folds=True),
+        points,
+        Column.of("test", lambda point: point.case_id, align="left"),
+        Column.of("throughput", lambda point: as_figure(point.rate) if point.success else MISSING),
+        _column("mean step", STEP),
+        _column(P95_STEP, P95_STEP),
+        _column("peak memory", PEAK_MEMORY, is_optional=True),
+        _column("CPU", HOST_USE),
+        _column("GPU", GPU_USE, is_optional=True),
+        Column.of("", _outcome, align="left", folds=True),
     )
-    missing = dict.fromkeys(figures.p95_missing for figures in beside.values() if figures.p95_missing)
+    tails = [point.measure(P95_STEP) for point in points]
+    missing = dict.fromkeys(tail.missing for tail in tails if tail is not None and tail.missing)
     why = Text(title="", lines=tuple(missing))
     return benchmark_page(result, detail.common, tests, why, num_measures=detail.num_headlines)
 
 
-def _good(point: PointFigures, text: str) -> str:
-    """Return no figures of a test that did not come to its end, whatever it had measured before."""
-    return text if point.success else units.MISSING
-
-
-def _percent(value: float | None) -> str:
-    return units.MISSING if value is None else f"{value:.0f} %"
+def _column(title: str, name: str, *, is_optional: bool = False) -> Column:
+    """Return a column of figures; a test that did not come to its end has none, whatever was measured."""
+    return Column.of(
+        title,
+        lambda point: as_figure(point.measure(name)) if point.success else MISSING,
+        is_optional=is_optional,
+    )
 
 
 def _outcome(point: PointFigures) -> Cell:

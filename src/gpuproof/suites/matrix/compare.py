@@ -7,21 +7,18 @@ did not do the same work (other steps, other schedules) are not ranked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
-from statistics import fmean
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
 from gpuproof.groups import grouped
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import Better, Doubt, Measure
 from gpuproof.statistics.comparison import MIN_LAUNCHES
-from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.matrix.measures import MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
 
 CONFIDENCE = 0.95
 """Of naming none but the best, over all configurations of a matrix together."""
@@ -31,7 +28,6 @@ STEPS = ("steps", "total_steps", "global_step", "iterations", "epochs")
 LOWER_IS_BETTER = ("loss", "perplexity", "_s", "time", "error", "bytes", "seconds")
 SPARSITY_APART, RATE_APART = 0.05, 0.05
 """Schedules further apart than this at the same point are not the same; rates as a share of their highest."""
-Better = Literal["higher", "lower"]
 DoubtsOfCases = Mapping[LaunchKey, Sequence[Doubt]]
 """What speaks against the figures of a launch."""
 
@@ -45,22 +41,41 @@ class ConfigurationFigures:
     """Without the seed."""
     num_launches: int
     num_done: int
-    values: tuple[float, ...]
-    """Of what is compared, a value a launch."""
-    mean: float | None
-    interval: tuple[float, float] | None
-    interval_missing: str | None
-    wall_s: float | None
-    memory_bytes: float | None
-    """Of devices: mean over launches of the peak."""
+    metric: str
+    """What is compared."""
     memory_basis: str
-    memory_missing: str | None
-    resident_bytes: float | None
-    """Of the processes on the host, likewise: another measure, never in one column with that of devices."""
-    energy_j: float | None
-    energy_missing: str | None
+    """What the memory of its devices is of; empty where launches differ in it."""
     doubts: tuple[Doubt, ...] = ()
     """Of its launches."""
+    measures: tuple[Measure, ...] = ()
+    """Its figures; a result has them among its own, and not with the configuration."""
+
+    def measure(self, name: str) -> Measure | None:
+        """Return the measure of a name; None where there is none."""
+        return next((measure for measure in self.measures if measure.name == name), None)
+
+    def value(self, name: str) -> float | None:
+        """Return the value of a measure; None where it has none."""
+        measure = self.measure(name)
+        return None if measure is None else measure.value
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Of what is compared, a value a launch."""
+        measure = self.measure(self.metric)
+        return () if measure is None else tuple(launch.value for launch in measure.launches)
+
+    @property
+    def mean(self) -> float | None:
+        """Of what is compared."""
+        return self.value(self.metric)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the mean; None where there is none."""
+        measure = self.measure(self.metric)
+        span = None if measure is None else measure.interval
+        return None if span is None else (span.low, span.high)
 
     @property
     def side(self) -> ComparedSide:
@@ -85,12 +100,9 @@ class MatrixRanking:
     """By configuration, why it can be neither the best nor worse than it, and is on no front."""
 
 
-def memory_cost(
-    configurations: Sequence[ConfigurationFigures],
-) -> Callable[[ConfigurationFigures], float | None]:
+def memory_cost(configurations: Sequence[ConfigurationFigures]) -> str:
     """Return the memory that a front is against: of devices where any configuration has it, else resident."""
-    has_device = any(one.memory_bytes is not None for one in configurations)
-    return attrgetter("memory_bytes" if has_device else "resident_bytes")
+    return MEMORY if any(one.value(MEMORY) is not None for one in configurations) else RESIDENT
 
 
 def choose_metric(
@@ -102,64 +114,46 @@ def choose_metric(
     def all_have(name: str) -> bool:
         return bool(done) and all(name in case.metrics for case in done)
 
-    name = metric or next(filter(all_have, (*ACCURACIES, "throughput")), "wall_s")
+    name = metric or next(filter(all_have, (*ACCURACIES, "throughput")), WALL)
     is_lower = any(name.endswith(end) or name == end for end in LOWER_IS_BETTER)
     return name, better or ("lower" if is_lower else "higher")
 
 
-def value_of(case: CaseFigures, metric: str) -> float | None:
-    """Return what a launch says of a metric."""
-    return case.wall_s if metric == "wall_s" else case.metrics.get(metric)
-
-
 def configurations(
-    cases: Sequence[CaseFigures], metric: str, *, seed: str, doubts: DoubtsOfCases = MappingProxyType({})
+    cases: Sequence[CaseFigures],
+    metric: str,
+    better: Better = "higher",
+    *,
+    seed: str,
+    doubts: DoubtsOfCases = MappingProxyType({}),
+    positions: Mapping[LaunchKey, int] = NO_POSITIONS,
 ) -> list[ConfigurationFigures]:
     """Put the launches of each configuration together, in the order of the matrix."""
     groups = grouped((case.configuration, case) for case in cases)
-    return [_configuration(name, group, metric, seed, doubts) for name, group in groups.items()]
-
-
-def _configuration(
-    name: str, group: Sequence[CaseFigures], metric: str, seed: str, doubts: DoubtsOfCases
-) -> ConfigurationFigures:
-    done = [case for case in group if case.status == "done"]
-    values = tuple(value for case in done if (value := value_of(case, metric)) is not None)
-    spread = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
-    interval = spread if isinstance(spread, Interval) else None
-    bases = {case.memory.basis for case in done}
-    memory = _mean_of_all(done, lambda case: case.memory.peak_bytes) if len(bases) == 1 else None
-    return ConfigurationFigures(
-        name=name,
-        assignment={k: v for k, v in group[0].assignment.items() if seed not in (k, k.rpartition(".")[2])},
-        num_launches=len(group),
-        num_done=len(done),
-        values=values,
-        mean=fmean(values) if values else None,
-        interval=None if interval is None else (interval.low, interval.high),
-        interval_missing=spread.reason if isinstance(spread, Unavailable) else None,
-        wall_s=_mean_of_all(done, lambda case: case.wall_s),
-        memory_bytes=memory,
-        memory_basis=next(iter(bases)) if len(bases) == 1 else "",
-        memory_missing=None if memory is not None else _first(done, lambda case: case.memory.missing),
-        resident_bytes=_mean_of_all(done, lambda case: case.resident.peak_bytes),
-        energy_j=_mean_of_all(done, lambda case: case.energy_j),
-        energy_missing=_first(done, lambda case: case.energy_missing),
-        doubts=tuple(
-            dict.fromkeys(doubt for case in done for doubt in doubts.get((case.case_id, case.replicate), ()))
-        ),
-    )
-
-
-def _mean_of_all(done: Sequence[CaseFigures], read: Callable[[CaseFigures], float | None]) -> float | None:
-    """Return the mean over launches; None where one of them lacks it."""
-    values = [read(case) for case in done]
-    measured = [value for value in values if value is not None]
-    return fmean(measured) if measured and len(measured) == len(values) else None
-
-
-def _first(done: Sequence[CaseFigures], read: Callable[[CaseFigures], str | None]) -> str | None:
-    return next((reason for case in done if (reason := read(case))), None)
+    found = []
+    for name, group in groups.items():
+        done = [case for case in group if case.status == "done"]
+        assignment = {
+            key: value
+            for key, value in group[0].assignment.items()
+            if seed not in (key, key.rpartition(".")[2])
+        }
+        bases = {case.memory.basis for case in done}
+        of_launches = (doubt for case in done for doubt in doubts.get((case.case_id, case.replicate), ()))
+        measures = measures_of(done, metric, better, name=name, labels=assignment, positions=positions)
+        found.append(
+            ConfigurationFigures(
+                name=name,
+                assignment=assignment,
+                num_launches=len(group),
+                num_done=len(done),
+                metric=metric,
+                memory_basis=next(iter(bases)) if len(bases) == 1 else "",
+                doubts=tuple(dict.fromkeys(of_launches)),
+                measures=tuple(measures),
+            )
+        )
+    return found
 
 
 def rank_configurations(
@@ -278,19 +272,21 @@ def _furthest(a: Sequence[float], b: Sequence[float], *, scale: float) -> tuple[
 
 def pareto_front(
     group: Sequence[ConfigurationFigures],
-    cost: Callable[[ConfigurationFigures], float | None],
+    cost: str,
     better: Better,
     *,
     figures: Sequence[str] = ("",),
 ) -> list[str]:
-    """Name the configurations that no other beats in the metric at no more cost, by their means.
+    """Name the configurations that no other beats in the metric at no more of a cost, by their means.
 
     Of two alike in both, both are on the front. What cannot be used in one of the `figures` is on none, and
     there is none where fewer than two are left beside it.
     """
     sign = 1 if better == "higher" else -1
     measured = [
-        (one, one.mean, spent) for one in group if one.mean is not None and (spent := cost(one)) is not None
+        (one, one.mean, spent)
+        for one in group
+        if one.mean is not None and (spent := one.value(cost)) is not None
     ]
     sides = [one.side for one, _, _ in measured]
     left_out = {name for figure in figures for name in contest(sides, better=better, figure=figure).left_out}

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from statistics import fmean
 from types import MappingProxyType
 
-from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.config.models import RunConfig
-from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import Better, Doubt, Result
 from gpuproof.records.run import Failure
 from gpuproof.records.work.command import CollectedFiles
-from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.matrix.beside import doubts_of_times
 from gpuproof.suites.matrix.compare import (
-    Better,
     ConfigurationFigures,
     DoubtsOfCases,
     MatrixRanking,
@@ -32,12 +27,12 @@ from gpuproof.suites.matrix.compare import (
     pareto_front,
     rank_configurations,
     unlike_work,
-    value_of,
 )
 from gpuproof.suites.matrix.exports import exports_of
 from gpuproof.suites.matrix.figures import CaseFigures, case_figures
+from gpuproof.suites.matrix.measures import NO_POSITIONS, WALL
 from gpuproof.suites.matrix.plan import plan
-from gpuproof.suites.measures import positions_in_time, with_interval
+from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, at_point, torn_notes
 from gpuproof.verdict.doubts.base import Measured
@@ -96,27 +91,26 @@ def matrix_result(
     doubts_of_cases: DoubtsOfCases = MappingProxyType({}),
     failures: Sequence[Failure] = (),
     notes: tuple[str, ...] = (),
-    positions: Mapping[LaunchKey, int] | None = None,
+    positions: Mapping[LaunchKey, int] = NO_POSITIONS,
 ) -> Result:
     """Return the result of cases, wherever they were read from."""
     spec = evidence.config.cases
     metric, better = choose_metric(cases, spec.metric, spec.better)
-    figures = configurations(cases, metric, seed=spec.seed, doubts=doubts_of_cases)
+    rows = configurations(cases, metric, better, seed=spec.seed, doubts=doubts_of_cases, positions=positions)
     unlike = list(unlike_work(cases))
-    ranking = rank_configurations(figures, metric, better, unlike=unlike)
-    compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
+    ranking = rank_configurations(rows, metric, better, unlike=unlike)
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
-        configurations=tuple(figures),
+        configurations=tuple(replace(one, measures=()) for one in rows),
         cases=tuple(map(_without_courses, cases)),
         ranking=ranking,
-        **({} if unlike else _fronts(figures, metric, better)),
+        **({} if unlike else _fronts(rows, metric, better)),
     )
     num_done = sum(case.status == "done" for case in cases)
     return benchmark_result(
         "matrix",
         evidence,
-        measures=list(_measures(cases, figures, compared, positions or {})),
+        measures=[m for one in rows for m in one.measures if m.value is not None or m.name == metric],
         doubts=invalid_first([*unlike, *doubts]),
         failures=failures,
         num_launches=num_done,
@@ -130,7 +124,7 @@ def matrix_result(
 
 def _fronts(group: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
     """Return both fronts, by time and by the one kind of memory that there is."""
-    by_time = pareto_front(group, lambda one: one.wall_s, better, figures=(metric, "wall_s"))
+    by_time = pareto_front(group, WALL, better, figures=(metric, WALL))
     by_memory = pareto_front(group, memory_cost(group), better, figures=(metric,))
     return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
 
@@ -198,66 +192,3 @@ def _basis_note(basis: str) -> str:
             "resident is what the case's processes held on the host; shared pages count once in each process"
         )
     return f"GPU memory is of the {basis}, others' included: the driver listed none of the case's processes"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixMeasure:
-    """A figure of every configuration: how it is called, which way is better, and how a launch has it."""
-
-    name: str
-    better: Better
-    unit: str
-    read: Callable[[CaseFigures], float | None]
-
-
-COSTS = (
-    MatrixMeasure(name="wall_s", better="lower", unit="s", read=lambda case: case.wall_s),
-    MatrixMeasure(name="memory_bytes", better="lower", unit="B", read=lambda case: case.memory.peak_bytes),
-    MatrixMeasure(
-        name="resident_bytes", better="lower", unit="B", read=lambda case: case.resident.peak_bytes
-    ),
-    MatrixMeasure(name="energy_j", better="lower", unit="J", read=lambda case: case.energy_j),
-)
-
-
-def _measures(
-    cases: Sequence[CaseFigures],
-    figures: Sequence[ConfigurationFigures],
-    compared: MatrixMeasure,
-    positions: Mapping[LaunchKey, int],
-) -> Iterator[Measure]:
-    """Yield each configuration's figures: what is compared, then time, memory and energy."""
-    done = grouped((case.configuration, case) for case in cases if case.status == "done")
-    wanted = [*([compared] if compared.name != "wall_s" else []), *COSTS]
-    for one in figures:
-        for what in wanted:
-            measure = _measure(what, one, done.get(one.name, ()), positions)
-            if measure.value is not None or what is compared:
-                yield measure
-
-
-def _measure(
-    what: MatrixMeasure,
-    one: ConfigurationFigures,
-    cases: Sequence[CaseFigures],
-    positions: Mapping[LaunchKey, int],
-) -> Measure:
-    measured = [(case, value) for case in cases if (value := what.read(case)) is not None]
-    values = [value for _, value in measured]
-    mean = fmean(values) if values and len(values) == len(cases) else None
-    launches = tuple(
-        LaunchValue(replicate=at, order=positions.get((case.case_id, case.replicate), at), value=value)
-        for at, (case, value) in enumerate(measured)
-    )
-    measure = with_interval(
-        what.name,
-        mean,
-        what.unit,
-        units.amount(mean, what.unit, digits=4),
-        interval_of_launches(values),
-        better=what.better,
-        launches=launches,
-    )
-    missing = None if mean is not None else f"not every launch has {what.name}"
-    labels = {"configuration": one.name, **one.assignment}
-    return replace(measure, case=one.name, labels=labels, statistic="mean", missing=missing)

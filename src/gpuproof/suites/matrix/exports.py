@@ -21,10 +21,10 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
 from gpuproof.records.result import Result
 from gpuproof.records.work.command import ERROR_LOG, FILES, OUTPUT_LOG
-from gpuproof.suites.base import Export, RecordingFiles
+from gpuproof.suites.base import Export, PictureContent, RecordingFiles
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.matrix.figures import CaseFigures, as_row
-from gpuproof.suites.matrix.pictures import draw_comparison, draw_memory_bars, draw_memory_timeline
+from gpuproof.suites.matrix.pictures import comparison, memory_bars, memory_timeline
 
 STAMP = "%Y%m%d_%H%M%S"
 TREE = "test_matrix_results_"
@@ -57,10 +57,13 @@ def exports_of(cases: Sequence[CaseFigures], result: Result, evidence: Evidence)
 def graphs_of(cases: Sequence[CaseFigures], result: Result, folder: str, *, seed: str) -> Iterator[Export]:
     """Yield the pictures of a matrix."""
     ranking = result.detail["ranking"]
-    compared = partial(draw_comparison, cases, metric=ranking["metric"], better=ranking["better"], seed=seed)
-    yield Export(name=f"{folder}/gpu_memory_timeline.png", content=partial(draw_memory_timeline, cases))
-    yield Export(name=f"{folder}/training_memory_comparison.png", content=partial(draw_memory_bars, cases))
-    yield Export(name=f"{folder}/comparison.png", content=compared)
+    compared = partial(comparison, cases, metric=ranking["metric"], better=ranking["better"], seed=seed)
+    for name, make in (
+        ("gpu_memory_timeline", partial(memory_timeline, cases)),
+        ("training_memory_comparison", partial(memory_bars, cases)),
+        ("comparison", compared),
+    ):
+        yield Export(name=f"{folder}/{name}.png", content=PictureContent(make))
 
 
 def _case_exports(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Section, Series, Text, table
+from gpuproof.records.page import (
+    Axis,
+    Cell,
+    Chart,
+    Column,
+    Figure,
+    Page,
+    Pivot,
+    Section,
+    Series,
+    Text,
+    as_figure,
+    pivot_of_rows,
+)
 from gpuproof.records.result import Result
 from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures, memory_cost
 from gpuproof.suites.matrix.conclude import MatrixDetail
 from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.matrix.measures import ENERGY, MEMORY, RESIDENT, WALL
 from gpuproof.suites.sections import benchmark_page
 
 MOST_ROWS = 50
@@ -20,6 +36,9 @@ MOST_ROWS = 50
 def page(result: Result) -> Page:
     """Lay out the cases of a matrix."""
     detail = from_json(MatrixDetail, result.detail, place="result.json: detail")
+    by_case = grouped((measure.case, measure) for measure in result.measures)
+    measured = (replace(x, measures=tuple(by_case.get(x.name, ()))) for x in detail.configurations)
+    detail = replace(detail, configurations=tuple(measured))
     return benchmark_page(result, detail.common, *_sections(detail), num_measures=0)
 
 
@@ -27,38 +46,32 @@ def _sections(detail: MatrixDetail) -> Iterator[Section]:
     yield _configurations(detail)
     yield Text(title="Best", lines=tuple(_best(detail)))
     yield from _fronts(detail)
-    yield _cases(detail.cases)
+    yield _cases(detail)
 
 
-def _configurations(detail: MatrixDetail) -> Section:
-    ranking = detail.ranking
-    return table(
+def _configurations(detail: MatrixDetail) -> Pivot:
+    metric, best = detail.ranking.metric, detail.ranking.best
+
+    def figure(title: str, name: str, *, is_optional: bool = True) -> Column:
+        return Column.of(title, lambda one: as_figure(one.measure(name)), is_optional=is_optional)
+
+    return pivot_of_rows(
         "Configurations",
         detail.configurations,
-        Column.of("configuration", lambda one: _name_cell(one, ranking.best), align="left", folds=True),
+        Column.of("configuration", lambda one: _name_cell(one, best), align="left", folds=True),
         Column.of("launches", lambda one: f"{one.num_done}/{one.num_launches}"),
-        Column.of(ranking.metric, lambda one: _figure(one.mean))
-        if ranking.metric != "wall_s"
-        else _no_column(),
+        *([figure(metric, metric, is_optional=False)] if metric != WALL else []),
         Column.of(f"{CONFIDENCE:.0%} interval", _interval),
-        Column.of("time", lambda one: units.seconds(one.wall_s)),
-        Column.of("GPU memory", lambda one: units.memory(one.memory_bytes), is_optional=True),
+        figure("time", WALL, is_optional=False),
+        figure("GPU memory", MEMORY),
         Column.of("of", lambda one: one.memory_basis, align="left", is_optional=True),
-        Column.of("resident", lambda one: units.memory(one.resident_bytes), is_optional=True),
-        Column.of("energy", lambda one: _energy(one.energy_j), is_optional=True),
+        figure("resident", RESIDENT),
+        figure("energy", ENERGY),
     )
-
-
-def _no_column() -> Column:
-    return Column.of("", lambda _: "", is_optional=True)
 
 
 def _name_cell(one: ConfigurationFigures, best: str | None) -> Cell:
     return Cell(one.name, "strong" if one.name == best else "plain")
-
-
-def _figure(value: float | None) -> str:
-    return units.MISSING if value is None else units.significant(value, 4)
 
 
 def _energy(value_j: float | None) -> str:
@@ -87,15 +100,15 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
         yield f"neither the best nor on a front: {'; '.join(ranking.left_out.values())}"
     if len(detail.configurations) > 1:
         for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
-            if front and not (what == "time" and ranking.metric == "wall_s"):
+            if front and not (what == "time" and ranking.metric == WALL):
                 yield (
                     f"{ranking.metric} against {what}, by the means of what can be used: the Pareto front is "
                     f"{', '.join(front)}"
                 )
 
 
-Cost = tuple[str, str, tuple[str, ...], Callable[[ConfigurationFigures], float | None]]
-"""What it is, its unit, the front against it, and how a configuration has it."""
+Cost = tuple[str, str, tuple[str, ...], str]
+"""What it is, its unit, the front against it, and the measure."""
 
 
 def _fronts(detail: MatrixDetail) -> Iterator[Section]:
@@ -103,15 +116,15 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
     ranking = detail.ranking
     costs: tuple[Cost, ...] = (
         ("memory", "B", detail.front_by_memory, memory_cost(detail.configurations)),
-        ("time", "s", detail.front_by_time, lambda one: one.wall_s),
+        ("time", "s", detail.front_by_time, WALL),
     )
-    if ranking.metric == "wall_s":
+    if ranking.metric == WALL:
         costs = costs[:1]
     for what, unit, front, cost in costs:
         points = [
             (one.name, (float(spent), one.mean))
             for one in detail.configurations
-            if one.mean is not None and (spent := cost(one)) is not None
+            if one.mean is not None and (spent := one.value(cost)) is not None
         ]
         if len(points) < 2:
             continue
@@ -129,21 +142,33 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
         )
 
 
-def _cases(cases: Sequence[CaseFigures]) -> Section:
+def _cases(detail: MatrixDetail) -> Section:
+    """Lay out launches: what those that ended well took is in their configuration's measures."""
+    cases, by_name = detail.cases, {one.name: one for one in detail.configurations}
     shown = [case for case in cases if case.status != "done"]
     shown = [*shown, *(case for case in cases if case.status == "done")][: max(MOST_ROWS, len(shown))]
     title = (
         "Cases" if len(shown) == len(cases) else f"Cases ({len(shown)} of {len(cases)}, failed ones first)"
     )
-    return table(
+
+    def figure(
+        title: str, name: str, text: Callable[[CaseFigures], str], *, is_optional: bool = True
+    ) -> Column:
+        def cell(case: CaseFigures) -> Figure | str:
+            measure = by_name[case.configuration].measure(name) if case.status == "done" else None
+            return text(case) if measure is None else as_figure(measure, text(case))
+
+        return Column.of(title, cell, is_optional=is_optional)
+
+    return pivot_of_rows(
         title,
         shown,
         Column.of("case", lambda case: case.case_id, align="left", folds=True),
         Column.of("launch", lambda case: str(case.replicate + 1)),
-        Column.of("time", lambda case: units.seconds(case.wall_s)),
-        Column.of("GPU memory", lambda case: units.memory(case.memory.peak_bytes), is_optional=True),
-        Column.of("resident", lambda case: units.memory(case.resident.peak_bytes), is_optional=True),
-        Column.of("energy", lambda case: _energy(case.energy_j), is_optional=True),
+        figure("time", WALL, lambda case: units.seconds(case.wall_s), is_optional=False),
+        figure("GPU memory", MEMORY, lambda case: units.memory(case.memory.peak_bytes)),
+        figure("resident", RESIDENT, lambda case: units.memory(case.resident.peak_bytes)),
+        figure("energy", ENERGY, lambda case: _energy(case.energy_j)),
         Column.of("on", lambda case: ", ".join(case.devices), align="left", is_optional=True),
         Column.of("", _status_cell, align="left", folds=True),
     )

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, describe_comparison
+from gpuproof.analysis.points import (
+    PEAK_MEMORY,
+    STEP,
+    WINDOW,
+    BatchLimits,
+    PointFigures,
+    Ranking,
+    describe_comparison,
+)
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
@@ -32,9 +40,9 @@ def exports_of_points(
     result: Result,
     *,
     limits: BatchLimits | None = None,
-    model: str | None,
+    is_ranked: bool,
 ) -> Iterator[Export]:
-    """Yield the files; `model` is the one that all points are of, None where they are of several."""
+    """Yield the files; points that are not ranked are of several models."""
     yield from _rows(evidence, points, ranking)
     yield json_export(
         "run_summary.json",
@@ -42,7 +50,7 @@ def exports_of_points(
             "experiment_name": evidence.config.run.experiment_name,
             "run_id": evidence.description["run_id"],
             "kind": evidence.config.kind,
-            "model": model,
+            "model": evidence.config.model.name if is_ranked else None,
             "throughput_samples_per_s": _best_summary(points, ranking).get("throughput_samples_per_s"),
             "best": None if ranking.best is None else ranking.best.case_id,
             "best_missing": ranking.missing,
@@ -94,20 +102,20 @@ def _point_json(point: PointResult, ranking: Ranking) -> dict[str, Any]:
 
 
 def _row(point: PointFigures, ranking: Ranking, evidence: Evidence) -> dict[str, Any]:
-    interval = point.items_per_s_total_interval
+    interval, step_s = None if point.rate is None else point.rate.interval, point.value(STEP)
     return {
         "experiment_name": evidence.config.run.experiment_name,
         "run_id": evidence.description["run_id"],
         "case": point.case_id,
         **{key: value_text(value) for key, value in point.assignment.items()},
-        "launches": len(point.launches),
-        "item": point.item if point.launches else None,
-        "throughput_items_per_s": point.items_per_s_total,
+        "launches": point.num_launches,
+        "item": point.item if point.num_launches else None,
+        "throughput_items_per_s": point.side.value,
         "throughput_low": interval.low if interval else None,
         "throughput_high": interval.high if interval else None,
-        "mean_step_ms": None if point.mean_step_s is None else point.mean_step_s * 1e3,
-        "measured_time_s": point.window_s if point.launches else None,
-        "peak_allocated_bytes": point.peak_allocated_bytes,
+        "mean_step_ms": None if step_s is None else step_s * 1e3,
+        "measured_time_s": point.value(WINDOW),
+        "peak_allocated_bytes": point.value(PEAK_MEMORY),
         "validity": point.validity,
         "outcome": outcome_text(point, ranking),
     }
@@ -126,7 +134,7 @@ def outcome_text(point: PointFigures, ranking: Ranking) -> str:
     if point.failures:
         failure = point.failures[0]
         return f"{failure.cause.replace('_', ' ')}: {(failure.message.splitlines() or [''])[0]}"
-    if not point.launches:
+    if not point.num_launches:
         return "not launched"
     is_best = ranking.best is not None and point.case_id == ranking.best.case_id
     return "best" if is_best else describe_comparison(point, ranking)

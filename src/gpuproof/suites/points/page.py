@@ -3,47 +3,53 @@
 from __future__ import annotations
 
 from gpuproof import units
-from gpuproof.analysis.points import PointFigures, rank
+from gpuproof.analysis.points import PEAK_MEMORY, STEP, PointFigures, rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, table
+from gpuproof.records.page import Cell, Column, Page, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.points.exports import outcome_text, value_text
-from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
 
 
 def points_page(result: Result) -> Page:
     """Lay out the figures of the whole, then the points."""
     detail = from_json(PointsDetail, result.detail, place="result.json: detail")
-    ranking = rank(detail.points)
-    names = short_names(list(detail.points[0].assignment)) if detail.points else {}
-    points = table(
+    points = read_figures(result)
+    ranking = rank(points)
+    names = short_names(list(points[0].assignment)) if points else {}
+    rows = pivot_of_rows(
         "Points",
-        detail.points,
+        points,
         *(_axis(key, name) for key, name in names.items()),
-        Column.of("launches", lambda row: f"{len(row.launches)}/{row.num_planned}"),
-        Column.of("throughput", lambda row: units.rate(row.items_per_s_total, row.item)),
-        Column.of("", uncertainty),
-        Column.of("mean step", lambda row: units.seconds(row.mean_step_s)),
-        Column.of("memory", lambda row: units.memory(row.peak_allocated_bytes), is_optional=True),
+        Column.of("launches", lambda point: f"{point.num_launches}/{point.num_planned}"),
+        *figure_columns(),
         Column.of("validity", validity_cell, align="left"),
-        Column.of("outcome", lambda row: outcome_text(row, ranking), align="left", folds=True),
+        Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
     )
-    return benchmark_page(result, detail.common, points, num_measures=detail.num_headlines)
+    return benchmark_page(result, detail.common, rows, num_measures=detail.num_headlines)
 
 
 def _axis(key: str, name: str) -> Column:
-    return Column.of(name, lambda row: value_text(row.assignment[key]))
+    return Column.of(name, lambda point: value_text(point.assignment[key]))
 
 
-def uncertainty(row: PointFigures) -> str:
-    """Write the uncertainty of a point's throughput, or nothing where there is no interval."""
-    interval = row.items_per_s_total_interval
-    reach = None if interval is None else interval.relative_reach
-    return "" if reach is None else units.plus_minus(reach)
+def figure_columns() -> tuple[Column, ...]:
+    """Return the columns of a point's own figures."""
+    return (
+        Column.of("throughput", lambda point: as_figure(point.rate)),
+        Column.of("", uncertainty),
+        Column.of("mean step", lambda point: as_figure(point.measure(STEP))),
+        Column.of("memory", lambda point: as_figure(point.measure(PEAK_MEMORY)), is_optional=True),
+    )
 
 
-def validity_cell(row: PointFigures) -> Cell:
+def uncertainty(point: PointFigures) -> str:
+    """Write the uncertainty of a point's rate, or nothing where there is no interval."""
+    return "" if point.rate is None else point.rate.uncertainty or ""
+
+
+def validity_cell(point: PointFigures) -> Cell:
     """Return a point's validity, set off by its gravity."""
-    return Cell(row.validity or units.MISSING, TONES.get(row.validity or "", "plain"))
+    return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))

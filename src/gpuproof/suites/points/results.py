@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
+from gpuproof.analysis.points import THROUGHPUT, BatchLimits, PointFigures, Ranking, rank
 from gpuproof.config.axes import short_names
+from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.result import WHOLE, Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import WHOLE, Doubt, Measure, Result
 from gpuproof.suites.base import Conclusion, LaunchKey
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.points.exports import exports_of_points
@@ -79,7 +80,9 @@ def _conclude_point(
 ) -> PointResult:
     launched = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(launched)
-    figures = _figures(conclusion.result, point, positions)
+    measures = _point_measures(conclusion.result, point, positions)
+    result = replace(conclusion.result, measures=measures)
+    figures = _figures(result, point)
     summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
         num_launched = len(launched.launches)
@@ -88,7 +91,7 @@ def _conclude_point(
     return PointResult(
         point=point,
         figures=figures,
-        result=replace(conclusion.result, measures=_point_measures(conclusion.result, point, positions)),
+        result=result,
         summary=summary,
         epochs=_content(conclusion, "metrics_epoch.jsonl").make,
         launches=tuple(
@@ -98,20 +101,19 @@ def _conclude_point(
 
 
 def read_figures(result: Result) -> tuple[PointFigures, ...]:
-    """Return the figures of every recipe that a result is of."""
-    return tuple(from_json(PointFigures, figures, place="points") for figures in result.detail["points"])
+    """Return every recipe that a result is of, with its measures; none where it is of other work."""
+    points = [from_json(PointFigures, point, place="points") for point in result.detail.get("points", ())]
+    of_points = result.measures[result.detail.get("num_headlines", 0) :]
+    by_case = grouped((measure.case, measure) for measure in of_points if measure.subject == WHOLE)
+    if len(points) == 1:  # a recipe by itself, which needs no name of a case
+        by_case = {points[0].case_id: [measure for of_case in by_case.values() for measure in of_case]}
+    return tuple(replace(point, measures=tuple(by_case.get(point.case_id, ()))) for point in points)
 
 
-def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
+def _figures(result: Result, point: Point) -> PointFigures:
+    """Return the point that a result, whose measures bear its name, is of."""
     (figures,) = read_figures(result)
-    launches = _order_in_run(figures.launches, point.case_id, positions)
-    return replace(
-        figures,
-        case_id=point.case_id,
-        assignment=point.assignment,
-        launches=launches,
-        doubts=result.doubts,
-    )
+    return replace(figures, case_id=point.case_id, assignment=point.assignment, doubts=result.doubts)
 
 
 def _point_measures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
@@ -122,16 +124,10 @@ def _point_measures(result: Result, point: Point, positions: Mapping[LaunchKey, 
             measure,
             case=point.case_id,
             labels={**measure.labels, **labels},
-            launches=_order_in_run(measure.launches, point.case_id, positions),
+            launches=tuple(replace(x, order=positions[point.case_id, x.replicate]) for x in measure.launches),
         )
         for measure in result.measures
     )
-
-
-def _order_in_run(
-    launches: Iterable[LaunchValue], case_id: str, positions: Mapping[LaunchKey, int]
-) -> tuple[LaunchValue, ...]:
-    return tuple(replace(launch, order=positions[case_id, launch.replicate]) for launch in launches)
 
 
 def _content(conclusion: Conclusion, name: str) -> Any:
@@ -152,17 +148,17 @@ def conclusion_of_points(
     measures: Sequence[Measure] = (),
     is_ranked: bool = True,
 ) -> Conclusion:
-    """Put points side by side; `measures` stand after the best throughput, before those of the points.
+    """Put points side by side; the device's name comes after the first part of `title`.
 
-    The device's name comes after the first part of the title.
+    `measures` stand after the best throughput, before those of the points.
     """
-    figures = [point.figures for point in points]
+    figures = tuple(point.figures for point in points)
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
     common = _common(evidence, points, ranking, title=title, notes=notes, labels=labels, is_ranked=is_ranked)
-    headlines = [*_best(points, ranking), *measures]
-    detail = PointsDetail(
-        common=common, points=tuple(figures), num_headlines=len(headlines), is_search=limits is not None
-    )
+    headlines = [*_best(ranking), *measures]
+    states = tuple(point.without_measures for point in figures)
+    is_search = limits is not None
+    detail = PointsDetail(common=common, points=states, num_headlines=len(headlines), is_search=is_search)
     result = benchmark_result(
         suite,
         evidence,
@@ -176,14 +172,13 @@ def conclusion_of_points(
         headline_text=_headline(headlines, figures),
         is_of_points=True,
     )
-    model = evidence.config.model.name if is_ranked else None
-    exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
+    exports = exports_of_points(evidence, points, ranking, result, limits=limits, is_ranked=is_ranked)
     return Conclusion(result=result, exports=tuple(exports))
 
 
 def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> str:
-    num_measured = sum(bool(point.launches) for point in points)
-    return headline(measures) if measures else f"{num_measured} of {len(points)} points"
+    num_measured = sum(point.num_launches > 0 for point in points)
+    return headline(measures) or f"{num_measured} of {len(points)} points"
 
 
 def _common(
@@ -224,16 +219,14 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
     yield from (f"points were not compared: {reason}" for reason in reasons)
 
 
-def _best(points: Sequence[PointResult], ranking: Ranking) -> list[Measure]:
+def _best(ranking: Ranking) -> list[Measure]:
     """Return the throughput of the best point, if there is one, under a name of its own."""
-    measures = [
-        measure
-        for point in points
-        if ranking.best is not None and point.figures.case_id == ranking.best.case_id
-        for measure in point.result.measures
-        if measure.name == "throughput" and measure.subject == WHOLE
-    ]
-    return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in measures]
+    best = None if ranking.best is None else ranking.best.measure(THROUGHPUT)
+    return (
+        []
+        if best is None
+        else [replace(best, name="best throughput", detail=f"at {best.case}; {best.detail}")]
+    )
 
 
 def read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
@@ -251,7 +244,7 @@ def _doubts(points: Iterable[PointResult]) -> tuple[Doubt, ...]:
     """Return each doubt of several points once, with the first point that has it."""
     by_code: dict[str, list[tuple[Doubt, str]]] = {}
     for point in points:
-        if point.figures.launches:
+        if point.figures.num_launches:
             for doubt in point.result.doubts:
                 by_code.setdefault(doubt.code, []).append((doubt, point.point.case_id))
     doubts = []

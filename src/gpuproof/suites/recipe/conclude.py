@@ -9,7 +9,6 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.explanations import (
     LaunchExplanation,
-    RunEnergy,
     energy_of_run,
     explain_launches,
     highest_clock_mhz,
@@ -22,7 +21,7 @@ from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
-from gpuproof.statistics.estimate import Interval
+from gpuproof.records.result import WHOLE
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.measures import rates_of_launches
@@ -31,23 +30,11 @@ from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.profile import Profiled, profile_of
 from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
+from gpuproof.suites.recipe.totals import total_measures
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRow:
-    """One launch in the table of launches."""
-
-    replicate: int
-    rate: str
-    """Empty in latency mode, where nothing is queued and the rate is no throughput."""
-    mean_step_s: float
-    num_steps: int
-    window_s: float
-    stop_reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +43,9 @@ class RecipeDetail:
 
     common: Common
     points: tuple[PointFigures, ...]
-    """The recipe's own figures, as every suite of recipes has them."""
-    launches: tuple[LaunchRow, ...]
+    """The recipe itself, as every suite of recipes has them."""
+    num_shown: int
+    """Of the measures, those among the page's figures: they come first."""
     options: OptionsInEffect | None
     """None where nothing was measured."""
     profile: Profiled | None
@@ -83,20 +71,21 @@ def conclude(evidence: Evidence) -> Conclusion:
     energy = energy_of_run(
         explanations, num_launches=len(summary.launches), item=first.setup.item if first else ""
     )
-    figures = _figures(evidence, summary, energy)
-    measures = recipe_measures(summary, figures.launches, energy)
+    rates = rates_of_launches(evidence.launches, summary.launches)
+    measures = recipe_measures(summary, rates, energy)
+    ranks, rank_figures = ranks_shown(summary.launches)
     detail = RecipeDetail(
         common=_common(evidence, summary, options, explanations),
-        points=(figures,),
-        launches=tuple(_launch_row(launch) for launch in summary.launches),
+        points=(_point(evidence, summary),),
+        num_shown=sum(measure.subject == WHOLE for measure in measures),
         options=options,
         profile=profile,
-        ranks=ranks_shown(summary.launches),
+        ranks=ranks,
     )
     result = benchmark_result(
         "recipe",
         evidence,
-        measures=measures,
+        measures=[*measures, *total_measures(summary, rates, energy), *rank_figures],
         doubts=summary.doubts,
         failures=summary.failures,
         num_launches=len(summary.launches),
@@ -123,11 +112,9 @@ def _common(
     )
 
 
-def _figures(evidence: Evidence, summary: RunSummary, energy: RunEnergy | None) -> PointFigures:
+def _point(evidence: Evidence, summary: RunSummary) -> PointFigures:
     config = evidence.config
     first = summary.launches[0] if summary.launches else None
-    peaks = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
-    interval = summary.items_per_s_total_interval
     return PointFigures(
         case_id=evidence.launches[0].case.case_id if evidence.launches else CASE_ID,
         assignment={},
@@ -138,30 +125,10 @@ def _figures(evidence: Evidence, summary: RunSummary, energy: RunEnergy | None) 
         items_per_sample=first.setup.items_per_sample if first else 1,
         device=first.setup.device.name if first else None,
         num_devices=first.num_devices if first else None,
-        launches=rates_of_launches(evidence.launches, summary.launches),
+        num_launches=len(summary.launches),
         num_planned=summary.num_planned,
-        items_total=summary.items_total,
-        window_s=summary.window_s,
-        items_per_s_total=summary.items_per_s_total,
-        items_per_s_total_interval=interval if isinstance(interval, Interval) else None,
-        mean_step_s=summary.mean_step_s,
-        peak_allocated_bytes=max((peak for peak in peaks if peak is not None), default=None),
-        energy_j=None if energy is None else energy.energy_j,
         validity=summary.validity,
         failures=summary.failures,
-    )
-
-
-def _launch_row(launch: Launch) -> LaunchRow:
-    item = launch.setup.item
-    rate = "" if launch.case.measures_latency else f"{units.significant(launch.items_per_s_total)} {item}/s"
-    return LaunchRow(
-        replicate=launch.case.replicate,
-        rate=rate,
-        mean_step_s=launch.mean_step_s,
-        num_steps=launch.slowest.num_steps,
-        window_s=launch.slowest.wall_s,
-        stop_reason=launch.slowest.stop_reason,
     )
 
 

@@ -19,7 +19,7 @@ from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.suites.base import Export, TextContent
+from gpuproof.suites.base import Export, PictureContent, TextContent
 from gpuproof.suites.exports import (
     csv_text,
     environment_facts,
@@ -30,7 +30,7 @@ from gpuproof.suites.exports import (
 )
 from gpuproof.suites.recipe.measures import latency_title
 from gpuproof.suites.recipe.profile import Profiled
-from gpuproof.suites.recipe.roofline import draw_roofline
+from gpuproof.suites.recipe.roofline import roofline_picture
 from gpuproof.verdict.summary import RunSummary
 
 MS_PER_S = 1e3
@@ -60,7 +60,7 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     yield Export(name="metrics_epoch.jsonl", content=TextContent(epochs))
     yield Export(name="summary.csv", content=TextContent(rows))
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
-    yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))
+    yield Export(name="roofline.png", content=PictureContent(lambda: roofline_picture(summary)))
 
 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:

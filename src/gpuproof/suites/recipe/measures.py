@@ -24,6 +24,7 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.devices import device_measures
+from gpuproof.suites.recipe.totals import rate_measure
 from gpuproof.suites.recipe.work import memory_measures, work_measures
 from gpuproof.verdict.summary import RunSummary
 
@@ -69,12 +70,9 @@ def recipe_measures(
 
 
 def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
-    item, num_devices = summary.launches[0].setup.item, summary.launches[0].num_devices
-    rate = summary.items_per_s_total
-    text = units.rate(rate, item)
-    interval = summary.items_per_s_total_interval
-    total = with_interval("throughput", rate, f"{item}/s", text, interval, better="higher", launches=rates)
-    yield replace(total, statistic="total", labels={"num_devices": num_devices})
+    total = rate_measure(summary, rates)
+    yield total
+    rate, item, num_devices = total.value, summary.launches[0].setup.item, summary.launches[0].num_devices
     if num_devices > 1 and rate is not None:
         yield Measure(
             name="per device",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 from gpuproof import units
+from gpuproof.analysis.points import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Table, table
+from gpuproof.records.page import Column, Page, Pivot, Table, by_launch, table
 from gpuproof.records.result import WHOLE, Result
-from gpuproof.suites.recipe.conclude import LaunchRow, RecipeDetail
+from gpuproof.suites.recipe.conclude import RecipeDetail
 from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.profile import sections_of_profile
 from gpuproof.suites.recipe.ranks import sections_of_ranks
@@ -16,15 +20,15 @@ from gpuproof.suites.sections import benchmark_page
 def page(result: Result) -> Page:
     """Lay out figures, options, launches, readings and the trace."""
     detail = from_json(RecipeDetail, result.detail, place="result.json: detail")
-    ranks = detail.ranks
+    ranks, of_ranks = detail.ranks, [measure for measure in result.measures if "rank" in measure.labels]
     return benchmark_page(
         result,
         detail.common,
         *([] if detail.options is None else [_options(detail.options)]),
-        *([_launches(detail.launches)] if len(detail.launches) > 1 else []),
-        *([] if ranks is None else sections_of_ranks(ranks, num_launches=len(detail.launches))),
+        *([_launches(result)] if result.num_launches > 1 else []),
+        *([] if ranks is None else sections_of_ranks(ranks, of_ranks, num_launches=result.num_launches)),
         after=() if detail.profile is None else sections_of_profile(detail.profile),
-        num_measures=sum(measure.subject == WHOLE for measure in result.measures),
+        num_measures=detail.num_shown,
     )
 
 
@@ -37,13 +41,13 @@ def _options(options: OptionsInEffect) -> Table:
     )
 
 
-def _launches(rows: tuple[LaunchRow, ...]) -> Table:
-    return table(
-        "Launches",
-        rows,
-        Column.of("launch", lambda row: str(row.replicate + 1)),
-        Column.of("throughput", lambda row: row.rate, is_optional=True),
-        Column.of("mean step", lambda row: units.seconds(row.mean_step_s, digits=4)),
-        Column.of("steps", lambda row: units.count(row.num_steps)),
-        Column.of("window", lambda row: units.seconds(row.window_s)),
-    )
+def _launches(result: Result) -> Pivot:
+    by_name = {measure.name: measure for measure in result.measures if measure.subject == WHOLE}
+    texts: Mapping[str, tuple[str, Callable[[float], str]]] = {
+        THROUGHPUT: ("throughput", lambda value: units.amount(value, by_name[THROUGHPUT].unit)),
+        STEP: ("mean step", partial(units.seconds, digits=4)),
+        STEPS: ("steps", lambda value: units.count(int(value))),
+        WINDOW: ("window", units.seconds),
+    }
+    columns = [(title, by_name[name], text) for name, (title, text) in texts.items() if name in by_name]
+    return by_launch("Launches", columns)

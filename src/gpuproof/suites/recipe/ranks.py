@@ -1,53 +1,48 @@
-"""The table of ranks: where each ran, how long its steps took, together and by itself, and which one lags."""
+"""The figures of ranks: where each ran, how long its steps took, together and by itself, and who lags."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.ranks import Basis, RankFigures, RanksCompared, compare_ranks
-from gpuproof.records.page import Cell, Column, Section, Text, table
+from gpuproof.analysis.ranks import Basis, RanksCompared, compare_ranks
+from gpuproof.analysis.subjects import subjects_of_ranks
+from gpuproof.records.page import Cell, Column, Section, Text, figure, pivot
+from gpuproof.records.result import Measure
 from gpuproof.verdict.doubts.ranks import device_name
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankRow:
-    """One rank in the table. Times are in seconds."""
-
-    rank: int
-    host: str
-    device: str
-    window_s: float
-    step_s: float
-    own_step_s: float | None
-    slower_by: float
-    stands_apart: bool
+QUANTITIES = ("window", "step", "alone", "vs others")
+LAG = QUANTITIES[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksShown:
-    """The ranks of one launch: of the one in which they differ most."""
+    """What the ranks of one launch are called: of the one in which they differ most."""
 
     replicate: int
     basis: Basis
-    rows: tuple[RankRow, ...]
+    names: Mapping[str, tuple[str, str]]
+    """Rank → its host and device."""
+    apart: tuple[int, ...]
     own_missing: str | None
 
 
-def ranks_shown(launches: Sequence[Launch]) -> RanksShown | None:
-    """Choose the launch whose ranks are shown; None where launches have one rank."""
+def ranks_shown(launches: Sequence[Launch]) -> tuple[RanksShown | None, list[Measure]]:
+    """Choose the launch whose ranks are shown, and measure them; None where launches have one rank."""
     compared = [(launch, ranks) for launch in launches if (ranks := compare_ranks(launch)) is not None]
     if not compared:
-        return None
+        return None, []
     launch, comparison = max(compared, key=lambda pair: (len(pair[1].apart) > 0, _spread(pair[1])))
-    return RanksShown(
+    shown = RanksShown(
         replicate=launch.case.replicate,
         basis=comparison.basis,
-        rows=tuple(_row(rank, stands_apart=rank in comparison.apart) for rank in comparison.ranks),
+        names={str(rank.rank): (rank.host, device_name(rank)) for rank in comparison.ranks},
+        apart=tuple(rank.rank for rank in comparison.apart),
         own_missing=comparison.own_missing,
     )
+    return shown, list(_measures(launch, comparison))
 
 
 def _spread(comparison: RanksCompared) -> float:
@@ -55,42 +50,48 @@ def _spread(comparison: RanksCompared) -> float:
     return max(lags) - min(lags)
 
 
-def _row(rank: RankFigures, *, stands_apart: bool) -> RankRow:
-    return RankRow(
-        rank=rank.rank,
-        host=rank.host,
-        device=device_name(rank),
-        window_s=rank.window_s,
-        step_s=rank.step_s,
-        own_step_s=rank.own_step_s,
-        slower_by=rank.slower_by,
-        stands_apart=stands_apart,
-    )
+def _measures(launch: Launch, comparison: RanksCompared) -> Iterator[Measure]:
+    subjects = subjects_of_ranks(launch.case, launch.windows, launch.setups)
+    for rank, subject in zip(comparison.ranks, subjects, strict=True):
+        values = (rank.window_s, rank.step_s, rank.own_step_s, rank.slower_by)
+        for quantity, value in zip(QUANTITIES, values, strict=True):
+            if value is not None:
+                yield Measure(
+                    name=f"rank {quantity}",
+                    value=value,
+                    unit="1" if quantity == LAG else "s",
+                    text=_text(quantity, value),
+                    subject=subject.device,
+                    labels={"rank": rank.rank, "replicate": launch.case.replicate, "quantity": quantity},
+                )
 
 
-def sections_of_ranks(shown: RanksShown, *, num_launches: int) -> Iterator[Section]:
-    """Lay the table out, and say what its figures are."""
-    yield table(
+def _text(quantity: str, value: float) -> str:
+    if quantity == LAG:
+        return units.change(value).replace("-", "−")
+    return units.seconds(value, digits=4 if quantity == "window" else 3)
+
+
+def sections_of_ranks(
+    shown: RanksShown, measures: Sequence[Measure], *, num_launches: int
+) -> Iterator[Section]:
+    """Lay the figures out, and say what they are."""
+
+    def lag(measure: Measure) -> Cell:
+        return Cell(measure.text, "warn" if measure.labels["rank"] in shown.apart else "plain")
+
+    yield pivot(
         f"Ranks of launch {shown.replicate + 1}" if num_launches > 1 else "Ranks",
-        shown.rows,
-        Column.of("rank", lambda row: str(row.rank)),
-        Column.of("host", lambda row: row.host, align="left"),
-        Column.of("device", lambda row: row.device, align="left"),
-        Column.of("window", lambda row: units.seconds(row.window_s, digits=4)),
-        Column.of("step", lambda row: units.seconds(row.step_s)),
-        Column.of(
-            "alone",
-            lambda row: "" if row.own_step_s is None else units.seconds(row.own_step_s),
-            is_optional=True,
+        measures,
+        (
+            Column.of("rank", lambda measure: str(measure.labels["rank"])),
+            Column.of("host", lambda measure: shown.names[str(measure.labels["rank"])][0], align="left"),
+            Column.of("device", lambda measure: shown.names[str(measure.labels["rank"])][1], align="left"),
         ),
-        Column.of("vs others", _lag),
+        *(figure(quantity, quantity, is_optional=quantity == "alone") for quantity in QUANTITIES[:-1]),
+        figure(LAG, LAG, lag),
     )
     yield Text(title="", lines=(_explanation(shown),))
-
-
-def _lag(row: RankRow) -> Cell:
-    text = units.change(row.slower_by).replace("-", "−")
-    return Cell(text, "warn" if row.stands_apart else "plain")
 
 
 def _explanation(shown: RanksShown) -> str:

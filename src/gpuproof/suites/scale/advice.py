@@ -62,9 +62,6 @@ class AdviceDetail:
     """Points that need more of a device's memory than the margin."""
 
 
-NOTHING_ADVISED = AdviceDetail()
-
-
 def advice_from(
     averages: Sequence[tuple[str, SpeedUp]],
     concluded: Sequence[PointResult],

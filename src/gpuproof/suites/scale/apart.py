@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof import units
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.scale.alike import Alikeness, alikeness_of
 from gpuproof.analysis.scale.communication import StepCommunication, communication_of
-from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.analysis.scale.phases import PhaseFigures, phases_of
 from gpuproof.records.memory import Memory, MemoryParts
-from gpuproof.records.result import Measure, MeasureInterval
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
 NUM_QUANTILES = 101
@@ -118,34 +115,3 @@ def _device_bytes(launch: Launch, memory: Memory) -> int | None:
 def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:
     times = [time_s for launch in launches for time_s in launch.step_times_s]
     return tuple(map(float, np.quantile(times, np.linspace(0, 1, NUM_QUANTILES)))) if times else ()
-
-
-def communication_measures(apart: PointApart, *, case: str) -> Iterator[Measure]:
-    """Yield the measures of communication of a point on several devices, each under its own name."""
-    for name, title in WAYS if apart.num_devices > 1 else ():
-        figure: LaunchFigure = getattr(apart.communication, name)
-        yield Measure(
-            name=f"{title}, batch {apart.batch_size} on {apart.num_devices}",
-            case=case,
-            value=figure.mean_s,
-            unit="s",
-            text=units.seconds(figure.mean_s),
-            statistic="mean of launches",
-            labels={
-                "batch_size": apart.batch_size,
-                "num_devices": apart.num_devices,
-                "scaling": apart.law,
-                "communication": name,
-            },
-            better="lower",
-            interval=None if figure.interval is None else _interval(figure),
-            missing=figure.missing if figure.mean_s is None else None,
-        )
-
-
-def _interval(figure: LaunchFigure) -> MeasureInterval:
-    span = figure.interval
-    assert span is not None
-    return MeasureInterval(
-        low=span.low, high=span.high, level=span.confidence, kind="between_launches", method=span.method
-    )

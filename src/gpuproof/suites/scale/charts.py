@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 
+from gpuproof.groups import grouped
 from gpuproof.records.page import Axis, Chart, Reference, Series
-from gpuproof.suites.scale.apart import NUM_QUANTILES, PointApart
-from gpuproof.suites.scale.conclude import ScaleRow
-from gpuproof.suites.scale.curves import ScaleCurve
+from gpuproof.records.result import Measure, MeasureInterval, Result
+from gpuproof.suites.points.results import read_figures
+from gpuproof.suites.scale.apart import NUM_QUANTILES
+from gpuproof.suites.scale.conclude import PointState, ScaleDetail
+from gpuproof.suites.scale.measures import EFFICIENCY, PARTS_OF_A_STEP, PHASES, SPEED_UP
 from gpuproof.suites.scale.plan import Law
 
 DEVICES = Axis(label="devices")
 
 
-def curve_charts(rows: Sequence[ScaleRow], curves: Sequence[ScaleCurve]) -> Iterator[Chart]:
+def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     """Yield throughput, speed-up and efficiency against devices: a line for each batch size and law.
 
     A curve that is broken goes on as another line.
     """
-    if not any(row.law for row in rows):
+    if not any(state.law for state in detail.rows):
         return
-    unit = f"{rows[0].figures.item}/s"
+    points = {point.case_id: point for point in read_figures(result)}
+    measures = {(m.case, m.labels.get("quantity")): m for m in result.measures}
+
+    def rate(state: PointState) -> float | None:
+        return points[state.case_id].side.value
+
+    def of(quantity: str) -> Callable[[PointState], float | None]:
+        def value(state: PointState) -> float | None:
+            measure = measures.get((state.case_id, quantity))
+            return 1.0 if state.num_devices == 1 else None if measure is None else measure.value
+
+        return value
+
+    item = next((point.item for point in points.values() if point.item), "")
     one, whole = Reference(label="one device", x=1.0), Reference(label="all of each device", y=1.0)
-    throughput = _lines(rows, curves, _rate)
-    yield _chart("Throughput by devices", Axis(label="throughput", unit=unit), throughput, one)
-    speed_ups = [_with_ranges(series, rows) for series in _lines(rows, curves, _ratio)]
-    numbers = sorted({float(row.num_devices) for row in rows})
+    throughput = _lines(detail, rate)
+    yield _chart("Throughput by devices", Axis(label="throughput", unit=f"{item}/s"), throughput, one)
+    intervals = {
+        (_name(m.labels["batch_size"], m.labels["scaling"], 0), float(m.labels["num_devices"])): m.interval
+        for m in measures.values()
+        if m.labels.get("quantity") == SPEED_UP
+    }
+    speed_ups = [_with_ranges(series, intervals) for series in _lines(detail, of(SPEED_UP))]
+    numbers = sorted({float(state.num_devices) for state in detail.rows})
     linear = Series(name="as many as devices", points=tuple((number, number) for number in numbers))
     yield _chart("Speed-up by devices", Axis(label="speed-up"), [*speed_ups, linear], one)
-    yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(rows, curves, _efficiency), whole)
+    yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(detail, of(EFFICIENCY)), whole)
 
 
 def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) -> Chart:
@@ -45,14 +66,13 @@ def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) 
     )
 
 
-def _lines(
-    rows: Sequence[ScaleRow], curves: Sequence[ScaleCurve], value: Callable[[ScaleRow], float | None]
-) -> list[Series]:
+def _lines(detail: ScaleDetail, value: Callable[[PointState], float | None]) -> list[Series]:
     lines = []
-    for batch, law in dict.fromkeys((row.batch_size, row.law) for row in rows if row.law is not None):
-        chosen = [row for row in rows if row.batch_size == batch and row.law in (law, None)]
-        points = [(float(row.num_devices), figure) for row in chosen if (figure := value(row)) is not None]
-        afters = [x.after for c in curves if (c.batch_size, c.scaling) == (batch, law) for x in c.breaks]
+    rows = detail.rows
+    for batch, law in dict.fromkeys((state.batch_size, state.law) for state in rows if state.law is not None):
+        chosen = [state for state in rows if state.batch_size == batch and state.law in (law, None)]
+        points = [(float(x.num_devices), figure) for x in chosen if (figure := value(x)) is not None]
+        afters = [state.num_devices for state in chosen if state.is_apart]
         for begin, end in pairwise((0, *afters, inf)):
             piece = tuple(point for point in points if begin <= point[0] < end)
             lines.append(Series(name=_name(batch, law, begin), points=piece))
@@ -63,42 +83,30 @@ def _name(batch: int, law: Law | None, begin: float) -> str:
     return f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}"
 
 
-def _rate(row: ScaleRow) -> float | None:
-    return row.figures.items_per_s_total
-
-
-def _ratio(row: ScaleRow) -> float | None:
-    return 1.0 if row.num_devices == 1 else row.speed_up.ratio if row.speed_up else None
-
-
-def _efficiency(row: ScaleRow) -> float | None:
-    return 1.0 if row.num_devices == 1 else row.speed_up.efficiency if row.speed_up else None
-
-
-def _with_ranges(series: Series, rows: Sequence[ScaleRow]) -> Series:
+def _with_ranges(series: Series, intervals: Mapping[tuple[str, float], MeasureInterval | None]) -> Series:
     """Add the intervals of speed-ups; the one of one device is 1 by definition."""
-    intervals = {
-        (_name(row.batch_size, row.law, 0), float(row.num_devices)): (ratio.low, ratio.high)
-        for row in rows
-        if row.speed_up is not None and (ratio := row.speed_up.comparison.ratio) is not None
-    }
-    ranges = tuple(intervals.get((series.name.partition(", from ")[0], x), (y, y)) for x, y in series.points)
+    name = series.name.partition(", from ")[0]
+    spans = [(intervals.get((name, x)), y) for x, y in series.points]
+    ranges = tuple((y, y) if span is None else (span.low, span.high) for span, y in spans)
     return Series(name=series.name, points=series.points, ranges=ranges)
 
 
-def step_charts(points: Sequence[PointApart]) -> Iterator[Chart]:
+def step_charts(detail: ScaleDetail, measures: Sequence[Measure]) -> Iterator[Chart]:
     """Yield how step times lie, and the phases of a step: of the largest batch, a picture for each law."""
+    points = [state for state in detail.rows if state.step_quantiles_s]
     if not points:
         return
     largest = max(point.batch_size for point in points)
     for law in dict.fromkeys(point.law for point in points if point.law is not None) or (None,):
-        chosen = [point for point in points if point.batch_size == largest and point.law in (law, None)]
         name = f"batch {largest}" if law is None else f"batch {largest}, {law}"
+        chosen = [point for point in points if point.batch_size == largest and point.law in (law, None)]
         yield from _step_times(chosen, name)
-        yield from _phases(chosen, name)
+        of_phases = [measure for measure in measures if measure.labels.get("section") == PHASES]
+        at = [m for m in of_phases if m.labels["batch_size"] == largest]
+        yield from _phases([m for m in at if m.labels["scaling"] in (law, None)], name)
 
 
-def _step_times(points: Sequence[PointApart], name: str) -> Iterator[Chart]:
+def _step_times(points: Sequence[PointState], name: str) -> Iterator[Chart]:
     series = [
         Series(
             name=f"{point.num_devices} device{'s' * (point.num_devices > 1)}",
@@ -121,18 +129,20 @@ def _step_times(points: Sequence[PointApart], name: str) -> Iterator[Chart]:
         )
 
 
-def _phases(points: Sequence[PointApart], name: str) -> Iterator[Chart]:
-    phased = [(float(point.num_devices), point.phases) for point in points if point.phases is not None]
-    if phased:
+def _phases(measures: Sequence[Measure], name: str) -> Iterator[Chart]:
+    """Stack the phases; what is not known of a phase adds nothing."""
+    phases = grouped(
+        (m.labels["quantity"], (float(m.labels["num_devices"]), m.value or 0.0))
+        for m in measures
+        if m.labels["quantity"] in PARTS_OF_A_STEP
+    )
+    if phases:
         yield Chart(
             title=f"Phases of a step, {name}",
             kind="bar",
             x=Axis(label="devices", is_logarithmic=True),
             y=Axis(label="a step", unit="s"),
-            series=tuple(
-                Series(name=phase, points=tuple((number, phases.parts_s[phase]) for number, phases in phased))
-                for phase in phased[0][1].parts_s
-            ),
+            series=tuple(Series(name=phase, points=tuple(points)) for phase, points in phases.items()),
             is_stacked=True,
             is_in_a_table=True,
         )

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Any
 
-from gpuproof import units
 from gpuproof.analysis.comparing.winners import ComparedSide
-from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.points import PointFigures
 from gpuproof.analysis.scaling import (
     RuleOfThumb,
@@ -21,15 +18,26 @@ from gpuproof.analysis.scaling import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, Measure, Result, worst
+from gpuproof.records.result import Doubt, Result, worst
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
-from gpuproof.suites.scale.advice import NOTHING_ADVISED, AdviceDetail, advice_from
-from gpuproof.suites.scale.apart import PointApart, communication_measures, take_apart
+from gpuproof.suites.scale.advice import AdviceDetail, advice_from
+from gpuproof.suites.scale.advice_lines import advice_lines
+from gpuproof.suites.scale.apart import PointApart, take_apart
 from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
+from gpuproof.suites.scale.lines import (
+    about_communication,
+    about_learning,
+    about_phases,
+    average_lines,
+    launch_lines,
+    law_lines,
+    thumb_lines,
+)
+from gpuproof.suites.scale.measures import study_measures
 from gpuproof.suites.scale.plan import (
     NAME,
     Law,
@@ -78,19 +86,50 @@ class Average:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleDetail:
-    """What the page of a scaling study needs beyond the points."""
+class ScaleStudy:
+    """What was worked out of the points."""
 
     rows: tuple[ScaleRow, ...]
     averages: tuple[Average, ...]
     rule_of_thumb: RuleOfThumb | None
     """None where nothing was measured, so that the parameters are not counted."""
     num_parameters: int | None
-    apart: tuple[PointApart, ...] = ()
+    apart: tuple[PointApart, ...]
     """Points whose steps were taken apart, or whose memory and step times are known."""
-    curves: tuple[ScaleCurve, ...] = ()
-    advice: AdviceDetail = NOTHING_ADVISED
-    topology: tuple[str, ...] = ()
+    curves: tuple[ScaleCurve, ...]
+    advice: AdviceDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointState:
+    """What one point is called, what follows of it, and how its step times lie."""
+
+    case_id: str
+    batch_size: int
+    num_devices: int
+    law: Law | None
+    recommendation: str
+    is_decided: bool
+    is_apart: bool
+    """Whether its curve is broken before it, and goes on as another one."""
+    step_quantiles_s: tuple[float, ...]
+    """Of the step times of all launches: the least, each per cent, the longest; empty without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDetail:
+    """What the page of a scaling study needs beyond the result: words, and how step times lie."""
+
+    rows: tuple[PointState, ...]
+    averages: tuple[str, ...]
+    advice: tuple[str, ...]
+    laws: tuple[str, ...]
+    about_communication: tuple[str, ...]
+    about_phases: tuple[str, ...]
+    about_learning: tuple[str, ...]
+    launches: tuple[str, ...]
+    rule_of_thumb: tuple[str, ...]
+    topology: tuple[str, ...]
     """How the devices reach each other, as far as the hosts said."""
 
 
@@ -100,7 +139,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     options = read_options(config)
     points = scale_points(options)
     concluded = list(conclude_points(evidence, plan(config).points.values()))
-    detail = replace(_detail(points, concluded, options), topology=tuple(topology_lines(evidence.launches)))
+    study = _study(points, concluded, options)
     conclusion = conclusion_of_points(
         NAME,
         evidence,
@@ -108,23 +147,61 @@ def conclude(evidence: Evidence) -> Conclusion:
         title=[f"{config.model.name} {config.kind} on {config.data.name}", _study_text(options)],
         num_planned=len(points) * config.run.repeats,
         notes=[*_notes(options, config), *_frameworks(concluded), *_hosts(evidence)],
-        measures=list(_measures(detail)),
+        measures=list(study_measures(study)),
         is_ranked=False,
     )
-    result = _add_doubts(conclusion.result, detail)
+    result = _add_doubts(conclusion.result, study)
+    detail = _detail(study, topology=tuple(topology_lines(evidence.launches)))
     result = replace(
         result,
         detail={**result.detail, NAME: to_json(detail)},
-        headline=_headline(detail) or result.headline,
+        headline=_headline(study) or result.headline,
     )
-    exports = (*conclusion.exports, *scale_exports(evidence, detail, concluded, result))
+    exports = (*conclusion.exports, *scale_exports(evidence, study, concluded, result))
     return Conclusion(result=result, exports=exports)
 
 
-def _add_doubts(result: Result, detail: ScaleDetail) -> Result:
+def _detail(study: ScaleStudy, *, topology: tuple[str, ...]) -> ScaleDetail:
+    several = [point for point in study.apart if point.num_devices > 1]
+    return ScaleDetail(
+        rows=tuple(_state(row, study) for row in study.rows),
+        averages=tuple(average_lines(study.averages)),
+        advice=tuple(advice_lines(study.advice)),
+        laws=tuple(line for curve in study.curves for line in law_lines(curve)),
+        about_communication=tuple(about_communication(several)),
+        about_phases=tuple(about_phases(study.apart)),
+        about_learning=tuple(about_learning(several)),
+        launches=tuple(launch_lines(study.rows)),
+        rule_of_thumb=tuple(thumb_lines(study)),
+        topology=topology,
+    )
+
+
+def _state(row: ScaleRow, study: ScaleStudy) -> PointState:
+    without = "" if row.num_devices == 1 else "nothing to compare with"
+    return PointState(
+        case_id=row.figures.case_id,
+        batch_size=row.batch_size,
+        num_devices=row.num_devices,
+        law=row.law,
+        recommendation=without if row.speed_up is None else row.speed_up.recommendation,
+        is_decided=row.speed_up is not None and row.speed_up.is_decided,
+        is_apart=any(
+            gap.after == row.num_devices
+            for curve in study.curves
+            for gap in curve.breaks
+            if (curve.batch_size, curve.scaling) == (row.batch_size, row.law)
+        ),
+        step_quantiles_s=next(
+            (x.step_quantiles_s for x in study.apart if x.case_id == row.figures.case_id), ()
+        ),
+    )
+
+
+def _add_doubts(result: Result, study: ScaleStudy) -> Result:
     """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
-    fast = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
-    otherwise = [apart for apart in detail.apart if apart.alike is not None and not apart.alike.is_alike]
+    fast = [row for row in study.rows if row.speed_up is not None and row.speed_up.is_implausible]
+    otherwise = [apart for apart in study.apart if apart.alike is not None and not apart.alike.is_alike]
     if result.validity is None or not (fast or otherwise):
         return result
     doubts = invalid_first(
@@ -166,9 +243,9 @@ def _study_text(options: ScaleOptions) -> str:
     return f"{num} batch size{'s' * (num > 1)} on {devices} devices"
 
 
-def _detail(
+def _study(
     points: Sequence[ScalePoint], concluded: Sequence[PointResult], options: ScaleOptions
-) -> ScaleDetail:
+) -> ScaleStudy:
     figures = {result.point.case_id: result.figures for result in concluded}
     several = [(point.num_devices, point.law) for point in points if point.num_devices > 1]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(several) + len(set(several)))
@@ -181,7 +258,7 @@ def _detail(
     launches = {result.point.case_id: result.launches for result in concluded}
     averages = tuple(_averages(rows, confidence=confidence))
     apart = tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id])
-    return ScaleDetail(
+    return ScaleStudy(
         rows=rows,
         averages=averages,
         rule_of_thumb=thumb,
@@ -244,38 +321,11 @@ def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:
     return [geometric_mean([of_row[replicate] for of_row in rates]) for replicate in common]
 
 
-def _measures(detail: ScaleDetail) -> Iterator[Measure]:
-    for row in detail.rows:
-        ratio = None if row.speed_up is None else row.speed_up.comparison.ratio
-        if row.speed_up is None or row.law is None:
-            continue
-        labels: dict[str, Any] = {
-            "batch_size": row.batch_size,
-            "num_devices": row.num_devices,
-            "scaling": row.law,
-        }
-        yield Measure(
-            name=f"{row.law} speed-up, batch {row.batch_size} on {row.num_devices}",
-            case=row.figures.case_id,
-            value=None if ratio is None else ratio.centre,
-            unit="1",
-            text=units.MISSING if ratio is None else f"{ratio.centre:.2f} ×",
-            detail=row.speed_up.recommendation,
-            statistic="ratio of geometric means",
-            labels=labels,
-            better="higher",
-            interval=None if ratio is None else as_record(ratio),
-            missing=row.speed_up.comparison.reason,
-        )
-    for apart in detail.apart:
-        yield from communication_measures(apart, case=apart.case_id)
-
-
-def _headline(detail: ScaleDetail) -> str:
+def _headline(study: ScaleStudy) -> str:
     """Say the average on the most devices, or the advice that there is nothing to compare."""
-    if not detail.averages:
+    if not study.averages:
         return ""
-    best = max(detail.averages, key=lambda average: (average.num_devices, average.law == "strong"))
+    best = max(study.averages, key=lambda average: (average.num_devices, average.law == "strong"))
     ratio = best.speed_up.comparison.ratio
     if ratio is None or best.speed_up.is_implausible:
         return f"{best.num_devices} devices: {best.speed_up.recommendation}"

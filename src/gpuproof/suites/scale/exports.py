@@ -24,7 +24,7 @@ from gpuproof.verdict.page import A_THROUGHPUT
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult
-    from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
+    from gpuproof.suites.scale.conclude import ScaleRow, ScaleStudy
 
 MIB_BYTES = 2**20
 MS_PER_S = 1e3
@@ -38,25 +38,25 @@ COMMUNICATION_IS = (
 
 
 def scale_exports(
-    evidence: Evidence, detail: ScaleDetail, points: Sequence[PointResult], result: Result
+    evidence: Evidence, study: ScaleStudy, points: Sequence[PointResult], result: Result
 ) -> Iterator[Export]:
     """Yield the files; one for several devices only where some were measured."""
     model, results = evidence.config.model.name, {point.point.case_id: point for point in points}
     sides = {
-        "single": [row for row in detail.rows if row.num_devices == 1],
-        "multi": [row for row in detail.rows if row.num_devices > 1],
+        "single": [row for row in study.rows if row.num_devices == 1],
+        "multi": [row for row in study.rows if row.num_devices > 1],
     }
     for side, rows in sides.items():
         if rows:
-            records = [_batch(row, results[row.figures.case_id], detail) for row in rows]
+            records = [_batch(row, results[row.figures.case_id], study) for row in rows]
             yield json_export(f"benchmark_{model}_{side}_gpu.json", records)
     if sides["multi"] and sides["single"]:
         launches = [launch for point in points for launch in point.launches]
-        report = _report(model, detail, result, evidence.description["created"], launches)
+        report = _report(model, study, result, evidence.description["created"], launches)
         yield Export(name=f"comparison_report_{model}.md", content=report)
 
 
-def _batch(row: ScaleRow, point: PointResult, detail: ScaleDetail) -> dict[str, Any]:
+def _batch(row: ScaleRow, point: PointResult, study: ScaleStudy) -> dict[str, Any]:
     """Return one batch size on one number of devices, as S2 writes it, and what it leaves out."""
     rates = [launch.value for launch in row.figures.launches]
     interval = interval_of_rates(rates)
@@ -76,12 +76,12 @@ def _batch(row: ScaleRow, point: PointResult, detail: ScaleDetail) -> dict[str, 
         "confidence_interval_missing": None if isinstance(interval, Interval) else interval.reason,
         "mean_memory_mb": _mean(memory.values()),
         "mean_gpu_utilization": _mean(utilization.values()),
-        **_communication(row, detail),
-        "model_parameters": detail.num_parameters,
+        **_communication(row, study),
+        "model_parameters": study.num_parameters,
         **_framework(point),
         "outlier_runs": [replicate + 1 for replicate in row.outlier_launches],
         "validity": row.figures.validity,
-        "detailed_runs": _runs(row.figures, memory, utilization, point, detail),
+        "detailed_runs": _runs(row.figures, memory, utilization, point, study),
     }
 
 
@@ -91,9 +91,9 @@ def _framework(point: PointResult) -> dict[str, Any]:
     return {} if replicas is None else {"framework": replicas.framework, "reduction": replicas.reduction}
 
 
-def _communication(row: ScaleRow, detail: ScaleDetail) -> dict[str, Any]:
+def _communication(row: ScaleRow, study: ScaleStudy) -> dict[str, Any]:
     """Return the communication of a step: null on one device, and each measure under its own name."""
-    measured = _apart(row, detail)
+    measured = _apart(row, study)
     if measured is None:
         return {"mean_communication_ms": None, "communication_missing": "nothing was measured"}
     figures = {way: getattr(measured.communication, way) for way, _ in WAYS}
@@ -108,8 +108,8 @@ def _communication(row: ScaleRow, detail: ScaleDetail) -> dict[str, Any]:
     }
 
 
-def _apart(row: ScaleRow, detail: ScaleDetail) -> PointApart | None:
-    return next((point for point in detail.apart if point.case_id == row.figures.case_id), None)
+def _apart(row: ScaleRow, study: ScaleStudy) -> PointApart | None:
+    return next((point for point in study.apart if point.case_id == row.figures.case_id), None)
 
 
 def _figure(figure: LaunchFigure) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _runs(
     memory_mb: Mapping[int, float],
     utilization: Mapping[int, float],
     point: PointResult,
-    detail: ScaleDetail,
+    study: ScaleStudy,
 ) -> list[dict[str, Any]]:
     talked_s = {launch.case.replicate: sync_difference_s(launch) for launch in point.launches}
     measured = {launch.case.replicate: launch for launch in point.launches}
@@ -156,7 +156,7 @@ def _runs(
             "gpu_utilization": utilization.get(launch.replicate),
             "communication_time_ms": _ms(talked_s.get(launch.replicate)),
             **_launch_json(measured[launch.replicate], devices.get(launch.replicate, [])),
-            "model_parameters": detail.num_parameters,
+            "model_parameters": study.num_parameters,
         }
         for launch in figures.launches
     ]
@@ -233,11 +233,11 @@ def _mean(values: Collection[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _report(model: str, detail: ScaleDetail, result: Result, created: str, launches: Sequence[Launch]) -> str:
+def _report(model: str, study: ScaleStudy, result: Result, created: str, launches: Sequence[Launch]) -> str:
     """Write S2's comparison report; of a processor its words for GPUs are said of ranks."""
     devices = dict.fromkeys(launch.setup.device.name for launch in launches)
     is_on_cpu = any(launch.setup.device.kind == "cpu" for launch in launches)
-    tables = "\n".join(line for average in detail.averages for line in _average(detail, average))
+    tables = "\n".join(line for average in study.averages for line in _average(study, average))
     lines = [
         f"# Multi-GPU Performance Comparison: {model}",
         "",
@@ -249,25 +249,25 @@ def _report(model: str, detail: ScaleDetail, result: Result, created: str, launc
         "",
         f"Rates are geometric means of launches, and the speedup is their ratio; elsewhere {A_THROUGHPUT}.",
     ]
-    if detail.rule_of_thumb is not None:
-        lines += ["", f"Heuristic, not measured here: {detail.rule_of_thumb.reason}"]
+    if study.rule_of_thumb is not None:
+        lines += ["", f"Heuristic, not measured here: {study.rule_of_thumb.reason}"]
     return "\n".join([*lines, "", "Validate over multiple runs before a decision.", ""])
 
 
-def _average(detail: ScaleDetail, average: Any) -> Iterator[str]:
+def _average(study: ScaleStudy, average: Any) -> Iterator[str]:
     """Yield the lines of one number of devices; speed-ups stand with their intervals."""
     ratio = average.speed_up.comparison.ratio
-    yield from ("", f"## {average.num_devices} GPUs, {average.law} scaling", "", *_rows(detail, average))
+    yield from ("", f"## {average.num_devices} GPUs, {average.law} scaling", "", *_rows(study, average))
     if ratio is not None:
         yield from ("", f"Average speedup: {ratio.centre:.2f}x ({ratio.low:.2f}x - {ratio.high:.2f}x)")
     yield from ("", f"**Conclusion**: {average.conclusion}")
 
 
-def _rows(detail: ScaleDetail, average: Any) -> Iterator[str]:
+def _rows(study: ScaleStudy, average: Any) -> Iterator[str]:
     yield "| Batch Size | Single GPU (samples/s) | Multi-GPU (samples/s) | Speedup | Recommendation |"
     yield "|---|---|---|---|---|"
-    alone = {row.batch_size: _rate(row) for row in detail.rows if row.num_devices == 1}
-    for row in detail.rows:
+    alone = {row.batch_size: _rate(row) for row in study.rows if row.num_devices == 1}
+    for row in study.rows:
         if (row.num_devices, row.law) != (average.num_devices, average.law) or row.speed_up is None:
             continue
         ratio = row.speed_up.comparison.ratio

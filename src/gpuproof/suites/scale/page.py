@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 
 from gpuproof import units
+from gpuproof.analysis.points import PointFigures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, Text, table
-from gpuproof.records.result import Result
-from gpuproof.statistics.dispersion import outliers_by_chance
+from gpuproof.records.page import Cell, Column, Figure, Page, Pivot, Text, as_figure, pivot_of_rows
+from gpuproof.records.result import Measure, Result
 from gpuproof.suites.points.page import uncertainty, validity_cell
-from gpuproof.suites.points.results import PointsDetail
-from gpuproof.suites.scale.advice_lines import advice_lines
+from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.scale import tables
 from gpuproof.suites.scale.charts import curve_charts, step_charts
-from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
+from gpuproof.suites.scale.conclude import PointState, ScaleDetail
+from gpuproof.suites.scale.measures import EFFICIENCY, SPEED_UP
 from gpuproof.suites.scale.plan import NAME
-from gpuproof.suites.scale.tables import laws_section, overheads, predictions, sections_apart
 from gpuproof.suites.sections import benchmark_page
 
 HEURISTIC = "Heuristic, not measured here"
@@ -25,84 +25,69 @@ def page(result: Result) -> Page:
     """Lay out the points, the averages and the advice."""
     points = from_json(PointsDetail, result.detail, place="result.json: detail")
     detail = from_json(ScaleDetail, result.detail[NAME], place="result.json: detail.scale")
-    rows = table(
-        "Scaling",
-        detail.rows,
-        Column.of("batch", lambda row: units.count(row.batch_size)),
-        Column.of("devices", lambda row: units.count(row.num_devices)),
-        Column.of("scaling", lambda row: row.law or "", align="left", is_optional=True),
-        Column.of("launches", _launch_count, is_optional=True),
-        Column.of("throughput", lambda row: units.rate(row.figures.items_per_s_total, row.figures.item)),
-        Column.of("", lambda row: uncertainty(row.figures)),
-        Column.of("speed-up", _ratio),
-        Column.of("efficiency", lambda row: units.share(row.speed_up.efficiency if row.speed_up else None)),
-        Column.of("validity", lambda row: validity_cell(row.figures), align="left"),
-        Column.of("recommendation", _recommendation, align="left", folds=True),
-    )
+    measures = result.measures[: points.num_headlines]
     return benchmark_page(
         result,
         points.common,
-        rows,
-        Text(title="Over all batch sizes", lines=tuple(_averages(detail))),
-        Text(title="Advice, from what was measured", lines=tuple(advice_lines(detail.advice))),
-        *curve_charts(detail.rows, detail.curves),
-        overheads(detail.curves),
-        laws_section(detail.curves),
-        predictions(detail.curves),
-        *sections_apart(detail.apart),
+        _points(result, detail, measures),
+        Text(title="Over all batch sizes", lines=detail.averages),
+        Text(title="Advice, from what was measured", lines=detail.advice),
+        *curve_charts(detail, result),
+        tables.overheads(measures),
+        Text(title="Scaling laws", lines=detail.laws),
+        tables.predictions(measures),
+        *([tables.communication(measures)] if detail.about_communication else []),
+        Text(title="", lines=detail.about_communication),
+        tables.phases(measures),
+        Text(title="", lines=detail.about_phases),
+        tables.learning(measures),
+        Text(title="", lines=detail.about_learning),
+        tables.memory(measures),
         Text(title="Topology", lines=detail.topology),
-        *step_charts(detail.apart),
-        Text(title="Launches", lines=tuple(_launches(detail.rows))),
-        Text(title=HEURISTIC, lines=tuple(_thumb(detail))),
+        *step_charts(detail, measures),
+        Text(title="Launches", lines=detail.launches),
+        Text(title=HEURISTIC, lines=detail.rule_of_thumb),
         num_measures=0,
     )
 
 
-def _launch_count(row: ScaleRow) -> str:
+def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) -> Pivot:
+    figures = {point.case_id: point for point in read_figures(result)}
+    speeds = {(m.case, m.labels.get("quantity")): m for m in measures if m.labels.get("section") == SPEED_UP}
+
+    def speed(quantity: str, text: Callable[[Measure], str]) -> Column:
+        def cell(state: PointState) -> Figure | str:
+            measure = speeds.get((state.case_id, quantity))
+            return as_figure(measure, None if measure is None else text(measure))
+
+        return Column.of(quantity, cell)
+
+    return pivot_of_rows(
+        "Scaling",
+        detail.rows,
+        Column.of("batch", lambda state: units.count(state.batch_size)),
+        Column.of("devices", lambda state: units.count(state.num_devices)),
+        Column.of("scaling", lambda state: state.law or "", align="left", is_optional=True),
+        Column.of("launches", lambda state: _launch_count(figures[state.case_id]), is_optional=True),
+        Column.of("throughput", lambda state: as_figure(figures[state.case_id].rate)),
+        Column.of("", lambda state: uncertainty(figures[state.case_id])),
+        speed(SPEED_UP, _ratio),
+        speed(EFFICIENCY, lambda measure: measure.text),
+        Column.of("validity", lambda state: validity_cell(figures[state.case_id]), align="left"),
+        Column.of("recommendation", _recommendation, align="left", folds=True),
+    )
+
+
+def _launch_count(point: PointFigures) -> str:
     """Count the launches where some are missing."""
-    done, planned = len(row.figures.launches), row.figures.num_planned
+    done, planned = point.num_launches, point.num_planned
     return "" if done == planned else f"{done}/{planned}"
 
 
-def _ratio(row: ScaleRow) -> str:
-    ratio = None if row.speed_up is None else row.speed_up.comparison.ratio
-    if ratio is None:
-        return units.MISSING
-    return f"{ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
+def _ratio(measure: Measure) -> str:
+    span = measure.interval
+    return measure.text if span is None else f"{measure.text} ({span.low:.2f} – {span.high:.2f})"
 
 
-def _recommendation(row: ScaleRow) -> Cell:
-    if row.speed_up is None:
-        return Cell("" if row.num_devices == 1 else "nothing to compare with")
-    return Cell(row.speed_up.recommendation, "strong" if row.speed_up.is_decided else "plain")
-
-
-def _averages(detail: ScaleDetail) -> Iterator[str]:
-    for average in detail.averages:
-        ratio = average.speed_up.comparison.ratio
-        ratio_text = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
-        yield f"{average.num_devices} devices, {average.law} scaling:{ratio_text} {average.conclusion}"
-
-
-def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
-    for row in rows:
-        if row.outlier_launches and row.rate_without_outliers is not None:
-            named = ", ".join(str(replicate + 1) for replicate in row.outlier_launches)
-            rate = units.rate(row.rate_without_outliers, row.figures.item)
-            yield (
-                f"{row.figures.case_id}: outliers (modified Z-score over 3.5; kept): launch {named}; "
-                f"without {rate}"
-            )
-    if any(row.outlier_launches for row in rows):
-        yield outliers_by_chance()
-    needed = [row.launches_for_one_percent for row in rows if row.launches_for_one_percent]
-    if needed:
-        yield f"for ±1 % of every throughput {max(needed)} launches would be needed at this spread"
-
-
-def _thumb(detail: ScaleDetail) -> Iterator[str]:
-    rule = detail.rule_of_thumb
-    if rule is not None and detail.num_parameters is not None:
-        yield f"{rule.reason}: {rule.advice}"
-        if detail.advice.measured is not None:
-            yield "the measurements above take precedence over it"
+def _recommendation(state: PointState) -> Cell:
+    return Cell(state.recommendation, "strong" if state.is_decided else "plain")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.requests.bounds import BoundStanding
-from gpuproof.analysis.requests.served import Served, summarize_requests
+from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Doubt
@@ -17,9 +16,10 @@ from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
 from gpuproof.suites.serving.exports import serving_exports
-from gpuproof.suites.serving.measures import OUTCOMES, limits_together, measures_of
+from gpuproof.suites.serving.measures import limits_together, measures_of
 from gpuproof.suites.serving.plan import ServingPlan
 from gpuproof.suites.serving.run import ServingRun
+from gpuproof.suites.serving.windows import rate_measures, window_measures
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
 
@@ -41,48 +41,12 @@ WITHOUT_FIELD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestsRow:
-    """One window in the table of windows of requests."""
-
-    case_id: str
-    replicate: int
-    scenario: str
-    offered_per_s: float | None
-    """Requests a second of the schedule; None where there is none."""
-    answered_per_s: float
-    num_requests: int
-    num_failed: int
-    p50_latency_s: float | None
-    p99_latency_s: float | None
-    """None with too few requests."""
-    mean_batch: float | None
-    busy_share: float | None
-    """Of the window, with a batch under way."""
-    bound: str | None
-    """What this launch alone says of the bounds; None where none was set."""
-    goodput_per_s: float | None = None
-    """Requests a second within all bounds."""
-    arrival_seed: int | None = None
-    """What its arrivals were drawn from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateRow:
-    """One bound at one rate, by all launches at it."""
-
-    rate_per_s: float
-    launches: int
-    goodput_per_s: float | None
-    standing: BoundStanding
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingDetail:
     """What the page of a serving run needs beyond the result."""
 
     common: Common
-    requests: tuple[RequestsRow, ...]
-    rates: tuple[RateRow, ...] = ()
+    num_headlines: int
+    """Of the measures, those of the run: they come first, and those of rates and windows after them."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -92,17 +56,14 @@ def conclude(evidence: Evidence) -> Conclusion:
     run = _serving_run(evidence, doubts_about_readings(explanations))
     launches = run.launches
     setup = launches[0].setup if launches else None
-    detail = ServingDetail(
-        common=_common(evidence, run, explanations),
-        requests=tuple(map(requests_row, launches)),
-        rates=tuple(rate_rows(run)),
-    )
+    headlines = measures_of(run, positions_in_time(evidence.launches))
+    detail = ServingDetail(common=_common(evidence, run, explanations), num_headlines=len(headlines))
     result = benchmark_result(
         "serving",
         evidence,
         measures=[
             replace(measure, labels={**measure.labels, "target": config.serving.target})
-            for measure in measures_of(run, positions_in_time(evidence.launches))
+            for measure in (*headlines, *rate_measures(run), *window_measures(run))
         ],
         doubts=run.doubts,
         failures=run.failures,
@@ -118,7 +79,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         },
         detail=to_json(detail),
     )
-    return Conclusion(result=result, exports=tuple(serving_exports(evidence, run, result)))
+    return Conclusion(result=result, exports=tuple(serving_exports(evidence, run)))
 
 
 def _common(evidence: Evidence, run: ServingRun, explanations: Sequence[LaunchExplanation]) -> Common:
@@ -184,53 +145,6 @@ def _title(run: ServingRun) -> str:
     scenario = serving.scenario.replace("_", " ")
     how = f"{serving.arrivals} arrivals" if serving.scenario == "server" else scenario
     return ", ".join([*parts, how])
-
-
-def requests_row(served: Served) -> RequestsRow:
-    """Return a window's row of the table of requests."""
-    by_q = {p.q: p.value for p in served.latency_percentiles()}
-    return RequestsRow(
-        case_id=served.case.case_id,
-        replicate=served.case.replicate,
-        scenario=served.window.scenario,
-        offered_per_s=served.window.offered_per_s,
-        answered_per_s=served.requests_per_s,
-        num_requests=served.window.num_requests,
-        num_failed=served.window.num_failed,
-        p50_latency_s=by_q[50.0],
-        p99_latency_s=by_q[99.0],
-        mean_batch=served.mean_batch,
-        busy_share=None if served.busy_s is None else served.busy_s / served.window.wall_s,
-        bound=_bound_text(served),
-        goodput_per_s=None if served.is_of_before else served.goodput_per_s,
-        arrival_seed=served.arrival_seed,
-    )
-
-
-def _bound_text(served: Served) -> str | None:
-    if served.is_of_before:
-        return OUTCOMES[served.verdict.outcome] if served.verdict else None
-    standing = served.standing
-    return OUTCOMES[standing.outcome] if standing.standings else None
-
-
-def rate_rows(run: ServingRun) -> list[RateRow]:
-    """Return every bound at every rate, by rate."""
-    return [
-        RateRow(
-            rate_per_s=rate_per_s,
-            launches=judgement.num_launches,
-            goodput_per_s=_mean([served.goodput_per_s for served in run.at(rate_per_s)]),
-            standing=standing,
-        )
-        for rate_per_s, judgement in run.rates.items()
-        for standing in judgement.standings
-    ]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None
 
 
 def _notes(run: ServingRun) -> list[str]:

@@ -8,28 +8,30 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.analysis.requests.served import Served
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Result, worst
+from gpuproof.records.result import worst
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.suites.base import Export
+from gpuproof.suites.base import Export, PictureContent
 from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
+from gpuproof.suites.serving.windows import rate_rows, window_row
 
 if TYPE_CHECKING:
     from gpuproof.suites.serving.run import ServingRun
 
 
-def serving_exports(evidence: Evidence, run: ServingRun, result: Result) -> Iterator[Export]:
+def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
     """Yield the summary, a row for each window, and the curve of a search."""
-    from gpuproof.suites.serving.curve import draw_serving_curve
+    from gpuproof.suites.serving.curve import serving_curve
 
     named = {
         "experiment_name": evidence.config.run.experiment_name,
         "run_id": evidence.description["run_id"],
     }
-    rows = [{key: row[key] for key in row if key not in _absent(run)} for row in result.detail["requests"]]
+    absent = _absent(run)
+    rows = [{k: v for k, v in window_row(x).items() if k not in absent} for x in run.launches]
     yield Export(name="summary.csv", content=csv_text([{**named, **row} for row in rows]))
-    since = {} if run.is_of_before else _since(run, result)
+    since = {} if run.is_of_before else _since(run)
     yield json_export("run_summary.json", {**named, **_summary(evidence, run, rows=rows), **since})
-    yield Export(name="serving_curve.png", content=lambda path: draw_serving_curve(run, path))
+    yield Export(name="serving_curve.png", content=PictureContent(lambda: serving_curve(run)))
 
 
 def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -63,14 +65,14 @@ def _absent(run: ServingRun) -> tuple[str, ...]:
     return ("goodput_per_s", "arrival_seed") if run.is_of_before else ()
 
 
-def _since(run: ServingRun, result: Result) -> dict[str, Any]:
+def _since(run: ServingRun) -> dict[str, Any]:
     """Return what is known where rates are judged by several launches."""
     goodput = [served.goodput_per_s for served in run.main if served.goodput_per_s is not None]
     return {
         "goodput_per_s": sum(goodput) / len(goodput) if goodput else None,
         "rates_not_told_per_s": run.search.untold if run.search and run.search.ceiling_per_s else [],
         "bounds": to_json(run.config.serving.bounds),
-        "rates": result.detail["rates"],
+        "rates": rate_rows(run),
     }
 
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from math import floor, inf
 
 from gpuproof import units
+from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding
 from gpuproof.analysis.requests.served import PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
+from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -23,6 +25,8 @@ OUTCOMES = {
     "missed": "missed",
     "undecided": "undecided",
 }
+COMPARED = (50.0, 99.0)
+"""Percentiles of the latency by which runs and hosts are compared where no bound is set."""
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
 
 
@@ -40,7 +44,7 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     throughput = with_interval(
         "answered", rate, "requests/s", text, rates, better="higher", launches=launches
     )
-    latencies = _latency_measures(main)
+    latencies = _latency_measures(run, positions)
     if run.search is None and first.window.scenario == "server":
         measures += [*latencies, throughput, *_goodput(run, positions)]
     else:
@@ -115,7 +119,7 @@ def _bound_measure(standing: BoundStanding) -> Measure:
     return Measure(
         name=f"bound on {what}",
         value=standing.percentile,
-        unit="s" if standing.name != ALL else "of its bound",
+        unit=bound_unit(standing),
         text=bound_value(standing.percentile, standing),
         detail="; ".join(parts),
         better="lower",
@@ -131,6 +135,11 @@ def needed_text(standing: BoundStanding) -> list[str]:
     if more is None or more == inf:
         return [standing.reason or "too few requests"]
     return [f"{standing.reason}; about {units.count(round(more))} in all would be enough"]
+
+
+def bound_unit(standing: BoundStanding) -> str:
+    """Return the unit of what is held against a bound."""
+    return "s" if standing.name != ALL else "of its bound"
 
 
 def bound_value(value: float | None, standing: BoundStanding) -> str:
@@ -224,10 +233,33 @@ def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
     return [(name, limit, q) for name, limit, q in limits if limit is not None]
 
 
-def _latency_measures(launches: Sequence[Served]) -> list[Measure]:
-    """Return the percentiles of all launches together."""
-    latencies_s = _together(launches, lambda served: served.latencies_s)
-    return [_percentile_measure("latency", percentile(latencies_s, q)) for q in PERCENTILES]
+def _latency_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return the percentiles of all launches together; without a bound the lower one is the better."""
+    latencies_s = _together(run.main, lambda served: served.latencies_s)
+    measures = [_percentile_measure("latency", percentile(latencies_s, q)) for q in PERCENTILES]
+    if _limits(run.config):
+        return measures  # what the bounds say is compared, and goodput
+    return [
+        _compared(measure, run.main, q, positions) if q in COMPARED else measure
+        for measure, q in zip(measures, PERCENTILES, strict=True)
+    ]
+
+
+def _compared(
+    measure: Measure, launches: Sequence[Served], q: float, positions: Mapping[LaunchKey, int]
+) -> Measure:
+    """Return a percentile by which runs and hosts are compared; launches are its replicates."""
+    percentiles = [percentile(served.latencies_s, q).value for served in launches]
+    values = {id(x): value for x, value in zip(launches, percentiles, strict=True) if value is not None}
+    if len(values) < len(launches):
+        return replace(measure, better="lower")
+    spread = interval_of_rates(list(values.values()))
+    return replace(
+        measure,
+        better="lower",
+        launches=_launch_values(launches, positions, lambda served: values[id(served)]),
+        interval=as_record(spread) if isinstance(spread, Interval) else None,
+    )
 
 
 def _together(launches: Sequence[Served], values: Callable[[Served], Sequence[float]]) -> list[float]:

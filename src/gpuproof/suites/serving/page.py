@@ -2,78 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Iterable
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Table, table
-from gpuproof.records.result import Result
+from gpuproof.records.page import Column, Page, Pivot, as_figure, figure, pivot, pivot_of_rows
+from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.suites.serving.conclude import RateRow, RequestsRow, ServingDetail
-from gpuproof.suites.serving.measures import bound_value
+from gpuproof.suites.serving.conclude import ServingDetail
+from gpuproof.suites.serving.windows import OF_A_WINDOW, RATE, WINDOW
 
 RATE_OUTCOMES = {"met": "confirmed", "missed": "refuted", "undecided": "undecided"}
+OF_A_RATE = {"share at most": "at most", "percentile at most": "at most"}
+"""Quantities of a rate whose column is called otherwise: it stands beside what it is of."""
+BEFORE_GOODPUT = ("launches within", "requests", "worth", "over", "share at most", "percentile")
 
 
 def page(result: Result) -> Page:
     """Lay out the rate that was found, and every window."""
     detail = from_json(ServingDetail, result.detail, place="result.json: detail")
-    requests = table(
+    others = result.measures[detail.num_headlines :]
+    rates = _rates(measure for measure in others if RATE in measure.labels)
+    windows = _windows(measure for measure in others if WINDOW in measure.labels)
+    return benchmark_page(result, detail.common, rates, windows, num_measures=detail.num_headlines)
+
+
+def _windows(measures: Iterable[Measure]) -> Pivot:
+    windows = grouped((measure.labels[WINDOW], measure) for measure in measures)
+    titles = [title for title, _, _ in OF_A_WINDOW.values()]
+
+    def column(title: str) -> Column:
+        place = titles.index(title)
+        return Column.of(title, lambda window: as_figure(window[place]), is_optional=title == "goodput")
+
+    return pivot_of_rows(
         "Requests",
-        detail.requests,
-        Column.of("offered", _offered_rate),
-        Column.of("answered", lambda row: f"{units.significant(row.answered_per_s)}/s"),
-        Column.of("requests", lambda row: units.count(row.num_requests)),
-        Column.of("failed", lambda row: units.count(row.num_failed)),
-        Column.of("p50", lambda row: units.seconds(row.p50_latency_s)),
-        Column.of("p99", lambda row: units.seconds(row.p99_latency_s)),
-        Column.of("batch", lambda row: _number(row.mean_batch)),
-        Column.of("busy", lambda row: units.share(row.busy_share)),
-        Column.of("goodput", lambda row: _per_s(row.goodput_per_s), is_optional=True),
-        Column.of("bound", lambda row: row.bound or ""),
-        Column.of("arrival seed", lambda row: _seed(row.arrival_seed), is_optional=True),
+        list(windows.values()),
+        Column.of("offered", lambda window: _offered_rate(window[0])),
+        *map(column, titles),
+        Column.of("bound", lambda window: window[0].labels["bound"] or ""),
+        Column.of("arrival seed", lambda window: _seed(window[0].labels["arrival_seed"]), is_optional=True),
     )
-    return benchmark_page(result, detail.common, _rates(detail.rates), requests)
 
 
-def _rates(rows: Sequence[RateRow]) -> Table:
+def _rates(measures: Iterable[Measure]) -> Pivot:
     """Say of each rate what all launches at it come to, and what would be needed for more."""
-    return table(
+    quantities = (*BEFORE_GOODPUT, "percentile at most", "goodput", "to decide")
+    return pivot(
         "Rates, by all launches at each",
-        rows,
-        Column.of("offered", lambda row: f"{units.significant(row.rate_per_s)}/s"),
-        Column.of("bound", lambda row: f"p{row.standing.q:g} {row.standing.name}", align="left"),
-        Column.of("", lambda row: RATE_OUTCOMES[row.standing.outcome]),
-        Column.of("launches within", lambda row: f"{row.standing.num_confirming} of {row.launches}"),
-        Column.of("requests", lambda row: units.count(row.standing.num_requests)),
-        Column.of("worth", lambda row: _whole(row.standing.effective_requests)),
-        Column.of("over", lambda row: units.share(row.standing.num_over / row.standing.num_requests)),
-        Column.of("at most", lambda row: units.share(row.standing.largest_share_over)),
-        Column.of("percentile", lambda row: bound_value(row.standing.percentile, row.standing)),
-        Column.of("at most", lambda row: bound_value(row.standing.percentile_at_most, row.standing)),
-        Column.of("goodput", lambda row: _per_s(row.goodput_per_s)),
-        Column.of("to decide", lambda row: _whole(row.standing.needed_requests)),
+        measures,
+        (
+            Column.of("offered", lambda measure: f"{units.significant(measure.labels[RATE])}/s"),
+            Column.of("bound", lambda measure: measure.labels["bound"], align="left"),
+            Column.of("", lambda measure: RATE_OUTCOMES[measure.labels["outcome"]]),
+        ),
+        *(figure(OF_A_RATE.get(quantity, quantity), quantity) for quantity in quantities),
     )
-
-
-def _per_s(value: float | None) -> str:
-    return units.MISSING if value is None else f"{units.significant(value)}/s"
-
-
-def _whole(value: float | None) -> str:
-    return units.MISSING if value is None or value == inf else units.count(round(value))
 
 
 def _seed(value: int | None) -> str:
     return units.MISSING if value is None else str(value)
 
 
-def _offered_rate(row: RequestsRow) -> str:
-    if row.offered_per_s is None:
-        return row.scenario.replace("_", " ")
-    return f"{units.significant(row.offered_per_s)}/s"
-
-
-def _number(value: float | None) -> str:
-    return units.MISSING if value is None else units.significant(value)
+def _offered_rate(measure: Measure) -> str:
+    offered_per_s = measure.labels["offered_per_s"]
+    if offered_per_s is None:
+        return str(measure.labels["scenario"]).replace("_", " ")
+    return f"{units.significant(offered_per_s)}/s"

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from gpuproof import units
 from gpuproof.analysis.apart import UNKNOWN_REACH, Apart, Slower, Standard
 from gpuproof.analysis.hosts import FleetSummary, Outlier, TypeSummary
 from gpuproof.analysis.hosts_suite import HostApart, TypeOverall
-from gpuproof.suites.by_host.rows import FleetSuite
+from gpuproof.suites.by_host.report import HostsReport, What
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"
 TOLD_TESTS = 3
 """In which a host stands apart, by name; of the others the number is told."""
 
 
-def apart_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
+def apart_lines(report: HostsReport) -> Iterator[str]:
+    """Yield who stands apart, and by which limits hosts were judged."""
+    if report.what != "launches":
+        yield from _apart_of_points(report)
+    elif report.summary.num_measured:
+        yield from _apart_of_recipe(report.summary.tests[0].summary, report.item)
+
+
+def _apart_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
     """Yield a line a host that stands apart, and one a type with its limit."""
     for outlier in summary.outliers:
         rate = units.rate(outlier.items_per_s_per_device, item)
@@ -32,24 +39,27 @@ def apart_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
             yield f"{kind.gpu_type}: {num_apart or 'none'} of {num_hosts} hosts; the limit is {limit}"
 
 
-def apart_of_points(suite: FleetSuite) -> Iterator[str]:
+def _apart_of_points(report: HostsReport) -> Iterator[str]:
     """Yield a line a host that stands apart, and what was looked at of each type."""
-    for host in suite.summary.apart:
-        yield _host_apart(host, suite)
-    judged = [test.name for test in suite.summary.tests]
-    if len(judged) < len(suite.columns):
-        others = "the other figures are counts, or hold where each host's own search ended"
+    for host in report.summary.apart:
+        yield _host_apart(host, report)
+    judged = [test.name for test in report.summary.tests]
+    if len(judged) < len(report.columns):
+        others = (
+            "the other figures are counts, hold where each host's own search ended, or are latencies of one "
+            "launch (run.repeats of 3 or more compares them)"
+        )
         yield f"judged by {', '.join(judged) or 'none'}: {others}"
-    overall = {kind.gpu_type: kind for kind in suite.summary.overall}
-    for speed in suite.summary.types:
+    overall = {kind.gpu_type: kind for kind in report.summary.overall}
+    for speed in report.summary.types:
         kinds = [
             (test.name, kind)
-            for test in suite.summary.tests
+            for test in report.summary.tests
             for kind in test.summary.types
             if kind.gpu_type == speed.gpu_type
         ]
-        num_apart = sum(host.gpu_type == speed.gpu_type for host in suite.summary.apart)
-        yield from _type_lines(speed.num_hosts, num_apart, kinds, overall.get(speed.gpu_type), suite.what)
+        num_apart = sum(host.gpu_type == speed.gpu_type for host in report.summary.apart)
+        yield from _type_lines(speed.num_hosts, num_apart, kinds, overall.get(speed.gpu_type), report.what)
 
 
 def _type_lines(
@@ -57,7 +67,7 @@ def _type_lines(
     num_apart: int,
     kinds: Sequence[tuple[str, TypeSummary]],
     overall: TypeOverall | None,
-    what: Literal["tests", "points", "figures"],
+    what: What,
 ) -> Iterator[str]:
     gpu_type = kinds[0][1].gpu_type
     standards = [kind.standard for _, kind in kinds if kind.standard is not None]
@@ -80,14 +90,14 @@ def _type_lines(
         yield f"{gpu_type}: {names} did not measure all {what} that most hosts did: not judged by the mean"
 
 
-def _host_apart(apart: HostApart, suite: FleetSuite) -> str:
+def _host_apart(apart: HostApart, report: HostsReport) -> str:
     parts = []
     if apart.overall is not None:
         told = _than(apart.overall, apart.gpu_type) + _score(apart.overall)
-        parts.append(f"{told}, in the mean over {suite.what}")
+        parts.append(f"{told}, in the mean over {report.what}")
     if apart.tests:
         told = _some([f"{name} {_difference(o)}{_score(o)}" for name, o in apart.tests])
-        parts.append(f"outlier in {len(apart.tests)} of {len(suite.summary.tests)} {suite.what}: {told}")
+        parts.append(f"outlier in {len(apart.tests)} of {len(report.summary.tests)} {report.what}: {told}")
     return f"{apart.host}: {'; '.join(parts)}"
 
 
@@ -113,7 +123,9 @@ def _pair(slower: Slower | None) -> str:
 
 
 def _pair_of_points(
-    in_mean: Slower | None, slower: Sequence[tuple[str, Slower]], what: Literal["tests", "points", "figures"]
+    in_mean: Slower | None,
+    slower: Sequence[tuple[str, Slower]],
+    what: What,
 ) -> str:
     told = _pair(in_mean)
     if not slower:

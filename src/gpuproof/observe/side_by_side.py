@@ -1,0 +1,188 @@
+"""Pictures of recordings, or GPUs, beside each other: A against B, the memory of many, the load of GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from gpuproof.analysis.comparing.recordings import COMPARED_OF_HOST, RecordingComparison, signed
+from gpuproof.analysis.comparing.sides import side_of
+from gpuproof.observe.timeline import line_of, metric_axis
+from gpuproof.readings.balance import device_means, load_balance
+from gpuproof.readings.recording import Floats, RecordingData
+from gpuproof.readings.series import mean_over_devices
+from gpuproof.readings.summary import summarise
+from gpuproof.records.metrics import HOST_METRICS, METRICS
+from gpuproof.records.page import Axis, Chart, Picture, Reference, Series
+from gpuproof.records.result import Measure
+
+_DRAWN: Final = {row.name for row in (*METRICS.values(), *HOST_METRICS.values()) if row.drawn}
+_MOST_BINS: Final = 24
+
+
+def comparison_picture(
+    first: RecordingData, second: RecordingData, comparison: RecordingComparison
+) -> Picture:
+    """Return A and B over time and as distributions, each metric with its verdict."""
+    differences = [m for m in comparison.means if side_of(m) == "B minus A" and m.labels["metric"] in _DRAWN]
+    warning = "" if comparison.comparable else "NOT COMPARABLE as they stand (conditions differ)  ·  "
+    return Picture(
+        title="A against B",
+        subtitle=f"{warning}verdicts over {comparison.basis}",
+        charts=tuple(chart for m in differences for chart in _pair(m, first, second)),
+        widths=(3.0, 1.2),
+    )
+
+
+def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> tuple[Chart, Chart]:
+    """Return a metric's course, and how its readings are spread, under the verdict."""
+    metric = difference.labels["metric"]
+    recordings = {f"A  {first.source}": first, f"B  {second.source}": second}
+    columns = {name: _over_gpus(recording, metric) for name, recording in recordings.items()}
+    edges = _edges(list(columns.values()))
+    course = Chart(
+        title="",
+        kind="line",
+        x=_since_each_began([first, second]),
+        y=metric_axis(metric, list(columns.values())),
+        series=tuple(s for name, r in recordings.items() for s in line_of(name, r.time_s, columns[name])),
+    )
+    spread = Chart(
+        title=_verdict(difference),
+        kind="line",
+        x=Axis(label="share of readings", unit="%", reach=(0.0,)),
+        y=Axis(label="readings", unit=course.y.unit),
+        series=tuple(
+            Series(name=name, points=_shares(column, edges), form="line") for name, column in columns.items()
+        ),
+    )
+    return course, spread
+
+
+def _since_each_began(recordings: Sequence[RecordingData]) -> Axis:
+    longest_s = max((recording.duration_s for recording in recordings), default=0.0)
+    return Axis(label="time since each began", unit="s", reach=(0.0, longest_s))
+
+
+def _verdict(difference: Measure) -> str:
+    if difference.value is None or difference.detail == "no difference shown":
+        return difference.detail.partition(":")[0]
+    return f"B is {difference.detail}: {signed(difference.labels['metric'], difference.value)}"
+
+
+def _edges(columns: Sequence[Floats]) -> Floats:
+    """Return the ends of a histogram's bins; readings that are all alike have one."""
+    joined = np.concatenate([column[~np.isnan(column)] for column in columns])
+    if not len(joined):
+        return np.array([0.0, 1.0])
+    low, high = float(joined.min()), float(joined.max())
+    thin = 0.01 * max(abs(high), 1.0)
+    bins = np.linspace(low, high, _MOST_BINS + 1)
+    return bins if high - low > thin else np.array([low - thin, high + thin])
+
+
+def _shares(column: Floats, edges: Floats) -> tuple[tuple[float, float], ...]:
+    """Return which share of the readings lies in each bin, and the bin's middle; none below and above."""
+    values = column[~np.isnan(column)]
+    if not len(values):
+        return ()
+    shares = (100 * np.histogram(values, bins=edges)[0] / len(values)).tolist()
+    middles = ((edges[1:] + edges[:-1]) / 2).tolist()
+    return ((0.0, float(edges[0])), *zip(shares, middles, strict=True), (0.0, float(edges[-1])))
+
+
+def _over_gpus(recording: RecordingData, metric: str) -> Floats:
+    """Average a metric over the GPUs at each sample, NaN where none was read; the host has it once."""
+    owners = (
+        [recording.host] if metric in COMPARED_OF_HOST else [track.metrics for track in recording.devices]
+    )
+    columns = [owner[metric] for owner in owners if metric in owner]
+    return mean_over_devices(columns, length=len(recording.time_s))
+
+
+def memory_picture(recordings: Sequence[RecordingData]) -> Picture:
+    """Return the device memory in use of many recordings: over time, and as mean and peak.
+
+    Memory is the sum over the GPUs. A recording without memory readings keeps its row, without a bar.
+    """
+    counts = Counter(recording.source for recording in recordings)
+    names = [f"{r.source} ({n + 1})" if counts[r.source] > 1 else r.source for n, r in enumerate(recordings)]
+    columns = [_total_memory(recording) for recording in recordings]
+    course = Chart(
+        title="",
+        kind="line",
+        x=_since_each_began(recordings),
+        y=Axis(label="Memory used", unit="B", reach=(0.0,)),
+        series=tuple(
+            series
+            for name, recording, column in zip(names, recordings, columns, strict=True)
+            for series in line_of(name, recording.time_s, column)
+        ),
+    )
+    return Picture(
+        title="Device memory",
+        subtitle=f"{len(recordings)} recording(s), all GPUs of each together",
+        charts=(course, _memory_rows(names, recordings, columns)),
+    )
+
+
+def _memory_rows(
+    names: Sequence[str], recordings: Sequence[RecordingData], columns: Sequence[Floats]
+) -> Chart:
+    """Return mean and peak memory, a row a recording; one where a GPU was not read has neither."""
+    means, peaks = [], []
+    for row, (recording, column) in enumerate(zip(recordings, columns, strict=True)):
+        of_gpus = list(device_means(summarise(recording), "mem_used_bytes").values())
+        values = column[~np.isnan(column)]
+        if None not in of_gpus and len(values):
+            means.append((float(sum(mean for mean in of_gpus if mean is not None)), float(row)))
+            peaks.append((float(values.max()), float(row)))
+    read = {int(row) for _, row in peaks}
+    return Chart(
+        title="",
+        kind="bar",
+        x=Axis(label="Memory used", unit="B"),
+        y=Axis(label="", names=tuple(n if row in read else f"{n}, not read" for row, n in enumerate(names))),
+        series=(
+            Series(name="mean", points=tuple(means), colour="axis"),
+            Series(name="peak", points=tuple(peaks), form="tick", colour="ink"),
+        ),
+    )
+
+
+def _total_memory(recording: RecordingData) -> Floats:
+    """Return memory summed over the GPUs; NaN where one of them was not read, for a part is not the whole."""
+    columns = [track.values("mem_used_bytes") for track in recording.devices]
+    read = [column for column in columns if column is not None]
+    if not read or len(read) < len(columns):
+        return np.full(len(recording.time_s), np.nan)
+    total: Floats = np.vstack(read).sum(axis=0)
+    return total
+
+
+def balance_picture(recording: RecordingData) -> Picture:
+    """Return each GPU's mean utilisation, memory and power against the mean of all."""
+    measures = summarise(recording)
+    balances = load_balance(measures)
+    return Picture(
+        title="Load balance",
+        subtitle=f"{recording.source}  ·  {len(recording.devices)} GPUs",
+        charts=tuple(_balance(b, device_means(measures, b.labels["metric"])) for b in balances),
+        widths=(1.0,) * len(balances),
+    )
+
+
+def _balance(balance: Measure, means: Mapping[int, float | None]) -> Chart:
+    values = {index: mean for index, mean in means.items() if mean is not None}
+    centre = sum(values.values()) / len(values) if values else None
+    return Chart(
+        title=balance.missing or f"{balance.detail.partition(',')[0]}, {balance.text}",
+        kind="bar",
+        x=Axis(label="GPU", names=tuple(map(str, values))),
+        y=metric_axis(balance.labels["metric"], []),
+        series=(Series(name="mean", points=tuple((float(n), v) for n, v in enumerate(values.values()))),),
+        references=() if centre is None else (Reference(label="mean", y=centre),),
+    )

@@ -1,0 +1,285 @@
+"""A recording over time as a picture: a chart a quantity, a line a GPU, and a strip of throttling and events.
+
+Utilisation, memory, power with its limit, temperature with its slowdown threshold and clocks lie over the
+phases; throttle reasons and what the driver announced have a row a GPU below. Many GPUs over a long time are
+bands of quantiles under each one's median. Quantities that nothing was read for are left out; without a GPU
+the host's readings are drawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Final
+
+import numpy as np
+
+from gpuproof.readings.metric_text import quantity, throttle_title, title, unit
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import bands, envelope
+from gpuproof.records.metrics import METRICS
+from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
+from gpuproof.units import seconds
+
+PIECES: Final = 700
+"""Points of a line: about one a pixel column."""
+MANY: Final = 4
+"""GPUs from which a long time is drawn as bands: the extremes of each would hide the others."""
+BAND_PIECES: Final = 240
+"""Stretches of a band: wide enough for a quantile of a day's readings to be calm."""
+VISIBLE: Final = 1400
+"""Stretches of the time that a picture tells apart."""
+FAR: Final = 4.0
+"""A limit that many times over the highest reading would flatten the lines, and is not drawn."""
+INSTEAD: Final = {"power_w": "power_instant_w", "temp_gpu_c": "temp_hotspot_c"}
+"""What is drawn where the metric itself was not read."""
+OF_HOST: Final = ("cpu_percent", "mem_used_bytes")
+LIMITS: Final = {
+    "mem_total_bytes": "installed",
+    "power_limit_w": "limit",
+    "temp_slowdown_c": "slowdown",
+    "clock_sm_max_mhz": "maximum",
+}
+THROTTLE_FILLS: Final = {
+    "thermal_hardware": "#c1121f",
+    "thermal_software": "#e03131",
+    "thermal": "#ff6b6b",
+    "thermal_memory": "#e8590c",
+    "hardware_slowdown": "#9d4edd",
+    "power_brake": "#b5179e",
+    "current_limit": "#c2255c",
+    "voltage_regulator": "#d6336c",
+    "power_cap": "#f5a524",
+    "sync_boost": "#4d9fc0",
+    "board_limit": "#8d6e63",
+    "reliability": "#868e96",
+    "other": "#6b7280",
+}
+"""Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
+
+
+def recording_picture(recording: RecordingData) -> Picture:
+    """Return a recording over time; one without readings has no charts, and says so."""
+    drawn = [row.name for row in METRICS.values() if row.drawn]
+    charts = [chart for metric in drawn if (chart := _device_chart(recording, metric)) is not None]
+    if not charts:
+        charts = [_host_chart(recording, metric) for metric in OF_HOST if metric in recording.host]
+    charts += strip_of(recording)
+    about = description(recording) if charts else "This recording holds no readings to draw"
+    is_banded = charts and _is_banded(recording)
+    return Picture(
+        title=recording.source,
+        subtitle=f"{about}  ·  a line is the median of its GPU" if is_banded else about,
+        charts=tuple(charts),
+    )
+
+
+def description(recording: RecordingData) -> str:
+    """Write what a recording is of in one line: devices, host, date, length."""
+    kinds = Counter(track.identity.name for track in recording.devices)
+    devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
+    parts = [devices or "no GPU", recording.recording.host]
+    if recording.began_unix_s is not None:
+        parts.append(f"{datetime.fromtimestamp(recording.began_unix_s, timezone.utc):%Y-%m-%d %H:%M} UTC")
+    return "  ·  ".join([*parts, seconds(recording.duration_s)])
+
+
+def line_of(name: str, time_s: Floats, column: Floats) -> Iterator[Series]:
+    """Yield one column as a line, over the band between its extremes where readings were joined."""
+    shape = envelope(time_s, column, pieces=PIECES)
+    points = _points(shape.time_s, shape.mean)
+    if shape.reduced:
+        yield Series(name=name, points=points, ranges=_points(shape.low, shape.high), form="band")
+    yield Series(name=name, points=points, form="line")
+
+
+def reach_of(metric: str, columns: Sequence[Floats]) -> tuple[float, ...]:
+    """Return what the axis of a metric has at least: the ends of a share, zero but for temperatures."""
+    values = [value for column in columns for value in column[~np.isnan(column)]]
+    lowest = min(values, default=0.0) if metric.startswith("temp_") else 0.0
+    return (lowest, 100.0 if unit(metric) == "%" else max(values, default=0.0))
+
+
+def metric_axis(metric: str, columns: Sequence[Floats]) -> Axis:
+    """Return the vertical axis of a metric."""
+    words = title(metric)
+    return Axis(label=words[0].upper() + words[1:], unit=unit(metric), reach=reach_of(metric, columns))
+
+
+def _time_axis(recording: RecordingData) -> Axis:
+    times = recording.time_s
+    ends = (float(times[0]), float(times[-1])) if len(times) > 1 else ()
+    return Axis(label="time since the recording began", unit="s", reach=ends)
+
+
+def _chart(
+    recording: RecordingData, y: Axis, series: Sequence[Series], references: Sequence[Reference] = ()
+) -> Chart:
+    phases = [Shade(name=span.name, begin=span.start_s, end=span.end_s) for span in recording.phases()]
+    announced = [at_s for times in _events(recording).values() for _, at_s in times]
+    events = [Reference(label="", x=at_s) for at_s in _visible(announced, recording)]
+    return Chart(
+        title="",
+        kind="line",
+        x=_time_axis(recording),
+        y=y,
+        series=tuple(series),
+        references=(*references, *(() if y.names else events)),
+        shades=tuple(phases),
+    )
+
+
+def _device_chart(recording: RecordingData, metric: str) -> Chart | None:
+    """Return a metric of all GPUs; None where none was read."""
+    columns = {_name(track): c for track in recording.devices if (c := _column(track, metric)) is not None}
+    if not columns:
+        return None
+    if _is_banded(recording):
+        series = _band_series(recording.time_s, columns)
+    else:
+        series = [one for name, c in columns.items() for one in line_of(name, recording.time_s, c)]
+    heights = [y for one in series for _, y in one.points if not np.isnan(y)]
+    y = metric_axis(metric, [np.array(heights)])
+    return _chart(recording, y, series, _limits(recording, metric, highest=max(heights, default=0.0)))
+
+
+def _host_chart(recording: RecordingData, metric: str) -> Chart:
+    column = recording.host[metric]
+    axis = metric_axis(metric, [column])
+    return _chart(recording, axis, list(line_of(f"host's {title(metric)}", recording.time_s, column)))
+
+
+def _name(track: DeviceTrack) -> str:
+    return f"GPU {track.identity.physical_index}"
+
+
+def _column(track: DeviceTrack, metric: str) -> Floats | None:
+    """Return a metric's readings, else those of what is drawn instead of it."""
+    for name in (metric, INSTEAD.get(metric, metric)):
+        column = track.values(name)
+        if column is not None and not np.isnan(column).all():
+            return column
+    return None
+
+
+def _points(xs: Floats, ys: Floats) -> tuple[tuple[float, float], ...]:
+    return tuple(zip(xs.tolist(), ys.tolist(), strict=True))
+
+
+def _is_banded(recording: RecordingData) -> bool:
+    return len(recording.devices) >= MANY and len(recording.time_s) > 2 * PIECES
+
+
+def _band_series(time_s: Floats, columns: Mapping[str, Floats]) -> list[Series]:
+    """Return where the readings of all GPUs lie, and the median of each."""
+    lie = bands(time_s, list(columns.values()), pieces=BAND_PIECES)
+    series = [
+        Series(
+            name=f"the middle {share} of all GPUs' readings",
+            points=_points(lie.time_s, lie.levels[low]),
+            ranges=_points(lie.levels[low], lie.levels[high]),
+            form="band",
+            colour="axis",
+        )
+        for low, high, share in ((0, 3, "90 %"), (1, 2, "half"))
+    ]
+    for name, column in columns.items():
+        median = bands(time_s, [column], pieces=BAND_PIECES, shares=(0.5,))
+        series.append(Series(name=name, points=_points(median.time_s, median.levels[0]), form="line"))
+    return series
+
+
+def _limits(recording: RecordingData, metric: str, *, highest: float) -> list[Reference]:
+    """Return each limit once, as the GPUs of a machine mostly share it."""
+    top = METRICS[metric].top
+    if top not in LIMITS:
+        return []
+    levels = {_level(track, top) for track in recording.devices} - {None}
+    return [
+        Reference(label=f"{LIMITS[top]} {quantity(top, level)}", y=level)
+        for level in sorted(value for value in levels if value is not None)
+        if level <= FAR * highest
+    ]
+
+
+def _level(track: DeviceTrack, metric: str) -> float | None:
+    """Return a fact of a device, of one that is sampled its median: that it changed stands in the summary."""
+    column = track.values(metric)
+    values = None if column is None else column[~np.isnan(column)]
+    return track.identity.number(metric) if values is None or not len(values) else float(np.median(values))
+
+
+def strip_of(recording: RecordingData) -> list[Chart]:
+    """Return when which GPU was throttled and what its driver announced; nothing where neither was."""
+    held = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
+    reasons = [reason for reason in reversed(THROTTLE_FILLS) if reason in held]  # the gravest is drawn last
+    events = _events(recording)
+    words = [*(["throttled"] if reasons else []), *(["driver events"] if events else [])]
+    if not words:
+        return []
+    names = tuple(_name(track) for track in recording.devices)
+    series = [_throttled(recording, reason) for reason in reasons]
+    for name, times in events.items():
+        rows = {row: _visible([at_s for of, at_s in times if of == row], recording) for row, _ in times}
+        points = tuple((at_s, float(row)) for row, seen in rows.items() for at_s in seen)
+        label = name if len(times) == 1 else f"{name} ({len(times)}×)"
+        series.append(Series(name=label, points=points, form="points", colour="ink"))
+    label = " and ".join(words)
+    return [_chart(recording, Axis(label=label[0].upper() + label[1:], names=names), series)]
+
+
+def _throttled(recording: RecordingData, reason: str) -> Series:
+    stretches = [
+        (row, stretch)
+        for row, track in enumerate(recording.devices)
+        if reason in track.throttle
+        for stretch in flagged(recording.time_s, track.throttle[reason])
+    ]
+    return Series(
+        name=throttle_title(reason),
+        points=tuple((begin_s, float(row)) for row, (begin_s, _) in stretches),
+        ranges=tuple(stretch for _, stretch in stretches),
+        form="range",
+        colour=THROTTLE_FILLS[reason],
+    )
+
+
+def _events(recording: RecordingData) -> dict[str, list[tuple[int, float]]]:
+    """List the events of the drawn devices by their title: row and seconds."""
+    rows = {track.identity.physical_index: row for row, track in enumerate(recording.devices)}
+    begin_s, end_s = (recording.time_s[0], recording.time_s[-1]) if len(recording.time_s) else (0.0, 0.0)
+    events: dict[str, list[tuple[int, float]]] = {}
+    for event in recording.events:
+        if event.physical_index in rows:
+            at_s = min(max(recording.seconds_in(event.monotonic_s), float(begin_s)), float(end_s))
+            events.setdefault(event.title.replace("_", " "), []).append((rows[event.physical_index], at_s))
+    return events
+
+
+def _visible(times: Sequence[float], recording: RecordingData) -> list[float]:
+    """Leave of times that fall on one another in the picture the first."""
+    pixel_s = recording.duration_s / VISIBLE
+    visible: list[float] = []
+    for at_s in sorted(times):
+        if not visible or at_s - visible[-1] > pixel_s:
+            visible.append(at_s)
+    return visible
+
+
+def flagged(time_s: Floats, flags: Flags) -> Iterator[tuple[float, float]]:
+    """Yield the stretches, begin and end in seconds, over which flags were set; joined to what is visible."""
+    if not flags.any():
+        return
+    edges = np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
+    begins = np.flatnonzero(edges == 1)
+    ends = np.flatnonzero(edges == -1)
+    last = len(time_s) - 1
+    pixel_s = float(time_s[-1] - time_s[0]) / VISIBLE
+    begin_s, end_s = float(time_s[begins[0]]), float(time_s[min(ends[0], last)])
+    for begin, end in zip(begins[1:], ends[1:], strict=True):
+        if time_s[begin] - end_s > pixel_s:
+            yield begin_s, max(end_s, begin_s + pixel_s)
+            begin_s = float(time_s[begin])
+        end_s = float(time_s[min(end, last)])
+    yield begin_s, max(end_s, begin_s + pixel_s)

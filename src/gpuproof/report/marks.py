@@ -1,0 +1,263 @@
+"""The points of a series as shapes: lines, bands, marks, bars and ranges, each with its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from math import isfinite, isnan
+
+from gpuproof.records.page import Chart, Form, Series
+from gpuproof.report.drawing import (
+    DASHES,
+    GAP,
+    NUM_COLOURS,
+    TEXT,
+    Place,
+    Polygon,
+    Polyline,
+    Rectangle,
+    Shape,
+    mark,
+)
+from gpuproof.report.page_parts import axis_figure
+from gpuproof.report.plot_area import PlotArea, form_of
+
+WIDEST_GROUP = 60.0
+"""Of bars at one place, in pixels, as all lengths here."""
+SAMPLE = 36.0
+"""Of a line in the legend."""
+MOST_MARKED = 60
+"""A series of more points is drawn without marks."""
+MOST_PLACES = 1500
+"""Of a line, before it is thinned."""
+LINE_WIDTH = 2.0
+THIN = 1.4
+"""Of a line without marks, of which there may be many."""
+LINES: tuple[Form, ...] = ("marked", "line", "dashed", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesStyle:
+    """How a series looks."""
+
+    number: int
+    """Its place among the names of the picture."""
+    colour: str
+    form: Form
+    opacity: float
+    """Of areas, through which others are seen."""
+
+    @property
+    def dash(self) -> tuple[float, ...]:
+        """The dashes of its line."""
+        return DASHES[1] if self.form == "dashed" else DASHES[self.number // NUM_COLOURS % len(DASHES)]
+
+    @property
+    def width(self) -> float:
+        """The width of its line."""
+        return LINE_WIDTH if self.form == "marked" else THIN
+
+
+def style_of(chart: Chart, series: Series, number: int) -> SeriesStyle:
+    """Return how a series looks; `number` is its place among the names of the picture."""
+    form = form_of(chart, series)
+    return SeriesStyle(
+        number=number,
+        colour=series.colour or f"s{number % NUM_COLOURS}",
+        form=form,
+        opacity=0.2 if form == "band" else 0.35 if form == "range" and not series.colour else 1.0,
+    )
+
+
+def draw_series(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield the shapes of a series."""
+    match style.form:
+        case "band":
+            yield from _bands(series, style, area)
+        case "bar":
+            yield from _bars(chart, series, style, area)
+        case "tick":
+            yield from _ticks(chart, series, style, area)
+        case "range":
+            yield from _broad_ranges(chart, series, style, area)
+        case "points" | "marked" | "line" | "dashed" | "step":
+            yield from _line(chart, series, style, area)
+    if style.form not in ("band", "range"):
+        yield from _ranges(chart, series, style, area)
+
+
+def sample_of(style: SeriesStyle, x: float, middle: float) -> Iterator[Shape]:
+    """Yield what a series looks like, as the legend shows it."""
+    if style.form in LINES:
+        places = ((x, middle), (x + SAMPLE - GAP, middle))
+        yield Polyline(places=places, colour=style.colour, width=LINE_WIDTH, dash=style.dash)
+    if style.form in ("marked", "points"):
+        yield mark(style.number, (x + (SAMPLE - GAP) / 2, middle), style.colour, data={})
+    if style.form in ("band", "bar", "range"):
+        left, top = x + SAMPLE - GAP - TEXT, middle - TEXT / 2
+        yield Rectangle(x=left, y=top, width=TEXT, height=TEXT, colour=style.colour, opacity=style.opacity)
+    if style.form == "tick":
+        at = x + SAMPLE - 2 * GAP
+        yield Polyline(
+            places=((at, middle - TEXT / 2), (at, middle + TEXT / 2)), colour=style.colour, width=LINE_WIDTH
+        )
+
+
+def num_left_out(series: Series, style: SeriesStyle, area: PlotArea) -> int:
+    """Return how many points have no place, gaps of a line apart."""
+    is_line = style.form in LINES or style.form == "band"
+    return sum(not area.has(x, y) and not (is_line and isnan(y)) for x, y in series.points)
+
+
+def _data(series: Series, point: Place) -> dict[str, str | float]:
+    return {"series": series.name, "x": point[0], "y": point[1]}
+
+
+def _line(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield a line and marks, or marks alone; a point beside gaps is marked in any line."""
+    pieces = _pieces(series, area)
+    for piece in pieces if style.form != "points" else ():
+        places = [at for at, _ in piece]
+        places = _thinned(_stepped(places) if style.form == "step" else places)
+        yield Polyline(places=places, colour=style.colour, width=style.width, dash=style.dash)
+    points = [point for piece in pieces for point in piece]
+    is_marked = style.form == "points" or (style.form == "marked" and len(points) <= MOST_MARKED)
+    lonely = [piece[0] for piece in pieces if len(piece) == 1]
+    marked = {(round(x), round(y)): ((x, y), value) for (x, y), value in (points if is_marked else lonely)}
+    for at, value in marked.values():
+        tooltip = _point_text(chart, series, value)
+        yield mark(style.number, at, style.colour, tooltip=tooltip, data=_data(series, value))
+
+
+def _pieces(series: Series, area: PlotArea) -> list[list[tuple[Place, Place]]]:
+    """Return runs of points that have places, each place with its point: what has none interrupts a line."""
+    pieces: list[list[tuple[Place, Place]]] = [[]]
+    for x, y in series.points:
+        if area.has(x, y):
+            pieces[-1].append(((area.x_at(x), area.y_at(y)), (x, y)))
+        elif pieces[-1]:
+            pieces.append([])
+    return [piece for piece in pieces if piece]
+
+
+def _stepped(places: Sequence[Place]) -> list[Place]:
+    corners = ([before, (after[0], before[1])] for before, after in pairwise(places))
+    return [*(place for pair in corners for place in pair), places[-1]]
+
+
+def _thinned(places: Sequence[Place]) -> list[Place]:
+    """Return of a long line the first, lowest, highest and last place in each column of pixels."""
+    if len(places) <= MOST_PLACES:
+        return list(places)
+    thinned: list[Place] = []
+    for _, group in groupby(places, key=lambda place: round(place[0])):
+        column = list(group)
+        ends = {0, len(column) - 1, *(_index(column, choose) for choose in (min, max))}
+        thinned += [column[index] for index in sorted(ends)]
+    return thinned
+
+
+def _index(column: Sequence[Place], choose: Callable[..., int]) -> int:
+    return choose(range(len(column)), key=lambda index: column[index][1])
+
+
+def _bands(series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield the areas between the ranges, an area between two gaps."""
+    edges = [
+        (area.x_at(x), area.y_at(low), area.y_at(high)) if area.has(x, low) and area.has(x, high) else None
+        for (x, _), (low, high) in zip(series.points, series.ranges, strict=True)
+    ]
+    for is_gap, group in groupby(edges, key=lambda edge: edge is None):
+        piece = [edge for edge in group if edge is not None]
+        if not is_gap and len(piece) > 1:
+            below, above = [(x, low) for x, low, _ in piece], [(x, high) for x, _, high in piece]
+            yield Polygon(places=[*below, *reversed(above)], colour=style.colour, opacity=style.opacity)
+
+
+def _ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield what each point may be as a line through it."""
+    for (x, y), (low, high) in zip(series.points, series.ranges, strict=False):
+        ends = ((low, y), (high, y)) if chart.y.names else ((x, low), (x, high))
+        if all(area.has(*end) for end in ends):
+            places = tuple((area.x_at(end_x), area.y_at(end_y)) for end_x, end_y in ends)
+            colour = "ink" if style.form == "bar" else style.colour
+            yield Polyline(places=places, colour=colour, width=LINE_WIDTH)
+
+
+def _broad_ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield a bar in its row from one end of each range to the other."""
+    height = 0.7 * abs(area.y_at(1.0) - area.y_at(0.0))
+    for (_, row), (low, high) in zip(series.points, series.ranges, strict=True):
+        if area.has(low, row) and area.has(high, row):
+            left, right = area.x_at(low), area.x_at(high)
+            words = f"{series.name}: {axis_figure(low, chart.x)} – {axis_figure(high, chart.x)}"
+            yield Rectangle(
+                x=left,
+                y=area.y_at(row) - height / 2,
+                width=max(0.5, right - left),
+                height=height,
+                colour=style.colour,
+                opacity=style.opacity,
+                tooltip=words,
+                data={"series": series.name, "row": chart.y.names[int(row)], "low": low, "high": high},
+            )
+
+
+def _ticks(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield a line across each row at a value."""
+    half = 0.36 * abs(area.y_at(1.0) - area.y_at(0.0))
+    for value, row in series.points:
+        if area.has(value, row):
+            x, y = area.x_at(value), area.y_at(row)
+            yield Rectangle(
+                x=x - 1,
+                y=y - half,
+                width=2,
+                height=2 * half,
+                colour=style.colour,
+                tooltip=_point_text(chart, series, (value, row)),
+                data=_data(series, (value, row)),
+            )
+
+
+def _bars(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield bars in rows, or upright ones beside those of other series, or on them."""
+    if chart.y.names:
+        height, zero = 0.7 * abs(area.y_at(1.0) - area.y_at(0.0)), area.x_at(max(area.x.low, 0.0))
+    for x, y in series.points:
+        if not area.has(x, y):
+            continue
+        if chart.y.names:
+            end = area.x_at(x)
+            sides = {"x": min(zero, end), "width": abs(end - zero)}
+            sides |= {"y": area.y_at(y) - height / 2, "height": height}
+        else:
+            sides = _upright_bar(chart, series, (x, y), area)
+        tooltip = _point_text(chart, series, (x, y))
+        yield Rectangle(**sides, colour=style.colour, tooltip=tooltip, data=_data(series, (x, y)))
+
+
+def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> dict[str, float]:
+    """Return where a bar lies."""
+    places = sorted({area.x_at(x) for other in chart.series for x, _ in other.points if area.x.has(x)})
+    between = min((after - before for before, after in pairwise(places)), default=WIDEST_GROUP)
+    number, beside = (0, 1) if chart.is_stacked else (chart.series.index(series), len(chart.series))
+    width = min(0.8 * between, WIDEST_GROUP) / beside
+    base = area.bottom if area.y.is_logarithmic else area.y_at(0.0)
+    x, y = point
+    below = _below(chart, series, x)
+    foot, end = area.y_at(below) if below else base, area.y_at(below + y)
+    left = area.x_at(x) + (number - beside / 2) * width
+    return {"x": left, "y": min(foot, end), "width": max(1.0, width - 1), "height": abs(end - foot)}
+
+
+def _below(chart: Chart, series: Series, x: float) -> float:
+    """Return how high the bars of the series before stand at a place; 0 where they stand apart."""
+    before = chart.series[: chart.series.index(series)] if chart.is_stacked else ()
+    return sum(y for other in before for at, y in other.points if at == x and isfinite(y))
+
+
+def _point_text(chart: Chart, series: Series, point: Place) -> str:
+    name = f"{series.name}: " if len(chart.series) > 1 else ""
+    return f"{name}{axis_figure(point[0], chart.x)}, {axis_figure(point[1], chart.y)}"

@@ -1,0 +1,234 @@
+"""One chart's place in a picture: its two axes, the room that their names take, and where values lie.
+
+A chart whose bars are named by their series, and one whose vertical axis has names, is in rows from the top.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isfinite
+
+from gpuproof.records.page import Axis, Chart, Form, Series
+from gpuproof.report.axes import Scale, cut_to, named_scale, scale_for
+from gpuproof.report.drawing import GAP, LINE, broken, text_width, widest
+from gpuproof.report.page_parts import axis_figure, has_named_bars
+
+WIDEST_NAME = 0.36
+WIDEST_LABEL = 0.24
+"""Shares of the width of a column."""
+FORMS: dict[str, Form] = {"line": "marked", "scatter": "points", "bar": "bar"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotArea:
+    """The rectangle that points are drawn in, in pixels from the top left, and its two axes."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    x: Scale
+    y: Scale
+
+    def x_at(self, value: float) -> float:
+        """Return the place of a value along the horizontal axis."""
+        return self.left + self.x.share(value) * (self.right - self.left)
+
+    def y_at(self, value: float) -> float:
+        """Return the place of a value along the vertical axis."""
+        return self.bottom - self.y.share(value) * (self.bottom - self.top)
+
+    def has(self, x: float, y: float) -> bool:
+        """Say whether a point has a place."""
+        return self.x.has(x) and self.y.has(y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A chart in its column of a picture, its axes, and the room that it takes beside and over the plot."""
+
+    chart: Chart
+    begin: float
+    end: float
+    """Of the column."""
+    is_first: bool
+    """Whether names of stretches stand over it: those of the charts below are the same."""
+    x: Scale
+    y: Scale
+    names: tuple[tuple[str, ...], ...]
+    """Of the rows, broken over lines."""
+    figures: tuple[str, ...]
+    """To the right of bars in rows, which have no ticks."""
+    labels: tuple[tuple[str, ...], ...]
+    """Of the references at a height, broken over lines; as many as references."""
+
+    @property
+    def width(self) -> float:
+        """The width of what is over and under the plot."""
+        return self.end - self.begin - 2 * GAP
+
+    @property
+    def left(self) -> float:
+        """The room on the left."""
+        if self.names:
+            return max(widest(lines) for lines in self.names) + 2 * GAP
+        ticks = widest([tick.text for tick in self.y.ticks]) + 2 * GAP
+        return max(ticks, text_width(self.x.ticks[0].text) / 2)
+
+    @property
+    def label_gap(self) -> float:
+        """The room between the plot and what is written on its right, under which the last tick stands."""
+        return text_width(self.x.ticks[-1].text) / 2 + GAP / 2
+
+    @property
+    def right(self) -> float:
+        """The room on the right."""
+        return max(widest(lines) for lines in ((), *self.labels, self.figures)) + self.label_gap + GAP
+
+    @property
+    def row_height(self) -> float:
+        """The height of a row."""
+        return max(map(len, self.names), default=1) * LINE + GAP / 2
+
+    @property
+    def heading(self) -> list[str]:
+        """The title of the axis that has none beside it: the one upwards, or along bars in rows."""
+        return broken(self.x.title if has_bars_in_rows(self.chart) else self.y.title, self.width)
+
+    @property
+    def title(self) -> list[str]:
+        """The lines under the heading."""
+        return broken(self.chart.title, self.width)
+
+    @property
+    def has_shade_names(self) -> bool:
+        """Whether a line over the plot is for the names of stretches."""
+        return self.is_first and bool(self.chart.shades)
+
+    @property
+    def upright(self) -> list[tuple[float, list[str]]]:
+        """The references from top to bottom, from the left, and the lines of their labels."""
+        lines = sorted((line.x, line.label) for line in self.chart.references if line.x is not None)
+        return [(x, broken(label, self.width / 2)) for x, label in lines if self.x.has(x)]
+
+    @property
+    def head_height(self) -> float:
+        """The room over the plot."""
+        upright = sum(len(lines) for _, lines in self.upright)
+        return (len(self.heading) + len(self.title) + upright + self.has_shade_names) * LINE + 1.5 * GAP
+
+
+def form_of(chart: Chart, series: Series) -> Form:
+    """Return how a series is drawn."""
+    return series.form or FORMS[chart.kind]
+
+
+def panel_of(chart: Chart, begin: float, end: float, *, is_first: bool) -> Panel:
+    """Choose the axes of a chart in its column, and break what stands beside it over lines."""
+    chart = _in_rows(chart)
+    chart = replace(chart, series=tuple(series for series in chart.series if series.points))
+    x, y = _scales(chart)
+    width = end - begin
+    return Panel(
+        chart=chart,
+        begin=begin,
+        end=end,
+        is_first=is_first,
+        x=x,
+        y=y,
+        names=tuple(tuple(broken(name, WIDEST_NAME * width)) for name in chart.y.names),
+        figures=_figures(chart),
+        labels=tuple(
+            tuple(broken(line.label, WIDEST_LABEL * width)) if line.y is not None else ()
+            for line in chart.references
+        ),
+    )
+
+
+def has_bars_in_rows(chart: Chart) -> bool:
+    """Say whether bars lie, each with its figure beside it."""
+    return bool(chart.y.names) and any(form_of(chart, series) == "bar" for series in chart.series)
+
+
+def _in_rows(chart: Chart) -> Chart:
+    """Return a chart whose bars are named by their series with a row a bar; any other as it is."""
+    if not has_named_bars(chart):
+        return chart
+    points = tuple((series.points[0][1], float(row)) for row, series in enumerate(chart.series))
+    ranges = tuple(ends for series in chart.series for ends in series.ranges[:1])
+    return replace(
+        chart,
+        x=replace(chart.y, is_logarithmic=False),
+        y=Axis(label="", names=tuple(series.name for series in chart.series)),
+        series=(
+            Series(name=chart.y.label, points=points, ranges=ranges if len(ranges) == len(points) else ()),
+        ),
+        references=tuple(replace(line, x=line.y, y=None) for line in chart.references if line.y is not None),
+        is_stacked=False,
+    )
+
+
+def _figures(chart: Chart) -> tuple[str, ...]:
+    """Write beside each row of bars what its bar, and the marks on it, stand for."""
+    rows: list[list[str]] = [[] for _ in chart.y.names]
+    for series in chart.series if has_bars_in_rows(chart) else ():
+        name = f"{series.name} " if len(chart.series) > 1 else ""
+        for value, row in series.points:
+            rows[int(row)].append(f"{name}{axis_figure(value, chart.x)}")
+    return tuple(map(", ".join, rows)) if has_bars_in_rows(chart) else ()
+
+
+def _scales(chart: Chart) -> tuple[Scale, Scale]:
+    """Choose both axes such that all that is drawn lies between their ends."""
+    points = [point for series in chart.series for point in series.points]
+    ranges = [end for series in chart.series for ends in series.ranges for end in ends if isfinite(end)]
+    xs = [*(x for x, _ in points), *(line.x for line in chart.references if line.x is not None)]
+    xs += [*chart.x.reach, *(ranges if chart.y.names else ())]
+    ys = [*(y for _, y in points), *(line.y for line in chart.references if line.y is not None)]
+    ys += [*chart.y.reach, *ranges, *_tops(chart)]
+    has_bars = any(form_of(chart, series) == "bar" for series in chart.series)
+    if chart.y.names:
+        x = scale_for(chart.x, xs, from_zero=has_bars)
+        if has_bars:  # it has no ticks, so that the longest bar may take all the room
+            finite = [value for value in xs if x.has(value)]
+            x = replace(x, low=min(0.0, *finite), high=max(0.0, *finite)) if any(finite) else x
+        return _ended(x, chart, xs), named_scale(chart.y, is_downward=True)
+    y = scale_for(chart.y, ys, from_zero=has_bars)
+    if chart.x.names:
+        return named_scale(chart.x), y
+    x = scale_for(chart.x, xs)
+    if has_bars:
+        ends = _beside(sorted({value for value, _ in points if x.has(value)}), x)
+        x = replace(x, low=min(x.low, *ends), high=max(x.high, *ends))
+    return _ended(x, chart, xs), y
+
+
+def _ended(x: Scale, chart: Chart, values: Sequence[float]) -> Scale:
+    """Let a horizontal axis that says how far it reaches end there."""
+    finite = [value for value in values if x.has(value)]
+    if not chart.x.reach or min(finite) == max(finite):
+        return x
+    return cut_to(x, min(finite), max(finite))
+
+
+def _tops(chart: Chart) -> list[float]:
+    """Return how high the bars of each place stand together, where they stand on one another."""
+    tops: defaultdict[float, float] = defaultdict(float)
+    for series in chart.series if chart.is_stacked else ():
+        for x, y in series.points:
+            tops[x] += y if isfinite(y) else 0.0
+    return list(tops.values())
+
+
+def _beside(places: Sequence[float], scale: Scale) -> tuple[float, float]:
+    """Return the ends of an axis at which half a bar more has room."""
+    if not places:
+        return scale.low, scale.high
+    if scale.is_logarithmic:
+        ratio = min((after / before for before, after in pairwise(places)), default=2.0) ** 0.5
+        return places[0] / ratio, places[-1] * ratio
+    half = min((after - before for before, after in pairwise(places)), default=1.0) / 2
+    return places[0] - half, places[-1] + half

@@ -1,0 +1,104 @@
+"""The figures of a configuration over its launches: what is compared, then time, memory and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any
+
+from gpuproof import units
+from gpuproof.records.result import Better, LaunchValue, Measure
+from gpuproof.statistics.estimate import Unavailable
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.suites.base import LaunchKey
+from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.measures import with_interval
+
+WALL, MEMORY, RESIDENT, ENERGY = "wall_s", "memory_bytes", "resident_bytes", "energy_j"
+NO_POSITIONS: Mapping[LaunchKey, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixMeasure:
+    """A figure of every configuration: how it is called, which way is better, and how a launch has it."""
+
+    name: str
+    better: Better
+    unit: str
+    read: Callable[[CaseFigures], float | None]
+    why_missing: Callable[[CaseFigures], str | None] = lambda _: None
+
+
+COSTS = (
+    MatrixMeasure(name=WALL, better="lower", unit="s", read=lambda case: case.wall_s),
+    MatrixMeasure(
+        name=MEMORY,
+        better="lower",
+        unit="B",
+        read=lambda case: case.memory.peak_bytes,
+        why_missing=lambda case: case.memory.missing,
+    ),
+    MatrixMeasure(name=RESIDENT, better="lower", unit="B", read=lambda case: case.resident.peak_bytes),
+    MatrixMeasure(
+        name=ENERGY,
+        better="lower",
+        unit="J",
+        read=lambda case: case.energy_j,
+        why_missing=lambda case: case.energy_missing,
+    ),
+)
+
+
+def value_of(case: CaseFigures, metric: str) -> float | None:
+    """Return what a launch says of a metric."""
+    return case.wall_s if metric == WALL else case.metrics.get(metric)
+
+
+def measures_of(
+    done: Sequence[CaseFigures],
+    metric: str,
+    better: Better,
+    *,
+    name: str,
+    labels: Mapping[str, Any],
+    positions: Mapping[LaunchKey, int] = NO_POSITIONS,
+) -> Iterator[Measure]:
+    """Yield the figures of the launches of a configuration that ended well, the one compared first.
+
+    It is the mean of the launches that have it; a cost is that of all, or missing.
+    """
+    compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
+    for what in (*([compared] if metric != WALL else []), *COSTS):
+        measured = [(case, value) for case in done if (value := what.read(case)) is not None]
+        values = [value for _, value in measured]
+        missing = None if what is compared and values else _why_missing(what, done, len(values))
+        mean = fmean(values) if values and missing is None else None
+        spread = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
+        launches = tuple(
+            LaunchValue(replicate=at, order=positions.get((case.case_id, case.replicate), at), value=value)
+            for at, (case, value) in enumerate(measured)
+        )
+        text = units.amount(mean, what.unit, digits=4)
+        measure = with_interval(
+            what.name, mean, what.unit, text, spread, better=what.better, launches=launches
+        )
+        yield replace(
+            measure,
+            case=name,
+            labels={"configuration": name, **labels},
+            statistic="mean",
+            missing=missing,
+        )
+
+
+def _why_missing(what: MatrixMeasure, done: Sequence[CaseFigures], num_measured: int) -> str | None:
+    """Say why there is no mean over all launches; None where there is one."""
+    bases = dict.fromkeys(case.memory.basis for case in done)
+    if what.name == MEMORY and len(bases) > 1:
+        return f"memory of launches was measured in different ways: {', '.join(map(str, bases))}"
+    if num_measured == len(done) > 0:
+        return None
+    reasons = (reason for case in done if (reason := what.why_missing(case)))
+    return next(reasons, f"{num_measured} of {len(done)} launches have {what.name}")
