@@ -54,6 +54,14 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
+def test_checks_of_a_machine_need_no_library_of_numbers() -> None:
+    loaded = modules_after(
+        "from gpuproof.doctor import host, infiniband, meeting, network\n"
+        "from gpuproof.verdict import check, facts, nccl_settings, page"
+    )
+    assert loaded.isdisjoint(HEAVY)
+
+
 def test_a_worker_that_has_not_begun_has_loaded_no_torch() -> None:
     loaded = modules_after("import gpuproof.worker.__main__, gpuproof.worker.rank.assignment")
     assert "gpuproof.records.run" in loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Failure
+from gpuproof.verdict import checks
 from gpuproof.verdict.check import Check, FactCheck, ask, guarded
-from gpuproof.verdict.checks.registry import check_names, find_check
+from gpuproof.verdict.checks.registry import check_names, find_check, packaged_checks
 from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import case, one_rank, start
 
@@ -67,6 +69,24 @@ def test_the_example_says_nothing_that_a_check_may_not_say(run: str) -> None:
     facts, plugin = FleetFacts(launches=RUNS[run]), example()
     assert isinstance(plugin, Check)
     assert outcomes_of(guarded("example", plugin, owner="the example"), facts) == [plugin.judge(facts)]
+
+
+def test_a_check_of_ours_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else names it; which host should be asked, and is mute, is not its to know."""
+    (tmp_path / "tidy.py").write_text(
+        "from gpuproof.records.outcome import pass_or_fail\n"
+        "from gpuproof.verdict.checks.answers import host_check\n\n\n"
+        "@host_check('tidy', 'every host is tidy')\n"
+        "def judge_tidy(subject, node):\n"
+        "    good = {'expected': 'yes', 'source': 'by hand', 'next_step': 'Tidy up'}\n"
+        "    return pass_or_fail(subject, node['is_tidy'], str(node['is_tidy']), **good)\n"
+    )
+    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
+    tidy = packaged_checks()["tidy"]
+    monkeypatch.delitem(sys.modules, "gpuproof.verdict.checks.tidy")
+    told = FleetFacts(hosts={"a": {"is_tidy": True}, "b": {"is_tidy": False}}, hosts_there=("a", "b", "c"))
+    statuses = {item.outcome.subject: item.outcome.status for item in ask([tidy], told)}
+    assert statuses == {"host/a": "PASS", "host/b": "FAIL", "host/c": "ERROR"}
 
 
 def test_it_says_what_it_is(check: FactCheck) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gpuproof import units
 from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable
-from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
 REQUIREMENTS = "README.md: what gpuproof needs"
@@ -24,7 +24,7 @@ ANSWERING = Expectation(
 )
 
 
-@machine_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
+@stated_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
 def judge_python(facts: HostFacts, expected: Expectation) -> Outcome:
     """Judge the Python that would run ranks."""
     return expected.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}")
@@ -34,7 +34,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-@machine_check(
+@stated_check(
     "PyTorch",
     "2.4 or newer",
     REQUIREMENTS,
@@ -49,7 +49,7 @@ def judge_torch(facts: HostFacts, expected: Expectation) -> Outcome:
     return expected.judge(False, f"cannot be imported by {facts['executable']} ({reason})")
 
 
-@machine_check(
+@stated_check(
     "processor",
     "no frequency governor that changes the clock while steps are timed",
     "https://docs.kernel.org/admin-guide/pm/cpufreq.html#generic-scaling-governors",
@@ -72,7 +72,7 @@ def judge_processor(facts: HostFacts, expected: Expectation) -> Outcome | None:
     return expected.judge(is_steady, ", ".join(parts))
 
 
-@machine_check(
+@stated_check(
     "accelerators",
     "one at least that its vendor's driver lists",
     REQUIREMENTS,
@@ -91,7 +91,7 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
     return expected.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
 
 
-@machine_check(
+@stated_check(
     "granted GPUs",
     "all that the scheduler granted",
     "docs/validate.md",
@@ -109,7 +109,7 @@ def judge_grant(facts: HostFacts, expected: Expectation) -> Outcome | None:
     return expected.judge(num_seen >= grant["number"], seen)
 
 
-@machine_check(
+@stated_check(
     "CUDA",
     "a build of torch that sees the driver's devices",
     "https://docs.pytorch.org/docs/stable/cuda.html",
@@ -139,7 +139,7 @@ def _visible(facts: HostFacts, expected: Expectation) -> Outcome:
     )
 
 
-@machine_check(
+@stated_check(
     "NCCL",
     "in torch, for ranks on GPUs",
     "https://docs.pytorch.org/docs/stable/distributed.html#backends",
@@ -154,7 +154,7 @@ def judge_nccl(facts: HostFacts, expected: Expectation) -> Outcome | None:
     return expected.judge(bool(facts["nccl"]), facts["nccl"] or lacking)
 
 
-@machine_check(
+@stated_check(
     "GPU readings",
     "installed, to see clocks, power, temperature and other users",
     "https://docs.nvidia.com/deploy/nvml-api/",
@@ -169,7 +169,7 @@ def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | Non
     return expected.judge(False, "nvidia-ml-py is not installed")
 
 
-@machine_check(
+@stated_check(
     "host readings",
     "psutil, for readings on systems without /proc",
     "https://psutil.readthedocs.io/",
@@ -184,7 +184,7 @@ def judge_host_readings(facts: HostFacts, expected: Expectation) -> Outcome:
     )
 
 
-@machine_check(
+@stated_check(
     "C++ compiler",
     "one, for training.compile.enabled on a CPU",
     "https://docs.pytorch.org/docs/stable/torch.compiler.html",

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuproof.doctor.network import is_loopback
 from gpuproof.records.outcome import Expectation, Judged, Outcome, skipped
-from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
@@ -43,7 +43,7 @@ class Part:
     num_nodes: int
 
 
-@machine_check(
+@stated_check(
     "MASTER_ADDR",
     "an address of node 0 that all hosts reach",
     SOURCE,

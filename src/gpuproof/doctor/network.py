@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.records.outcome import Expectation, Outcome, not_applicable, not_judged
-from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 from gpuproof.verdict.nccl_settings import PAGE
 
@@ -27,7 +27,7 @@ SHARED_MEMORY_BYTES = 2**30
 """What NCCL's page on troubleshooting gives a container (`--shm-size=1g`); Docker's own default is 64 MB."""
 IN_USE = "interfaces of this host that are up, with an address"
 Interface = Mapping[str, Any]
-fabric_check = partial(machine_check, part="fabric")
+fabric_check = partial(stated_check, part="fabric")
 
 
 def usable(interfaces: Sequence[Interface]) -> list[Interface]:

@@ -66,10 +66,10 @@ def check(name: str, summary: str) -> Callable[[Callable[[FleetFacts], Answers]]
     return lambda judge: FactCheck(name=name, summary=summary, judge=judge)
 
 
-MachineJudge = Callable[["HostFacts", Expectation], Outcome | Answers | None]
+StatedJudge = Callable[["HostFacts", Expectation], Outcome | Answers | None]
 
 
-def machine_check(
+def stated_check(
     name: str,
     expected: str,
     source: str,
@@ -78,11 +78,14 @@ def machine_check(
     responsible: Actor = "user",
     otherwise: Literal["WARN", "FAIL"] = "FAIL",
     part: str | None = None,
-) -> Callable[[MachineJudge], FactCheck]:
-    """Make a check of what a machine tells, or a part of that; what cannot be asked of it is left out."""
+) -> Callable[[StatedJudge], FactCheck]:
+    """Make a check with a stated expectation of what a machine tells, or a part of that.
+
+    The function below is given both; what it answers nothing of is left out.
+    """
     expectation = Expectation(expected, source, next_step, responsible, otherwise)
 
-    def build(judge: MachineJudge) -> FactCheck:
+    def build(judge: StatedJudge) -> FactCheck:
         def of_all(facts: FleetFacts) -> Iterator[Outcome | Judged]:
             for node in facts.hosts.values():
                 answers = judge(node if part is None else node[part], expectation) or ()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Environment, Setup, Start
-from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.expectations import Expectations, load_expectations
+
+if TYPE_CHECKING:  # it needs numpy and scipy, and doctor neither
+    from gpuproof.verdict.baseline import Baseline
 
 HostFacts = Mapping[str, Any]
 """What a host told of itself, as `worker/host/environment.py` has it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpuproof.records.outcome import Expectation, Judged, Outcome
-from gpuproof.verdict.check import machine_check
+from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
 PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -81,7 +81,7 @@ SETTINGS = (
 )
 
 
-@machine_check("NCCL settings", "none", PAGE, MEASURE, part="fabric")
+@stated_check("NCCL settings", "none", PAGE, MEASURE, part="fabric")
 def judge_nccl_settings(fabric: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
     """Yield a warning for each setting that costs speed; where none does, one line that says so."""
     variables = fabric["variables"]

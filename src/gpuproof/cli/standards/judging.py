@@ -30,16 +30,21 @@ def written(
 ) -> ExitCode:
     """Write what was asked for beside the run; an interrupted run has no result yet."""
     result = directory.read_result()
-    if write_rules is not None and result is not None:
-        _write_rules(write_rules, result)
-    if junit is not None and result is not None:
-        from gpuproof.files import write_text
-        from gpuproof.report.junit import junit as junit_text
-
-        write_text(junit, junit_text(result))
+    if result is not None:
+        _write_beside(result, junit=junit, write_rules=write_rules)
     if bundle is not None:
         _pack(directory, bundle)
     return code
+
+
+def _write_beside(result: Result, *, junit: Path | None, write_rules: Path | None) -> None:
+    from gpuproof.files import write_text
+    from gpuproof.report.junit import junit as junit_text
+
+    if junit is not None:
+        write_text(junit, junit_text(result))
+    if write_rules is not None:
+        _write_rules(write_rules, result)
 
 
 def _write_rules(path: Path, result: Result) -> None:
@@ -78,18 +83,13 @@ def judge_again(
 ) -> ExitCode:
     """Judge what was measured before, by the rules and the baseline that are given."""
     from gpuproof.cli.report import show_report
-    from gpuproof.files import write_text
-    from gpuproof.report.junit import junit as junit_text
 
     with _opened(path) as directory:
         concluded = _concluded(directory, standards)
         if bundle is not None:
             _pack(directory, bundle)
     show_report(concluded, as_json=as_json)
-    if junit is not None:
-        write_text(junit, junit_text(concluded.result))
-    if write_rules is not None:
-        _write_rules(write_rules, concluded.result)
+    _write_beside(concluded.result, junit=junit, write_rules=write_rules)
     return ExitCode(concluded.result.exit_code)
 
 

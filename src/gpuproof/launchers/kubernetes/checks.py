@@ -5,60 +5,18 @@ In: nodes as the API lists them, and the options that launches have. Out: an out
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.verdict.check import stated_check
+from gpuproof.verdict.facts import HostFacts
 
 Node = Mapping[str, Any]
 NODES_PAGE = "https://kubernetes.io/docs/concepts/architecture/nodes/#condition"
 DEVICES_PAGE = "https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/"
 TAINTS_PAGE = "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"
-READY = Expectation(
-    "every node Ready",
-    NODES_PAGE,
-    "`kubectl describe node` says why; launches go to the others",
-    responsible="administrator",
-    otherwise="WARN",
-)
-PLUGIN = Expectation(
-    "one Ready node at least that offers it",
-    DEVICES_PAGE,
-    "Install the vendor's device plug-in or GPU operator, or set gpu_resource",
-    responsible="administrator",
-)
-WHOLE = Expectation(
-    "all GPUs of a node healthy: as many allocatable as there are",
-    DEVICES_PAGE,
-    "Look at the device plug-in's log on the node, and for Xid errors in dmesg",
-    responsible="administrator",
-    otherwise="WARN",
-)
-REACHABLE = Expectation(
-    "one GPU node at least whose labels and taints let launches on",
-    TAINTS_PAGE,
-    "Set node_selector and tolerations in the file of options",
-)
-EXTENDED = Expectation(
-    "offered by a GPU node, as the options ask for it",
-    DEVICES_PAGE,
-    "Set resources to what `kubectl describe node` lists; RDMA needs a device plug-in of its own",
-)
-
-
-def judge_cluster(nodes: Sequence[Node], options: KubernetesOptions) -> list[Judged]:
-    """Judge what the nodes of a cluster offer to launches with these options."""
-    gpu_nodes = [node for node in nodes if _amount(node, "allocatable", options.gpu_resource) > 0]
-    ready = [node for node in gpu_nodes if _is_ready(node)]
-    outcomes = {
-        "nodes": _ready(nodes),
-        "GPUs": _plugin(ready, options.gpu_resource),
-        "healthy GPUs": _healthy(nodes, options.gpu_resource),
-        "placement": _reachable(ready, options),
-        **{name: _extended(ready, name) for name in options.resources if "/" in name},
-    }
-    return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items() if outcome is not None]
 
 
 def _name(node: Node) -> str:
@@ -75,32 +33,77 @@ def _is_ready(node: Node) -> bool:
     return is_ready and not node.get("spec", {}).get("unschedulable", False)
 
 
-def _ready(nodes: Sequence[Node]) -> Outcome:
+def _offering(facts: HostFacts) -> list[Node]:
+    """Return the nodes that are Ready and offer the GPUs that launches ask for."""
+    resource = facts["options"].gpu_resource
+    return [x for x in facts["nodes"] if _amount(x, "allocatable", resource) > 0 and _is_ready(x)]
+
+
+@stated_check(
+    "nodes",
+    "every node Ready",
+    NODES_PAGE,
+    "`kubectl describe node` says why; launches go to the others",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_nodes(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether the nodes are ready."""
+    nodes: Sequence[Node] = facts["nodes"]
     bad = [_name(node) for node in nodes if not _is_ready(node)]
     share = f"{len(nodes) - len(bad)} of {len(nodes)}"
-    return READY.judge(bool(nodes) and not bad, f"{share}; not {', '.join(bad)}" if bad else share)
+    return expected.judge(bool(nodes) and not bad, f"{share}; not {', '.join(bad)}" if bad else share)
 
 
-def _plugin(ready: Sequence[Node], resource: str) -> Outcome:
+@stated_check(
+    "GPUs",
+    "one Ready node at least that offers it",
+    DEVICES_PAGE,
+    "Install the vendor's device plug-in or GPU operator, or set gpu_resource",
+    responsible="administrator",
+)
+def judge_gpus(facts: HostFacts, expected: Expectation) -> Outcome:
+    """Judge whether a node offers GPUs."""
+    ready, resource = _offering(facts), facts["options"].gpu_resource
     amounts = ", ".join(f"{_name(node)}: {_amount(node, 'allocatable', resource)}" for node in ready)
-    return PLUGIN.judge(bool(ready), f"{resource} on {len(ready)} nodes{f' ({amounts})' if amounts else ''}")
+    return expected.judge(
+        bool(ready), f"{resource} on {len(ready)} nodes{f' ({amounts})' if amounts else ''}"
+    )
 
 
-def _healthy(nodes: Sequence[Node], resource: str) -> Outcome | None:
+@stated_check(
+    "healthy GPUs",
+    "all GPUs of a node healthy: as many allocatable as there are",
+    DEVICES_PAGE,
+    "Look at the device plug-in's log on the node, and for Xid errors in dmesg",
+    responsible="administrator",
+    otherwise="WARN",
+)
+def judge_healthy(facts: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge whether all GPUs that nodes have can be given to launches."""
+    nodes, resource = facts["nodes"], facts["options"].gpu_resource
     there = {_name(node): _amount(node, "capacity", resource) for node in nodes}
     usable = {_name(node): _amount(node, "allocatable", resource) for node in nodes}
     if not any(there.values()):
         return None
     bad = [f"{name}: {usable[name]} of {there[name]}" for name in there if usable[name] < there[name]]
-    return WHOLE.judge(not bad, "; ".join(bad) or f"{sum(usable.values())} of {sum(there.values())}")
+    return expected.judge(not bad, "; ".join(bad) or f"{sum(usable.values())} of {sum(there.values())}")
 
 
-def _reachable(ready: Sequence[Node], options: KubernetesOptions) -> Outcome | None:
+@stated_check(
+    "placement",
+    "one GPU node at least whose labels and taints let launches on",
+    TAINTS_PAGE,
+    "Set node_selector and tolerations in the file of options",
+)
+def judge_placement(facts: HostFacts, expected: Expectation) -> Outcome | None:
+    """Judge whether launches are let on a node that offers GPUs."""
+    ready = _offering(facts)
     if not ready:
         return None
-    hindrances = {_name(node): _hindrance(node, options) for node in ready}
+    hindrances = {_name(node): _hindrance(node, facts["options"]) for node in ready}
     bad = [f"{name}: {why}" for name, why in hindrances.items() if why]
-    return REACHABLE.judge(len(bad) < len(ready), "; ".join(bad) or f"all {len(ready)}")
+    return expected.judge(len(bad) < len(ready), "; ".join(bad) or f"all {len(ready)}")
 
 
 def _hindrance(node: Node, options: KubernetesOptions) -> str | None:
@@ -124,6 +127,15 @@ def _is_tolerated(taint: Mapping[str, Any], options: KubernetesOptions) -> bool:
     )
 
 
-def _extended(ready: Sequence[Node], name: str) -> Outcome:
-    offering = [_name(node) for node in ready if _amount(node, "allocatable", name) > 0]
-    return EXTENDED.judge(bool(offering), f"on {', '.join(offering)}" if offering else "on none")
+@stated_check(
+    "resources",
+    "offered by a GPU node, as the options ask for it",
+    DEVICES_PAGE,
+    "Set resources to what `kubectl describe node` lists; RDMA needs a device plug-in of its own",
+)
+def judge_resources(facts: HostFacts, expected: Expectation) -> Iterator[Judged]:
+    """Judge by its name what launches ask for besides."""
+    for name in (name for name in facts["options"].resources if "/" in name):
+        offering = [_name(node) for node in _offering(facts) if _amount(node, "allocatable", name) > 0]
+        measured = f"on {', '.join(offering)}" if offering else "on none"
+        yield Judged(name=name, outcome=expected.judge(bool(offering), measured))

@@ -40,15 +40,18 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     if dry_run:
         click.echo("GET /api/v1/namespaces/NAMESPACE/pods\nGET /api/v1/nodes")
         return
+    from gpuproof.launchers.kubernetes import checks as cluster_checks
     from gpuproof.launchers.kubernetes.api import Cluster
-    from gpuproof.launchers.kubernetes.checks import judge_cluster
     from gpuproof.records.codec import to_json
     from gpuproof.report.terminal import show_page
+    from gpuproof.verdict.check import ask, checks_in
+    from gpuproof.verdict.facts import FleetFacts
     from gpuproof.verdict.page import outcomes_page
 
     options = _read(file)
     with closing(Cluster(options)) as cluster:
-        checks = judge_cluster(cluster.nodes(), options)
+        facts = FleetFacts(hosts={"cluster": {"nodes": cluster.nodes(), "options": options}})
+    checks = ask(checks_in(cluster_checks), facts)
     if as_json:
         click.echo(json.dumps(to_json({"checks": checks}), indent=2, allow_nan=False))
     else:

@@ -11,11 +11,15 @@ from gpuproof.errors import UsageError
 from gpuproof.verdict import checks
 from gpuproof.verdict.check import Check, FactCheck, checks_in, guarded
 
-_MODULES = [f"{checks.__name__}.{module.name}" for module in iter_modules(checks.__path__)]
-CHECKS: Mapping[str, FactCheck] = {
-    item.name: item for name in _MODULES if name != __name__ for item in checks_in(import_module(name))
-}
-"""Those of this folder, by name: a check of ours is a value in a file of it."""
+
+def packaged_checks() -> dict[str, FactCheck]:
+    """Return the checks of this folder by name, each a value in one of its files."""
+    names = (f"{checks.__name__}.{module.name}" for module in iter_modules(checks.__path__))
+    modules = [import_module(name) for name in names if name != __name__]
+    return {item.name: item for module in modules for item in checks_in(module)}
+
+
+CHECKS: Mapping[str, FactCheck] = packaged_checks()
 
 
 def check_names() -> list[str]:
