@@ -20,15 +20,13 @@ from gpuproof.records.readings import DriverEvent, ThrottleReason
 
 
 def test_the_envelope_keeps_every_extreme() -> None:
-    """Ten seconds a piece: the one spike of 1,000 in piece 3 is its highest, and 99 its mean."""
+    """Ten seconds a piece: the one spike of 990 in piece 3 is its highest, and 0 its median."""
     times = np.arange(100.0)
     column = np.zeros(100)
     column[37] = 990.0
-    shape = envelope(times, column, pieces=10)
-    assert shape.reduced
-    assert shape.high.tolist() == [0, 0, 0, 990, 0, 0, 0, 0, 0, 0]
-    assert shape.low.tolist() == [0] * 10
-    assert shape.mean[3] == pytest.approx(99.0)
+    low, middle, high = envelope(times, column, pieces=10).levels
+    assert high.tolist() == [0, 0, 0, 990, 0, 0, 0, 0, 0, 0]
+    assert low.tolist() == middle.tolist() == [0] * 10
 
 
 @pytest.mark.parametrize("pieces", [10, 1000])
@@ -38,8 +36,8 @@ def test_a_hole_stays_a_hole(pieces: int) -> None:
     shape = envelope(times, column, pieces=pieces)
     inside = (shape.time_s > 80) & (shape.time_s <= 140)
     assert inside.any()
-    assert np.isnan(shape.mean[inside][:-1]).all() or np.isnan(shape.mean[inside]).sum() == 1
-    assert np.nanmax(shape.high) == np.nanmin(shape.low) == 5.0
+    assert np.isnan(shape.levels[1][inside][:-1]).all() or np.isnan(shape.levels[1][inside]).sum() == 1
+    assert np.nanmax(shape.levels[2]) == np.nanmin(shape.levels[0]) == 5.0
 
 
 def test_slow_readings_are_a_line_and_not_dots() -> None:
@@ -47,17 +45,23 @@ def test_slow_readings_are_a_line_and_not_dots() -> None:
     times = np.arange(50.0)
     shape = envelope(times, np.where(times % 5 == 0, 1.0, np.nan), pieces=100)
     assert shape.time_s.tolist() == list(range(0, 50, 5))
-    assert not np.isnan(shape.mean).any()
+    assert not np.isnan(shape.levels).any()
 
 
 def test_stretches_of_throttling_are_joined_to_what_can_be_seen() -> None:
     times = np.arange(10.0)
     flags = np.isin(times, (2, 3, 7))
-    assert list(flagged(times, flags)) == [(2.0, 4.0), (7.0, 8.0)]
-    assert list(flagged(times, np.zeros(10, dtype=bool))) == []
+    assert flagged(times, flags) == [(2.0, 4.0), (7.0, 8.0)]
+    assert flagged(times, np.zeros(10, dtype=bool)) == []
     day = np.arange(86_400.0)
     flicker = day % 2 == 0
-    assert len(list(flagged(day, flicker))) == 1
+    assert len(flagged(day, flicker)) == 1
+
+
+def test_a_hole_in_the_readings_is_no_throttling() -> None:
+    """Throttled before and after half a minute that nobody read: 10 s of it, and a reading stands for one."""
+    times = np.array([*range(10), *range(40, 50)], dtype=float)
+    assert flagged(times, np.ones(20, dtype=bool)) == [(0.0, 10.0), (40.0, 49.0)]
 
 
 def eventful(folder: Path, *, gpus: int, name: str = "run.jsonl") -> RecordingData:
@@ -202,9 +206,11 @@ def test_recordings_are_drawn_against_each_other(tmp_path: Path) -> None:
     for name in ("Memory used", "GPU utilisation", "SM clock"):
         assert name in charts
     assert series_of(charts["Memory used"])["A  a.jsonl"].points[0] == (0.0, 1.5 * 2.0**33)
-    spreads = picture.charts[1::2]
-    shares = [sum(share for share, _ in series.points) for chart in spreads for series in chart.series]
-    assert shares == pytest.approx([100.0] * len(shares))
+    power = picture.charts[5]
+    readings = sorted(300.0 + t % 7 for t in range(40))
+    assert power.series[0].points[0] == (0.0, readings[0])
+    assert power.series[0].points[50] == (50.0, np.quantile(readings, 0.5))
+    assert power.series[0].points[-1] == (100.0, readings[-1])
 
 
 def test_memory_of_many_is_their_courses_and_a_row_each(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from gpuproof.records.page import Axis, Chart, Picture, Reference, Series
 from gpuproof.records.result import Measure
 
 _DRAWN: Final = {row.name for row in (*METRICS.values(), *HOST_METRICS.values()) if row.drawn}
-_MOST_BINS: Final = 24
+_QUANTILES: Final = 101
 
 
 def comparison_picture(
@@ -42,7 +43,6 @@ def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> t
     metric = difference.labels["metric"]
     recordings = {f"A  {first.source}": first, f"B  {second.source}": second}
     columns = {name: _over_gpus(recording, metric) for name, recording in recordings.items()}
-    edges = _edges(list(columns.values()))
     course = Chart(
         title="",
         kind="line",
@@ -53,11 +53,9 @@ def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> t
     spread = Chart(
         title=_verdict(difference),
         kind="line",
-        x=Axis(label="share of readings", unit="%", reach=(0.0,)),
-        y=Axis(label="readings", unit=course.y.unit),
-        series=tuple(
-            Series(name=name, points=_shares(column, edges), form="line") for name, column in columns.items()
-        ),
+        x=Axis(label="readings that are no higher", unit="%"),
+        y=replace(course.y, label="readings"),
+        series=tuple(Series(name=n, points=_quantiles(column), form="line") for n, column in columns.items()),
     )
     return course, spread
 
@@ -73,25 +71,12 @@ def _verdict(difference: Measure) -> str:
     return f"B is {difference.detail}: {signed(difference.labels['metric'], difference.value)}"
 
 
-def _edges(columns: Sequence[Floats]) -> Floats:
-    """Return the ends of a histogram's bins; readings that are all alike have one."""
-    joined = np.concatenate([column[~np.isnan(column)] for column in columns])
-    if not len(joined):
-        return np.array([0.0, 1.0])
-    low, high = float(joined.min()), float(joined.max())
-    thin = 0.01 * max(abs(high), 1.0)
-    bins = np.linspace(low, high, _MOST_BINS + 1)
-    return bins if high - low > thin else np.array([low - thin, high + thin])
-
-
-def _shares(column: Floats, edges: Floats) -> tuple[tuple[float, float], ...]:
-    """Return which share of the readings lies in each bin, and the bin's middle; none below and above."""
+def _quantiles(column: Floats) -> tuple[tuple[float, float], ...]:
+    """Return the share of readings that are no higher, in percent, and the reading."""
     values = column[~np.isnan(column)]
-    if not len(values):
-        return ()
-    shares = (100 * np.histogram(values, bins=edges)[0] / len(values)).tolist()
-    middles = ((edges[1:] + edges[:-1]) / 2).tolist()
-    return ((0.0, float(edges[0])), *zip(shares, middles, strict=True), (0.0, float(edges[-1])))
+    shares = np.linspace(0, 1, _QUANTILES)
+    readings = np.quantile(values, shares).tolist() if len(values) else []
+    return tuple(zip((100 * shares).tolist(), readings, strict=False))
 
 
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuproof.readings.metric_text import quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import bands, envelope
+from gpuproof.readings.series import bands, durations, envelope, longest_step_s, runs
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
 from gpuproof.units import seconds
@@ -86,11 +86,12 @@ def description(recording: RecordingData) -> str:
 
 
 def line_of(name: str, time_s: Floats, column: Floats) -> Iterator[Series]:
-    """Yield one column as a line, over the band between its extremes where readings were joined."""
+    """Yield one column as a line, over the band between its extremes where it is a median of readings."""
     shape = envelope(time_s, column, pieces=PIECES)
-    points = _points(shape.time_s, shape.mean)
-    if shape.reduced:
-        yield Series(name=name, points=points, ranges=_points(shape.low, shape.high), form="band")
+    low, middle, high = shape.levels
+    points = _points(shape.time_s, middle)
+    if not np.array_equal(low, high, equal_nan=True):
+        yield Series(name=name, points=points, ranges=_points(low, high), form="band")
     yield Series(name=name, points=points, form="line")
 
 
@@ -267,19 +268,14 @@ def _visible(times: Sequence[float], recording: RecordingData) -> list[float]:
     return visible
 
 
-def flagged(time_s: Floats, flags: Flags) -> Iterator[tuple[float, float]]:
-    """Yield the stretches, begin and end in seconds, over which flags were set; joined to what is visible."""
-    if not flags.any():
-        return
-    edges = np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
-    begins = np.flatnonzero(edges == 1)
-    ends = np.flatnonzero(edges == -1)
-    last = len(time_s) - 1
+def flagged(time_s: Floats, flags: Flags) -> list[tuple[float, float]]:
+    """Return begin and end in seconds of the stretches over which flags were set; those that touch join."""
     pixel_s = float(time_s[-1] - time_s[0]) / VISIBLE
-    begin_s, end_s = float(time_s[begins[0]]), float(time_s[min(ends[0], last)])
-    for begin, end in zip(begins[1:], ends[1:], strict=True):
-        if time_s[begin] - end_s > pixel_s:
-            yield begin_s, max(end_s, begin_s + pixel_s)
-            begin_s = float(time_s[begin])
-        end_s = float(time_s[min(end, last)])
-    yield begin_s, max(end_s, begin_s + pixel_s)
+    ends_s = np.minimum(time_s + durations(time_s), time_s[-1])
+    stretches: list[tuple[float, float]] = []
+    for first, last in runs(flags, time_s, longest_step_s(time_s)):
+        begin_s, end_s = float(time_s[first]), float(ends_s[last])
+        if stretches and begin_s - stretches[-1][1] <= pixel_s:
+            begin_s = stretches.pop()[0]
+        stretches.append((begin_s, max(end_s, begin_s + pixel_s)))
+    return stretches

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.window import RecordingWindow, Span
 from gpuproof.statistics.estimate import median
 from gpuproof.statistics.percentiles import percentile
@@ -259,51 +259,6 @@ def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tupl
     return np.insert(at_samples, places, times), np.insert(readings, places, totals)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """A column as a picture shows it, in the column's unit."""
-
-    time_s: Floats
-    low: Floats
-    high: Floats
-    mean: Floats
-    reduced: bool
-    """Whether pieces hold more than one reading, so that `low` and `high` differ from `mean`."""
-
-
-def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Envelope:
-    """Return at most about `pieces` points of a column, broken where readings are missing."""
-    is_read = ~np.isnan(column)
-    times, values = time_s[is_read], column[is_read]
-    if len(times) <= 2 * pieces:
-        times, values = _with_breaks(times, values)
-        return Envelope(time_s=times, low=values, high=values, mean=values, reduced=False)
-    width = (times[-1] - times[0]) / pieces
-    piece = np.minimum(((times - times[0]) / width).astype(np.int64), pieces - 1)
-    starts = np.flatnonzero(np.diff(piece, prepend=-1))
-    counts = np.diff(np.append(starts, len(piece)))
-    filled = piece[starts]
-    return Envelope(
-        time_s=times[0] + (np.arange(pieces) + 0.5) * width,
-        low=_scatter(filled, np.minimum.reduceat(values, starts), pieces),
-        high=_scatter(filled, np.maximum.reduceat(values, starts), pieces),
-        mean=_scatter(filled, np.add.reduceat(values, starts) / counts, pieces),
-        reduced=True,
-    )
-
-
-def _scatter(places: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, length: int) -> Floats:
-    column = np.full(length, np.nan)
-    column[places] = values
-    return column
-
-
-def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Put a NaN into every hole."""
-    holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
-    return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)
-
-
 MIDDLE: Final = (0.05, 0.25, 0.75, 0.95)
 """The ends of the middle 90 % and of the middle half."""
 
@@ -339,3 +294,31 @@ def bands(
         if len(values):
             levels[:, piece] = np.quantile(values, shares)
     return Bands(time_s=(edges[1:] + edges[:-1]) / 2, levels=levels)
+
+
+def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Bands:
+    """Return lowest, median and highest reading in each of so many stretches of a column's time.
+
+    A column with few readings has each of them three times, and NaN in every hole.
+    """
+    is_read = ~np.isnan(column)
+    times, values = time_s[is_read], column[is_read]
+    if len(times) > 2 * pieces:
+        return bands(times, [values], pieces=pieces, shares=(0.0, 0.5, 1.0))
+    times, values = _with_breaks(times, values)
+    return Bands(time_s=times, levels=np.vstack([values] * 3))
+
+
+def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Put a NaN into every hole."""
+    holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
+    return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)
+
+
+def runs(flags: Flags, time_s: Floats, gap_s: float) -> list[tuple[int, int]]:
+    """Return the first and last place of each run of flags without a gap in time."""
+    places = np.flatnonzero(flags)
+    if not len(places):
+        return []
+    breaks = np.flatnonzero((np.diff(places) > 1) | (np.diff(time_s[places]) > gap_s)) + 1
+    return [(int(run[0]), int(run[-1])) for run in np.split(places, breaks)]

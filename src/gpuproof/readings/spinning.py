@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from gpuproof.readings.metric_text import quantity
-from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import HOLE_FACTOR
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.series import HOLE_FACTOR, runs
 from gpuproof.records.readings import DeviceIdentity
 from gpuproof.units import seconds, share
 
@@ -128,7 +128,7 @@ def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
             limit_w=float(limit[first : last + 1].mean()),
             traffic_percent=float(traffic[first : last + 1].mean()),
         )
-        for first, last in _runs(flags, recording.time_s, gap_s)
+        for first, last in runs(flags, recording.time_s, gap_s)
         if last - first + 1 >= LEAST_READINGS and recording.time_s[last] - recording.time_s[first] > LEAST_S
     )
 
@@ -146,12 +146,3 @@ def _limits(track: DeviceTrack, length: int) -> Floats:
         return np.full(length, start)
     places = np.maximum.accumulate(np.where(np.isnan(column), -1, np.arange(length)))
     return np.where(places < 0, start, column[places])
-
-
-def _runs(flags: Flags, time_s: Floats, gap_s: float) -> list[tuple[int, int]]:
-    """Return the first and last place of each run of flags without a gap in time."""
-    places = np.flatnonzero(flags)
-    if not len(places):
-        return []
-    breaks = np.flatnonzero((np.diff(places) > 1) | (np.diff(time_s[places]) > gap_s)) + 1
-    return [(int(run[0]), int(run[-1])) for run in np.split(places, breaks)]

@@ -196,13 +196,9 @@ def _draw_upright(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
 
 def _draw_level(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
     """Draw references as level lines; their labels stand on the right, moved down where there is no room."""
-    marks = sorted(
-        (area.y_at(line.y), lines)
-        for line, lines in zip(panel.chart.references, panel.labels, strict=True)
-        if line.y is not None and area.y.has(line.y)
-    )
     free = area.top - GAP / 2
-    for y, lines in marks:
+    for value, lines in reversed(panel.labels):
+        y = area.y_at(value)
         first = max(free, y - len(lines) * LINE / 2)
         free = first + len(lines) * LINE + GAP / 2
         middle = first + len(lines) * LINE / 2

@@ -34,6 +34,8 @@ MOST_PLACES = 1500
 LINE_WIDTH = 2.0
 THIN = 1.4
 """Of a line without marks, of which there may be many."""
+Box = tuple[float, float, float, float]
+"""Left, top, width and height."""
 LINES: tuple[Form, ...] = ("marked", "line", "dashed", "step")
 
 
@@ -75,12 +77,8 @@ def draw_series(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea
     match style.form:
         case "band":
             yield from _bands(series, style, area)
-        case "bar":
-            yield from _bars(chart, series, style, area)
-        case "tick":
-            yield from _ticks(chart, series, style, area)
-        case "range":
-            yield from _broad_ranges(chart, series, style, area)
+        case "bar" | "tick" | "range":
+            yield from _rectangles(chart, series, style, area)
         case "points" | "marked" | "line" | "dashed" | "step":
             yield from _line(chart, series, style, area)
     if style.form not in ("band", "range"):
@@ -94,14 +92,10 @@ def sample_of(style: SeriesStyle, x: float, middle: float) -> Iterator[Shape]:
         yield Polyline(places=places, colour=style.colour, width=LINE_WIDTH, dash=style.dash)
     if style.form in ("marked", "points"):
         yield mark(style.number, (x + (SAMPLE - GAP) / 2, middle), style.colour, data={})
-    if style.form in ("band", "bar", "range"):
-        left, top = x + SAMPLE - GAP - TEXT, middle - TEXT / 2
-        yield Rectangle(x=left, y=top, width=TEXT, height=TEXT, colour=style.colour, opacity=style.opacity)
-    if style.form == "tick":
-        at = x + SAMPLE - 2 * GAP
-        yield Polyline(
-            places=((at, middle - TEXT / 2), (at, middle + TEXT / 2)), colour=style.colour, width=LINE_WIDTH
-        )
+    if style.form in ("band", "bar", "range", "tick"):
+        left, width = x + SAMPLE - GAP - TEXT, 2.0 if style.form == "tick" else TEXT
+        top, seen = middle - TEXT / 2, style.opacity
+        yield Rectangle(x=left, y=top, width=width, height=TEXT, colour=style.colour, opacity=seen)
 
 
 def num_left_out(series: Series, style: SeriesStyle, area: PlotArea) -> int:
@@ -185,60 +179,45 @@ def _ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) ->
             yield Polyline(places=places, colour=colour, width=LINE_WIDTH)
 
 
-def _broad_ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield a bar in its row from one end of each range to the other."""
-    height = 0.7 * abs(area.y_at(1.0) - area.y_at(0.0))
-    for (_, row), (low, high) in zip(series.points, series.ranges, strict=True):
-        if area.has(low, row) and area.has(high, row):
-            left, right = area.x_at(low), area.x_at(high)
-            words = f"{series.name}: {axis_figure(low, chart.x)} – {axis_figure(high, chart.x)}"
-            yield Rectangle(
-                x=left,
-                y=area.y_at(row) - height / 2,
-                width=max(0.5, right - left),
-                height=height,
-                colour=style.colour,
-                opacity=style.opacity,
-                tooltip=words,
-                data={"series": series.name, "row": chart.y.names[int(row)], "low": low, "high": high},
-            )
-
-
-def _ticks(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield a line across each row at a value."""
-    half = 0.36 * abs(area.y_at(1.0) - area.y_at(0.0))
-    for value, row in series.points:
-        if area.has(value, row):
-            x, y = area.x_at(value), area.y_at(row)
-            yield Rectangle(
-                x=x - 1,
-                y=y - half,
-                width=2,
-                height=2 * half,
-                colour=style.colour,
-                tooltip=_point_text(chart, series, (value, row)),
-                data=_data(series, (value, row)),
-            )
-
-
-def _bars(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield bars in rows, or upright ones beside those of other series, or on them."""
-    if chart.y.names:
-        height, zero = 0.7 * abs(area.y_at(1.0) - area.y_at(0.0)), area.x_at(max(area.x.low, 0.0))
-    for x, y in series.points:
-        if not area.has(x, y):
+def _rectangles(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
+    """Yield bars, upright or in rows, lines across rows at values, or bars from end to end of ranges."""
+    ranges = series.ranges if style.form == "range" else [(x, x) for x, _ in series.points]
+    for (x, y), (low, high) in zip(series.points, ranges, strict=True):
+        if not (area.has(low, y) and area.has(high, y)):
             continue
+        tooltip, data = _point_text(chart, series, (x, y)), _data(series, (x, y))
+        if style.form == "range":
+            words = f"{axis_figure(low, chart.x)} – {axis_figure(high, chart.x)}"
+            tooltip = f"{series.name}: {words}"
+            data = {"series": series.name, "row": axis_figure(y, chart.y), "low": low, "high": high}
         if chart.y.names:
-            end = area.x_at(x)
-            sides = {"x": min(zero, end), "width": abs(end - zero)}
-            sides |= {"y": area.y_at(y) - height / 2, "height": height}
+            left, top, width, height = _in_row(style, area, y, low, high)
         else:
-            sides = _upright_bar(chart, series, (x, y), area)
-        tooltip = _point_text(chart, series, (x, y))
-        yield Rectangle(**sides, colour=style.colour, tooltip=tooltip, data=_data(series, (x, y)))
+            left, top, width, height = _upright_bar(chart, series, (x, y), area)
+        yield Rectangle(
+            x=left,
+            y=top,
+            width=width,
+            height=height,
+            colour=style.colour,
+            opacity=style.opacity,
+            tooltip=tooltip,
+            data=data,
+        )
 
 
-def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> dict[str, float]:
+def _in_row(style: SeriesStyle, area: PlotArea, row: float, low: float, high: float) -> Box:
+    """Return where a bar, a line across or a range lies in its row."""
+    height = 0.7 * abs(area.y_at(1.0) - area.y_at(0.0))
+    left, right = area.x_at(low), area.x_at(high)
+    if style.form == "bar":
+        left, right = sorted((area.x_at(max(area.x.low, 0.0)), right))
+    if style.form == "tick":
+        left, right = left - 1, right + 1
+    return left, area.y_at(row) - height / 2, max(0.5 * (style.form == "range"), right - left), height
+
+
+def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> Box:
     """Return where a bar lies."""
     places = sorted({area.x_at(x) for other in chart.series for x, _ in other.points if area.x.has(x)})
     between = min((after - before for before, after in pairwise(places)), default=WIDEST_GROUP)
@@ -249,7 +228,7 @@ def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> 
     below = _below(chart, series, x)
     foot, end = area.y_at(below) if below else base, area.y_at(below + y)
     left = area.x_at(x) + (number - beside / 2) * width
-    return {"x": left, "y": min(foot, end), "width": max(1.0, width - 1), "height": abs(end - foot)}
+    return left, min(foot, end), max(1.0, width - 1), abs(end - foot)
 
 
 def _below(chart: Chart, series: Series, x: float) -> float:

@@ -58,12 +58,28 @@ class Panel:
     """Whether names of stretches stand over it: those of the charts below are the same."""
     x: Scale
     y: Scale
-    names: tuple[tuple[str, ...], ...]
-    """Of the rows, broken over lines."""
-    figures: tuple[str, ...]
-    """To the right of bars in rows, which have no ticks."""
-    labels: tuple[tuple[str, ...], ...]
-    """Of the references at a height, broken over lines; as many as references."""
+
+    @property
+    def names(self) -> list[list[str]]:
+        """The names of the rows, broken over lines."""
+        return [broken(name, WIDEST_NAME * (self.end - self.begin)) for name in self.chart.y.names]
+
+    @property
+    def labels(self) -> list[tuple[float, list[str]]]:
+        """The references at a height, from the lowest value, and the lines of their labels."""
+        lines = sorted((line.y, line.label) for line in self.chart.references if line.y is not None)
+        longest = WIDEST_LABEL * (self.end - self.begin)
+        return [(y, broken(label, longest)) for y, label in lines if self.y.has(y)]
+
+    @property
+    def figures(self) -> list[str]:
+        """What bars in rows, and the lines across them, stand for: to the right, where there are no ticks."""
+        rows: list[list[str]] = [[] for _ in self.chart.y.names]
+        for series in self.chart.series if has_bars_in_rows(self.chart) else ():
+            name = f"{series.name} " if len(self.chart.series) > 1 else ""
+            for value, row in series.points:
+                rows[int(row)].append(f"{name}{axis_figure(value, self.chart.x)}")
+        return list(map(", ".join, rows)) if has_bars_in_rows(self.chart) else []
 
     @property
     def width(self) -> float:
@@ -86,7 +102,8 @@ class Panel:
     @property
     def right(self) -> float:
         """The room on the right."""
-        return max(widest(lines) for lines in ((), *self.labels, self.figures)) + self.label_gap + GAP
+        beside = [self.figures, *(lines for _, lines in self.labels)]
+        return max(map(widest, beside)) + self.label_gap + GAP
 
     @property
     def row_height(self) -> float:
@@ -127,25 +144,11 @@ def form_of(chart: Chart, series: Series) -> Form:
 
 
 def panel_of(chart: Chart, begin: float, end: float, *, is_first: bool) -> Panel:
-    """Choose the axes of a chart in its column, and break what stands beside it over lines."""
+    """Choose the axes of a chart in its column."""
     chart = _in_rows(chart)
     chart = replace(chart, series=tuple(series for series in chart.series if series.points))
     x, y = _scales(chart)
-    width = end - begin
-    return Panel(
-        chart=chart,
-        begin=begin,
-        end=end,
-        is_first=is_first,
-        x=x,
-        y=y,
-        names=tuple(tuple(broken(name, WIDEST_NAME * width)) for name in chart.y.names),
-        figures=_figures(chart),
-        labels=tuple(
-            tuple(broken(line.label, WIDEST_LABEL * width)) if line.y is not None else ()
-            for line in chart.references
-        ),
-    )
+    return Panel(chart=chart, begin=begin, end=end, is_first=is_first, x=x, y=y)
 
 
 def has_bars_in_rows(chart: Chart) -> bool:
@@ -169,16 +172,6 @@ def _in_rows(chart: Chart) -> Chart:
         references=tuple(replace(line, x=line.y, y=None) for line in chart.references if line.y is not None),
         is_stacked=False,
     )
-
-
-def _figures(chart: Chart) -> tuple[str, ...]:
-    """Write beside each row of bars what its bar, and the marks on it, stand for."""
-    rows: list[list[str]] = [[] for _ in chart.y.names]
-    for series in chart.series if has_bars_in_rows(chart) else ():
-        name = f"{series.name} " if len(chart.series) > 1 else ""
-        for value, row in series.points:
-            rows[int(row)].append(f"{name}{axis_figure(value, chart.x)}")
-    return tuple(map(", ".join, rows)) if has_bars_in_rows(chart) else ()
 
 
 def _scales(chart: Chart) -> tuple[Scale, Scale]:
