@@ -84,8 +84,9 @@ def figures_on(page: Page) -> list[Measure]:
 
 def are_figures_measures(concluded: Concluded) -> bool:
     """Say whether every figure that stands on the page is a measure of the result."""
-    measures = {id(measure) for measure in concluded.result.measures}
-    return all(id(measure) in measures for measure in figures_of(concluded))
+    measures = concluded.result.measures
+    same = {id(measure) for measure in measures}
+    return all(id(figure) in same or figure in measures for figure in figures_of(concluded))
 
 
 def unmeasured_marks(concluded: Concluded, *titles: str) -> list[tuple[str, float]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from concluding import table_of, text_of, words_of
+from concluding import are_figures_measures, table_of, text_of, words_of
 from gpuproof.cli.main import cli
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
@@ -164,6 +164,7 @@ def test_what_launches_in_turns_come_to(
     done = concluded(tmp_path, slower, max_regression=limit, find=0.05)
     assert (done.result.verdict, done.result.exit_code) == (word, code), text_of(done)
     assert done.result.num_launches == done.result.num_planned == launches
+    assert are_figures_measures(done)
     (row,) = table_of(done, "Measures")
     assert row["launches"].text == "4 + 4"
     assert (("confirmation" in row) and bool(row["confirmation"].text)) is (launches == 16)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from collectives_by_hand import collective_records, trial
-from concluding import text_of, words_of
+from concluding import are_figures_measures, figures_of, text_of, words_of
 from gpuproof.conclude import Concluded, conclude, conclude_otherwise
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.case import Case
@@ -111,6 +111,8 @@ def test_a_queue_is_no_place_to_follow_up() -> None:
 def test_ready_needs_all_of_it(tmp_path: Path) -> None:
     found = concluded(tmp_path)
     assert (found.result.verdict, found.result.exit_code) == ("READY", ExitCode.DONE), text_of(found)
+    assert are_figures_measures(found)
+    assert figures_of(found)
     assert all(x.outcome.status == "PASS" for x in found.result.outcomes if x.is_required)
 
 
