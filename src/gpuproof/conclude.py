@@ -26,6 +26,9 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
+from gpuproof.suites.many_subjects import figures_table
+from gpuproof.suites.sections import Common, benchmark_page
+from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
 
@@ -37,15 +40,25 @@ class Concluded:
     page: Page
 
 
+RECORDS_GONE = (
+    "the records of this run are gone: these are the measures of result.json, which is left as it is; "
+    "tables, charts and files that are made from records are missing"
+)
+
+
 @without_collection()
 def conclude(run: RunDirectory) -> Concluded:
     """Make the result, the page and every derived file of a run again from its records.
+
+    Where the records are gone, the result that there is stays as it is.
 
     Raises:
         RecordError: a file of the run is damaged.
         EnvironmentUnfitError: the disk is full.
     """
     evidence = read_evidence(run)
+    if (concluded := _without_records(run, evidence)) is not None:
+        return concluded
     suite = read_suite(run)
     conclusion = suite.conclude(evidence)
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
@@ -65,7 +78,22 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
-    return _concluded(suite, suite.conclude(evidence).result, evidence)
+    kept = _without_records(run, evidence)
+    return kept or _concluded(suite, suite.conclude(evidence).result, evidence)
+
+
+def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
+    """Return the result that a run was concluded to before its records were lost; None where there are some.
+
+    Its measures and outcomes are shown: what else a page says is in the shape of the version that wrote it.
+    """
+    result = None if evidence.launches else run.read_result()
+    if result is None or not result.num_launches:
+        return None
+    common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=(RECORDS_GONE,))
+    sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
+    figures = figures_table(result.measures)
+    return Concluded(result=result, page=benchmark_page(result, common, *sections, figures, num_measures=0))
 
 
 @without_collection()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from concluding import commands_of, detail_of, lines_of, notes_of
-from gpuproof.conclude import Concluded, conclude
+from concluding import are_figures_measures, commands_of, detail_of, figures_of, lines_of, notes_of
+from gpuproof.conclude import Concluded, conclude, conclude_unwritten
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause, ProfileTrace
@@ -218,3 +219,24 @@ def test_a_torn_journal_is_salvaged_and_said(tmp_path: Path) -> None:
     cut = journal.read_text().splitlines()[:-2]  # the torn line, and the result before it
     journal.write_text("\n".join(cut) + '\n{"kind":"result","v":1,"ra')
     assert conclude(run).result.exit_code == ExitCode.INCONCLUSIVE
+
+
+def test_a_run_whose_records_are_gone_keeps_its_result_and_shows_its_measures(tmp_path: Path) -> None:
+    steps_s = (0.0100, 0.0101, 0.0102)
+    launches = [one_rank(times_s=steady_times(100, x), replicate=i).records() for i, x in enumerate(steps_s)]
+    run, first = concluded(tmp_path, launches)
+    stored = (run.root / "result.json").read_bytes()
+    shutil.rmtree(run.root / "cases")
+    again = conclude(run)
+    assert again.result == first.result
+    assert (run.root / "result.json").read_bytes() == stored
+    assert are_figures_measures(again)
+    assert "throughput" in {figure.name for figure in figures_of(again)}
+    assert notes_of(again)[0].startswith("the records of this run are gone: these are the measures")
+    assert conclude_unwritten(run).page == again.page
+
+
+def test_a_run_that_never_had_records_is_concluded_to_nothing(tmp_path: Path) -> None:
+    run, first = concluded(tmp_path, [])
+    assert conclude(run).result == first.result
+    assert first.result.verdict == "NOTHING MEASURED"
