@@ -13,7 +13,8 @@ from gpuproof.records.page import Column, Figure, Pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure
 
 IN_RESULT_ALONE = re.compile(
-    r"p\d+ step|mean step|per device|memory|fingerprint|items|steps|window|(step|energy) of all launches|rank .+"
+    r"p\d+ step|mean step|per device|memory|fingerprint|"
+    r"items|steps|window|(step|energy) of all launches|rank .+"
 )
 """Figures of which nobody is asked: that fingerprints agree is a figure of its own."""
 LEVELS = {"link": "links", "gpu": "devices", "host": "hosts", WHOLE: "figures"}
