@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from concluding import doubt_of, words_of
+from concluding import doubt_of, table_of, words_of
 from gpuproof.conclude import conclude
 from gpuproof.records.run import Window
 from gpuproof.verdict.doubts.base import Measured
@@ -139,3 +140,19 @@ def test_a_device_that_waits_between_steps_is_a_doubt_in_throughput_mode_alone(
         case=case(kind="inference", inference={"mode": mode}),
     )
     assert [doubt.code for doubt in doubts_about(Measured(launch=story.launch()))] == found
+
+
+def test_points_in_latency_mode_show_latencies_and_no_throughput(tmp_path: Path) -> None:
+    inference = {"mode": "latency", "phase": "forward", "prompt_tokens": 6, "new_tokens": 4}
+    launches = []
+    for place, name in enumerate(("precision=fp32", "precision=bf16")):
+        times_s = tuple(time_s * (1 + place) for time_s in TIMES_S)
+        own = replace(case(kind="inference", inference=inference), case_id=name)
+        told = Story(windows=[window_of(sum(times_s))], setups=[setup()], times_s=times_s, case=own)
+        launches.append(told.records())
+    sections: dict[str, Any] = {"inference": inference, "data": {"name": "synthetic"}}
+    matrix = {"training.precision": ["fp32", "bf16"]}
+    run = write_run(tmp_path, launches, kind="inference", run={"repeats": 1}, matrix=matrix, **sections)
+    rows = table_of(conclude(run), "Points")
+    assert [row["p50 latency"].text for row in rows] == ["50.5 ms", "101 ms"]
+    assert "throughput" not in rows[0]

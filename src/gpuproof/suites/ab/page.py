@@ -21,12 +21,13 @@ def page(result: Result) -> Page:
     common = from_json(PointsDetail, result.detail, place="result.json: detail").common
     comparison = from_json(SideBySide, result.detail[NAME], place="result.json: detail.ab")
     names = dict(zip(SIDES, (comparison.a.name, comparison.b.name), strict=True))
+    points = read_figures(result)
     sides = pivot_of_rows(
         "Sides",
-        read_figures(result),
+        points,
         Column.of("", lambda point: names[point.case_id], align="left", folds=True),
         Column.of("launches", lambda point: str(point.num_launches)),
-        *figure_columns(),
+        *figure_columns(points),
         Column.of("validity", validity_cell, align="left"),
     )
     laid_out = benchmark_page(result, common, *comparison_sections(comparison), sides, num_measures=0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuproof import units
-from gpuproof.analysis.points import PEAK_MEMORY, STEP, PointFigures, rank
+from gpuproof.analysis.points import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures, rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, as_figure, pivot_of_rows
@@ -24,7 +26,7 @@ def points_page(result: Result) -> Page:
         points,
         *(_axis(key, name) for key, name in names.items()),
         Column.of("launches", lambda point: f"{point.num_launches}/{point.num_planned}"),
-        *figure_columns(),
+        *figure_columns(points),
         Column.of("validity", validity_cell, align="left"),
         Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
     )
@@ -35,11 +37,17 @@ def _axis(key: str, name: str) -> Column:
     return Column.of(name, lambda point: value_text(point.assignment[key]))
 
 
-def figure_columns() -> tuple[Column, ...]:
-    """Return the columns of a point's own figures."""
+def figure_columns(points: Sequence[PointFigures]) -> tuple[Column, ...]:
+    """Return the columns of the points' own figures; in latency mode a rate is no throughput."""
+    rate = (Column.of("throughput", lambda point: as_figure(point.rate)), Column.of("", uncertainty))
+    latencies = [x.measures[0] for x in points if x.measure(RATE_ONE_BY_ONE) is not None]
+    if latencies:
+        rate = (
+            Column.of(latencies[0].name, lambda point: as_figure(next(iter(point.measures), None))),
+            Column.of("one batch after another", lambda point: as_figure(point.rate)),
+        )
     return (
-        Column.of("throughput", lambda point: as_figure(point.rate)),
-        Column.of("", uncertainty),
+        *rate,
         Column.of("mean step", lambda point: as_figure(point.measure(STEP))),
         Column.of("memory", lambda point: as_figure(point.measure(PEAK_MEMORY)), is_optional=True),
     )
