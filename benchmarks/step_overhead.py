@@ -163,10 +163,10 @@ def measure_sleep(effort: Effort) -> None:
     with TemporaryDirectory() as folder:
         output = timed(gpuproof("run", "quick", *settings, f"--run.save_dir={folder}", "--json")).output
     result = json.loads(output)
-    (row,) = result["detail"]["launches"]
+    (steps,) = [measure["value"] for measure in result["measures"] if measure["name"] == "steps"]
     (launch,) = result["measures"][0]["launches"]
     print(f"\na model that sleeps {seconds(SLEEP_S)} a step, through the whole gpuproof run")
-    print(f"  reported     {launch['value']:.2f} steps/s over {row['num_steps']} steps")
+    print(f"  reported     {launch['value']:.2f} steps/s over {steps} steps")
     print(f"  expected     {1 / SLEEP_S:.2f} steps/s, if sleep were exact")
     print(f"  bare sleeps  {bare_sleeps_per_s(effort.sleep_steps):.2f} steps/s here, now")
 

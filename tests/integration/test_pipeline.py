@@ -34,7 +34,8 @@ def finished(odd_place: Path) -> Path:
     assert result.returncode in MEASURED, result.stderr
     found = json.loads(result.stdout)
     assert (found["validity"] == "INVALID") == (result.returncode == ExitCode.INCONCLUSIVE)
-    assert [row["num_steps"] for row in found["detail"]["launches"]] == [20, 20]
+    (steps,) = [measure for measure in found["measures"] if measure["name"] == "steps"]
+    assert [launch["value"] for launch in steps["launches"]] == [20, 20]
     return odd_place
 
 
