@@ -70,7 +70,7 @@ def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     yield from _readings(recording, wanted)
     yield _named(wanted, "_summary.txt"), lambda path: _write_summary(recording, path)
     if wanted.plot:
-        yield _named(wanted, "_plot.png"), lambda path: _write_plot(recording, path)
+        yield _named(wanted, "_plot.png"), lambda path: write_picture(recording_picture(recording), path)
     if wanted.compare_with is not None:
         other = wanted.compare_with
         yield _named(wanted, "_comparison.txt"), lambda path: _write_comparison(recording, path, other=other)
@@ -99,10 +99,6 @@ def _write_page(page: Page, path: Path) -> str:
     text = render_page(page, "terminal")
     write_text(path, text)
     return text
-
-
-def _write_plot(recording: RecordingData, path: Path) -> None:
-    write_picture(recording_picture(recording), path)
 
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:

@@ -25,6 +25,8 @@ from gpuproof.report.plot_area import PlotArea, form_of
 
 WIDEST_GROUP = 60.0
 """Of bars at one place, in pixels, as all lengths here."""
+THICKEST = 22.0
+"""Of a bar in a row."""
 SAMPLE = 36.0
 """Of a line in the legend."""
 MOST_MARKED = 60
@@ -208,7 +210,7 @@ def _rectangles(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea
 
 def _in_row(style: SeriesStyle, area: PlotArea, row: float, low: float, high: float) -> Box:
     """Return where a bar, a line across or a range lies in its row."""
-    height = 0.7 * abs(area.y_at(1.0) - area.y_at(0.0))
+    height = min(THICKEST, 0.7 * abs(area.y_at(1.0) - area.y_at(0.0)))
     left, right = area.x_at(low), area.x_at(high)
     if style.form == "bar":
         left, right = sorted((area.x_at(max(area.x.low, 0.0)), right))
