@@ -52,9 +52,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="8 hosts that wait 2 s")
     options = parser.parse_args()
     hosts, wait_s = (8, 2.0) if options.quick else (options.hosts, options.wait)
-    why_not = can_serve()
-    if why_not is not None:
-        sys.exit(f"cannot measure here: {why_not}")
+    reason_against = can_serve()
+    if reason_against is not None:
+        sys.exit(f"cannot measure here: {reason_against}")
     print(machine_line())
     with TemporaryDirectory(prefix="gpuproof-bench-") as folder:
         addresses = [f"127.0.{1 + last // 200}.{2 + last % 200}" for last in range(hosts)]

@@ -176,7 +176,7 @@ class CaseScheduler:
         cases = self._suite.next(self._state, MappingProxyType(self._running), left_s)
         waiting = None
         while not self._is_stopped and self._places.has_room(lost) and (case := next(cases, None)):
-            failure = self._why_never(case, lost)
+            failure = self._reason_never(case, lost)
             if failure is not None:
                 self._fail(case, failure)
                 return True
@@ -195,12 +195,12 @@ class CaseScheduler:
         """Return what is left of the time of the whole run; None where there is no limit."""
         return None if self._until_s is None else self._until_s - time.monotonic()
 
-    def _why_never(self, case: Case, lost: Mapping[str, HostError]) -> Failure | None:
+    def _reason_never(self, case: Case, lost: Mapping[str, HostError]) -> Failure | None:
         """Say why a case cannot run on any place that there is; None where it can."""
         gone = next((lost[name] for name in case.placement.hosts if name in lost), None)
         if gone is not None:
             return host_failure(gone)
-        reason = self._places.why_never(case.placement, lost)
+        reason = self._places.reason_never(case.placement, lost)
         taken = next((error for error in lost.values() if error.is_interruption), None)
         if reason is not None and taken is not None:
             return host_failure(taken)

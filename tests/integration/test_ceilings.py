@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation, Setup
-from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, try_ceilings, why_no_product
+from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, reason_no_product, try_ceilings
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.after_window import PROFILED_STEPS
 from gpuproof.workloads.info.catalogue.gemm import GEMM, GemmOptions
@@ -50,12 +50,12 @@ def test_products_go_up_the_ladder_and_memory_comes_in_two_patterns() -> None:
 )
 def test_products_are_of_the_type_of_the_run(precision: str, dtype: str) -> None:
     assert {trial.dtype for trial in tried(precision) if trial.what == "gemm"} == {dtype}
-    assert why_no_product(precision) is None
+    assert reason_no_product(precision) is None
 
 
 def test_a_precision_without_plain_products_says_so_and_memory_is_tried_all_the_same() -> None:
     assert [trial.what for trial in tried("fp8")] == ["copy", "triad"]
-    assert "fp8" in str(why_no_product("fp8"))
+    assert "fp8" in str(reason_no_product("fp8"))
 
 
 class SlowClock(HostClock):

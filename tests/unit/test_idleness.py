@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gpuproof.accelerators.base import Accelerator
-from gpuproof.accelerators.busy import UnseenWorkError, busy_during, why_unseen
+from gpuproof.accelerators.busy import UnseenWorkError, busy_during, reason_unseen
 from gpuproof.accelerators.choose import PROCESSOR
 from gpuproof.analysis.idleness import idle_share
 from gpuproof.hardware import find_peak
@@ -211,8 +211,8 @@ def test_a_device_that_the_profiler_does_not_know_says_so() -> None:
         type = "mps"
         title = "Apple MPS"
 
-    assert why_unseen(Unknown(), ANY) == "torch's profiler sees no work of Apple MPS devices"
-    assert why_unseen(VirtualAccelerator(VirtualDevice()), ANY) is None
+    assert reason_unseen(Unknown(), ANY) == "torch's profiler sees no work of Apple MPS devices"
+    assert reason_unseen(VirtualAccelerator(VirtualDevice()), ANY) is None
 
 
 def test_a_rank_that_sees_nothing_ends_the_look_of_all_after_the_same_step() -> None:

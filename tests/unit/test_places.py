@@ -70,7 +70,7 @@ def test_only_so_many_hosts_are_busy_at_a_time_but_one_job_gets_its_hosts() -> N
     ],
 )
 def test_what_can_never_be_placed_is_said(placement: Placement, reason: str | None) -> None:
-    assert places().why_never(placement, LOST) == reason
+    assert places().reason_never(placement, LOST) == reason
 
 
 def test_where_no_place_is_left_there_is_room_to_say_so() -> None:
@@ -80,7 +80,7 @@ def test_where_no_place_is_left_there_is_room_to_say_so() -> None:
 def test_a_queue_takes_any_case_while_not_too_many_are_in_it() -> None:
     held = held_places([], max_busy=2)
     many = Placement(num_hosts=500, hosts=())
-    assert held.why_never(many, {}) is None
+    assert held.reason_never(many, {}) is None
     assert held.find(many, ()) == ()
     held.take(("a", 0), (), many)
     assert held.has_room(())

@@ -12,10 +12,10 @@ import pytest
 from gpuproof.processes.processors import (
     AGENT_MARK,
     cpu_quota,
+    reason_fewer_threads,
     threads_per_rank,
     usable_cpus,
     users_threads,
-    why_fewer_threads,
 )
 
 
@@ -68,7 +68,7 @@ def test_threads_are_whole_processors_of_the_quota(monkeypatch: pytest.MonkeyPat
     for quota, usable, why in ((None, 8, None), (0.5, 1, "0.5 of 8"), (2.5, 2, "2.5 of 8"), (16.0, 8, None)):
         monkeypatch.setattr("gpuproof.processes.processors.cpu_quota", lambda quota=quota: quota)
         assert usable_cpus() == usable
-        said = why_fewer_threads(None)
+        said = reason_fewer_threads(None)
         assert said is None if why is None else why in str(said)
         assert threads_per_rank(None, num_ranks=2, users=None) == max(1, usable // 2)
         assert threads_per_rank(None, num_ranks=1, users=1) == 1

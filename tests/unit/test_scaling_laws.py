@@ -10,7 +10,7 @@ import pytest
 
 from gpuproof.analysis.scale.curve import Fabric, breaks_of, overhead
 from gpuproof.analysis.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
-from gpuproof.analysis.scale.prediction import LawTrial, Prediction, predict, why_not_tried
+from gpuproof.analysis.scale.prediction import LawTrial, Prediction, predict, reason_not_tried
 from gpuproof.statistics.estimate import Interval, Unavailable
 
 LADDER = (1, 2, 4, 8)
@@ -228,6 +228,6 @@ def test_a_law_that_is_hardly_known_has_no_figure_of_how_well() -> None:
     )
     trial = LawTrial(num_devices=4, predicted=found, reach=3.4, measured=0.9, passed=True)
     said = f"without 4 devices {AMDAHL} is not measured well enough: it could not fail"
-    assert why_not_tried(trial, AMDAHL) == said
-    some = why_not_tried(replace(trial, reach=0.34), AMDAHL)
+    assert reason_not_tried(trial, AMDAHL) == said
+    some = reason_not_tried(replace(trial, reach=0.34), AMDAHL)
     assert some == f"without 4 devices {AMDAHL} is known to ±34 % only: it could not fail"

@@ -56,7 +56,7 @@ def test_steps_are_queued_behind_a_busy_device_before_collectives_are_looked_at(
 
     monkeypatch.setattr(overlap, "commands_during", look)
     monkeypatch.setattr(overlap, "BusyQueue", queue)
-    monkeypatch.setattr(overlap, "why_unseen", lambda *_of: None)
+    monkeypatch.setattr(overlap, "reason_unseen", lambda *_of: None)
     monkeypatch.setattr(overlap, "accelerator_of", lambda _device: SimpleNamespace(asynchronous=True))
     monkeypatch.setattr("torch.distributed.all_reduce", lambda _tensor: seen.append("meet"))
     written: list[Any] = []

@@ -19,7 +19,7 @@ from gpuproof.analysis.comparing.winners import (
     compare_sides,
     contest,
     doubts_at,
-    why_unusable,
+    reason_unusable,
 )
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
@@ -79,16 +79,16 @@ def test_which_doubts_take_a_winner_away(
 
 def test_an_accuracy_is_not_touched_by_who_took_the_processors() -> None:
     crowded = side("A", "cpu-neighbours", "few-steps")
-    assert why_unusable(crowded, figure="test_accuracy") is None
-    assert why_unusable(crowded, figure="images_per_s") == "A is SUSPECT (why)"
-    assert why_unusable(side("A", "unequal-steps"), figure="test_accuracy") == "A is SUSPECT (why)"
+    assert reason_unusable(crowded, figure="test_accuracy") is None
+    assert reason_unusable(crowded, figure="images_per_s") == "A is SUSPECT (why)"
+    assert reason_unusable(side("A", "unequal-steps"), figure="test_accuracy") == "A is SUSPECT (why)"
 
 
 def test_a_side_of_which_only_the_validity_is_known() -> None:
-    assert why_unusable(side("A", validity="SUSPECT")) == "A is SUSPECT"
-    assert why_unusable(side("A", validity="VALID")) is None
+    assert reason_unusable(side("A", validity="SUSPECT")) == "A is SUSPECT"
+    assert reason_unusable(side("A", validity="VALID")) is None
     invalid = replace(side("A"), doubts=(doubt("noisy"), doubt("over-ceiling", "INVALID")))
-    assert why_unusable(invalid, beside=invalid.doubts, is_in_turns=True) == "A is INVALID (why)"
+    assert reason_unusable(invalid, beside=invalid.doubts, is_in_turns=True) == "A is INVALID (why)"
 
 
 def test_every_listed_doubt_is_one_that_exists() -> None:

@@ -210,7 +210,7 @@ class Accelerator(Protocol):
         )
         return allocated or None, reserved or None
 
-    def why_no_memory_limit(self) -> str | None:
+    def reason_no_memory_limit(self) -> str | None:
         """Say why a process cannot be kept to a part of the device's memory; None where it can."""
         if hasattr(self.module, "set_per_process_memory_fraction"):
             return None

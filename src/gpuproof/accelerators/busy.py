@@ -22,7 +22,7 @@ class UnseenWorkError(Exception):
     """Nobody could say what the device did, and why."""
 
 
-def why_unseen(accelerator: Accelerator, device: torch.device) -> str | None:
+def reason_unseen(accelerator: Accelerator, device: torch.device) -> str | None:
     """Say why nobody can see what such a device does; None where it is worth a try."""
     activity = _activity(accelerator)
     if accelerator.busy_s(device) is not None or activity in torch.profiler.supported_activities():
@@ -64,7 +64,7 @@ def commands_during(run: Work, accelerator: Accelerator, device: torch.device) -
 
 def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
     activity = _activity(accelerator)
-    assert activity is not None, "look at why_unseen first"
+    assert activity is not None, "look at reason_unseen first"
     with torch.profiler.profile(activities=[activity]) as profiler:
         run()
         accelerator.synchronize(device)

@@ -140,11 +140,11 @@ def _figures(trials: Sequence[CollectiveTrial]) -> CollectiveFigures:
         num_checked=sum(trial.num_checked for trial in by_rank),
         num_wrong=sum(trial.num_wrong for trial in by_rank),
         wrong_ranks=tuple(trial.rank for trial in by_rank if trial.num_wrong),
-        not_checked=next(filter(None, map(_why_not_checked, by_rank)), None),
+        not_checked=next(filter(None, map(_reason_not_checked, by_rank)), None),
     )
 
 
-def _why_not_checked(trial: CollectiveTrial) -> str | None:
+def _reason_not_checked(trial: CollectiveTrial) -> str | None:
     """Say why a rank compared nothing; where there is a root, only some have something to compare."""
     is_symmetric = trial.operation not in ROOTED and trial.operation != "all_to_all_v"
     silent = f"rank {trial.rank} compared nothing and does not say why"

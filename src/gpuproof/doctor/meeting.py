@@ -91,7 +91,7 @@ def _as_node_0(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
     port = f"port {part.port}"
     if not meeting["listening"]:
         step = f"{FREE_PORT.next_step}, or end what listens there (ss -ltnp 'sport = :{part.port}')"
-        measured = f"cannot be listened on: {meeting['why_not']}"
+        measured = f"cannot be listened on: {meeting['reason_against']}"
         return {port: FREE_PORT.judge(False, measured, next_step=step if meeting["in_use"] else None)}
     visitors = {visitor["node_rank"]: visitor for visitor in meeting["visitors"]}
     came = {f"node {rank}": _visitor(visitors.get(rank), part) for rank in range(1, part.num_nodes)}

@@ -127,7 +127,7 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
     starts = [start for start in records.of(Start) if start.rank in ranks]
     hosts = " and ".join(sorted({start.host for start in starts} - {socket.gethostname()}))
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-    how = _how_lost(ranks, status, folder)
+    how = _loss_text(ranks, status, folder)
     killed = f"ended without an error message {how}: killed from outside, by the kernel for want of memory, "
     message = f"{who} {killed}or stuck in native code"
     next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
@@ -138,7 +138,7 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
     return launch_failure("lost_rank", message, next_step=next_step, host=records.case.placement.host)
 
 
-def _how_lost(ranks: Sequence[int], status: int, folder: Path) -> str:
+def _loss_text(ranks: Sequence[int], status: int, folder: Path) -> str:
     """Name the signal of the rank that ended first, or how the launch as a whole ended."""
     rank, how = _first_killed(folder) or (None, None)
     if rank in ranks:

@@ -38,7 +38,7 @@ class HeldQueue:
         """Return no places: the queue chooses."""
         return ()
 
-    def why_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
+    def reason_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
         """Return nothing: the queue says itself what it cannot hold."""
         return None
 
@@ -75,7 +75,7 @@ class HeldPlaces:
         free = free[: placement.num_hosts]
         return tuple(free) if len(free) == placement.num_hosts and self._may_be_busy(free) else None
 
-    def why_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
+    def reason_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
         """Say why no place that is left can ever hold a case; None where one can."""
         unknown = [name for name in placement.hosts if name not in self._held]
         if unknown:

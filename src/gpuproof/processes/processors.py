@@ -49,7 +49,7 @@ def threads_per_rank(requested: int | None, *, num_ranks: int, users: int | None
     return share if users is None else min(share, users)
 
 
-def why_fewer_threads(users: int | None) -> str | None:
+def reason_fewer_threads(users: int | None) -> str | None:
     """Say what keeps a rank from having a thread for every processor; None if nothing does."""
     allowed, usable = cpus_allowed() or os.cpu_count() or 1, usable_cpus()
     if users is not None and users < usable:

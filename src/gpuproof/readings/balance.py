@@ -69,11 +69,11 @@ def _balance(metric: str, means: Mapping[int, float | None]) -> Measure:
         detail=detail,
         statistic=VARIATION,
         labels={"metric": metric},
-        missing=_why_not(means, silent) if variation is None else None,
+        missing=_reason_against(means, silent) if variation is None else None,
     )
 
 
-def _why_not(means: Mapping[int, float | None], silent: list[int]) -> str:
+def _reason_against(means: Mapping[int, float | None], silent: list[int]) -> str:
     if len(means) < 2:
         return f"{len(means)} GPU: nothing to balance"
     if silent:

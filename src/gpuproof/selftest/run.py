@@ -13,7 +13,7 @@ from gpuproof.errors import ExitCode, GpuproofError
 from gpuproof.processes.scratch import scratch_folder
 from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, Layer, Twin
 from gpuproof.selftest.judging import Turned
-from gpuproof.selftest.worker import why_not
+from gpuproof.selftest.worker import reason_against
 
 HEALTHY = "READY"
 NOT_RUN = "NOT RUN"
@@ -61,7 +61,7 @@ class SelftestReport:
 
 def run_selftest(*, num_seeds: int, is_quick: bool) -> SelftestReport:
     """Plant each fault, or one of each class, and judge it and its twin, in so many draws of chance."""
-    unable = why_not()
+    unable = reason_against()
     planted = [fault for fault in FAULTS if fault.is_quick or not is_quick]
     twins = [name for name in TWINS if any(fault.twin == name for fault in planted)]
     with scratch_folder("selftest-") as scratch:

@@ -73,7 +73,7 @@ FINGERPRINTS = (
 )
 
 
-def why_not() -> str | None:
+def reason_against() -> str | None:
     """Say why nothing can be simulated here; None where it can."""
     if find_spec(SIMULATOR) is None:
         return "the package of simulated devices is not installed (pip install ./simulator)"

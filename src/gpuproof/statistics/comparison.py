@@ -83,7 +83,7 @@ def compare_launches(
     """
     check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
-    reason = _why_not(logs_a, logs_b)
+    reason = _reason_against(logs_a, logs_b)
     if reason is not None:
         return not_compared(reason, num_a=logs_a.size, num_b=logs_b.size, confidence=confidence)
     variance, freedom = _spread(logs_a, logs_b, is_cautious, between_sessions)
@@ -135,7 +135,7 @@ def compare_pairs(
     if logs_a.size != logs_b.size:
         raise ValueError(f"{logs_a.size} launches of A are no pairs with {logs_b.size} of B")
     num_pairs, differences = logs_a.size, logs_b - logs_a
-    reason = _why_not(logs_a, logs_b)
+    reason = _reason_against(logs_a, logs_b)
     if reason is None and np.ptp(differences) <= ROUNDING:
         reason = "pairs do not differ in any digit: they are copies, or the clock is too coarse"
     if reason is not None:
@@ -188,7 +188,7 @@ def _logarithms(values: Numbers) -> FloatArray:
     return np.log(launches)
 
 
-def _why_not(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
+def _reason_against(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
     for name, logs in (("A", logs_a), ("B", logs_b)):
         if logs.size < MIN_LAUNCHES:
             had = f"{logs.size} launch{'' if logs.size == 1 else 'es'}"

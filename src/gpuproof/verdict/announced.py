@@ -63,7 +63,7 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
                     for event in announced_of(recording, track)
                 )
             for subject in _gpus_on(launch, host):
-                reason = _why_unheard(launch, rank_host, recording, by_subject.get(subject))
+                reason = _reason_unheard(launch, rank_host, recording, by_subject.get(subject))
                 if reason is not None and launch.case.monitor is not None and launch.status == "done":
                     unheard = Announced(title="", launch=name, unheard=f"{reason} (beside {name})")
                     announced.setdefault(subject, []).append(unheard)
@@ -76,7 +76,7 @@ def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
     return [f"host/{host}/gpu/{d.uuid or d.index}" for d in devices if d.kind != "cpu"]
 
 
-def _why_unheard(
+def _reason_unheard(
     launch: CaseRecords, host: str, recording: RecordingData | MissingReadings, track: DeviceTrack | None
 ) -> str | None:
     """Say why silence of a device says nothing: nobody listened to it, or not to the end, or none could."""

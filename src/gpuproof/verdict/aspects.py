@@ -242,7 +242,7 @@ def _by_figures(
         reason, next_step = "; ".join(dict.fromkeys(map(_why, failed))), failed[0].outcome.next_step
     elif closing is None:
         is_measured = (row.measure, "" if row.each == "any" else subject) in outcomes.measured
-        reason, next_step = _why_open(row, items, detects, is_measured=is_measured)
+        reason, next_step = _reason_open(row, items, detects, is_measured=is_measured)
     agreed = closing if closing is not None and closing.is_contract else None
     return AspectCell(
         aspect=row.aspect,
@@ -285,7 +285,7 @@ def _resolution(item: Judged) -> float | None:
     return item.outcome.minimum_detectable if is_absolute and item.outcome.status == "PASS" else None
 
 
-def _why_open(
+def _reason_open(
     row: RequiredAspect, items: Sequence[Judged], detects: float, *, is_measured: bool
 ) -> tuple[str, str]:
     """Say why no required rule decides a cell, and how to have it decided."""

@@ -8,7 +8,7 @@ may say which conditions it does not hold the figure to, and the outcome repeats
 >>> figure = load_expectations().find("all-reduce.8x-h200.8gib.azure")
 >>> figure.value
 479980000000.0
->>> why_unlike(figure, {"quantity": "all_gather"}, ignoring=())
+>>> reason_unlike(figure, {"quantity": "all_gather"}, ignoring=())
 'the figure is of all_reduce, and all_gather was measured'
 """
 
@@ -123,7 +123,7 @@ def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
     return PublishedFigure(**values)
 
 
-def why_unlike(
+def reason_unlike(
     figure: PublishedFigure, measured: Mapping[str, Any], *, ignoring: Collection[str]
 ) -> str | None:
     """Say why a figure is not of what was measured; None where every condition is known and the same.
@@ -151,7 +151,7 @@ def figures_of(
     """
     quantity = measured.get("quantity")  # compared first: all figures are gone through for each device
     like = (f for f in figures if f.quantity == quantity and f.unit == unit and f.kind != "target")
-    alike = [figure for figure in like if why_unlike(figure, measured, ignoring=ignoring) is None]
+    alike = [figure for figure in like if reason_unlike(figure, measured, ignoring=ignoring) is None]
     return tuple(sorted(alike, key=lambda figure: figure.value))
 
 

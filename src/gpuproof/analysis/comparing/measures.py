@@ -139,7 +139,7 @@ def _compared(
         confidence=confidence,
         pairing=pairing,
         figure=a.name,
-        refused=refused or _why_not(a, b),
+        refused=refused or _reason_against(a, b),
     )
     has_ratio, compare = comparison.ratio is not None, pairing.comparing(a.better, confidence)
     mhz = [_clocks(a.case, side, by_launch) for side, by_launch in zip(sides, clocks, strict=True)]
@@ -177,7 +177,7 @@ def _values(launches: Sequence[LaunchValue]) -> list[float]:
     return [launch.value for launch in launches]
 
 
-def _why_not(a: Measure, b: Measure) -> str | None:
+def _reason_against(a: Measure, b: Measure) -> str | None:
     for name, side in (("A", a), ("B", b)):
         if any(launch.start == "fork" for launch in side.launches):
             return f"{name}: {FORKED}"

@@ -1,8 +1,8 @@
 """The one way to a winner: may both sides be used, and do their launches show a difference?
 
-FASTER, SLOWER, best, a place on a Pareto front and advice rest on `compare_sides`, or on `why_unusable` where
-only means are held against each other. A side that is INVALID wins and loses nothing, nor does one that is
-SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`.
+FASTER, SLOWER, best, a place on a Pareto front and advice rest on `compare_sides`, or on `reason_unusable`
+where only means are held against each other. A side that is INVALID wins and loses nothing, nor does one
+that is SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`.
 """
 
 from __future__ import annotations
@@ -82,20 +82,20 @@ def compare_sides(
     Raises:
         ValueError: a value is not above 0 or not finite.
     """
-    why = partial(why_unusable, is_in_turns=pairing.is_interleaved, figure=figure)
+    why = partial(reason_unusable, is_in_turns=pairing.is_interleaved, figure=figure)
     reason = refused or why(a, beside=b.doubts) or why(b, beside=a.doubts)
     if reason:
         return not_compared(reason, num_a=len(a.values), num_b=len(b.values), confidence=confidence)
     return pairing.comparing(better, confidence)(a.values, b.values)
 
 
-def why_unusable(
+def reason_unusable(
     side: ComparedSide, *, beside: Sequence[Doubt] = (), is_in_turns: bool = False, figure: str = ""
 ) -> str | None:
     """Say why a side wins and loses nothing in a figure, next to a side with the doubts `beside`.
 
     >>> few = Doubt(validity="SUSPECT", code="few-steps", reason="2 steps", remedy="")
-    >>> why_unusable(ComparedSide(name="A", values=[1.0], doubts=[few]))
+    >>> reason_unusable(ComparedSide(name="A", values=[1.0], doubts=[few]))
     'A is SUSPECT (2 steps)'
     """
     codes_beside = {doubt.code for doubt in beside}
@@ -142,7 +142,7 @@ def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") 
     codes = [{doubt.code for doubt in side.doubts} for side in sides if _is_counted(side)]
     common = set.intersection(*codes) if codes else set()
     beside = [doubt for side in sides for doubt in side.doubts if doubt.code in common]
-    reasons = {side.name: why_unusable(side, beside=beside, figure=figure) for side in sides}
+    reasons = {side.name: reason_unusable(side, beside=beside, figure=figure) for side in sides}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     contenders = tuple(side for side in sides if side.name not in left_out)
     result = Contest(contenders=contenders, left_out=left_out, missing=None)

@@ -151,7 +151,7 @@ def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
 
 def fit_law(points: Sequence[CurvePoint], law: LawName) -> LawFit | Unavailable:
     """Fit a law to points in order of devices, or say why it is no fit."""
-    reason = why_no_fit(points, law)
+    reason = reason_no_fit(points, law)
     if reason is not None:
         return Unavailable(reason=reason)
     fit = least_squares(points, law)
@@ -174,7 +174,7 @@ def laws_followed(points: Sequence[CurvePoint]) -> list[LawName]:
     return [fit.law for fit in sorted(likely, key=lambda fit: -(fit.lack_of_fit or 0.0))]
 
 
-def why_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
+def reason_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
     """Say what speaks against fitting at all, before the law is looked at."""
     needed = NUM_PARAMETERS[law] + 1
     if len(points) < needed:

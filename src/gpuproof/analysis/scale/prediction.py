@@ -24,7 +24,7 @@ from gpuproof.analysis.scale.laws import (
     fit_law,
     laws_followed,
     least_squares,
-    why_no_fit,
+    reason_no_fit,
 )
 from gpuproof.statistics.estimate import Interval, Unavailable, welch_degrees_of_freedom
 from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
@@ -78,7 +78,7 @@ def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
     if isinstance(chosen, Unavailable):
         return chosen
     trial = try_out(points, chosen)
-    reason = why_not_tried(trial, chosen)
+    reason = reason_not_tried(trial, chosen)
     if reason is not None:
         return Unavailable(reason=reason)
     largest = points[-1].num_devices
@@ -91,7 +91,7 @@ def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
 
     A cost at its bound of 0 is no fit of a law, and no reason against predicting by it.
     """
-    if (reason := why_no_fit(points, AMDAHL)) is not None:
+    if (reason := reason_no_fit(points, AMDAHL)) is not None:
         return Unavailable(reason=f"no law fits: {reason}")
     full = fit_law(points, USL)
     if isinstance(full, LawFit) and full.crosstalk is not None and full.crosstalk.low > 0:
@@ -122,7 +122,7 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
     )
 
 
-def why_not_tried(trial: LawTrial, law: LawName) -> str | None:
+def reason_not_tried(trial: LawTrial, law: LawName) -> str | None:
     """Say why the trial speaks against a prediction; None where the law passed one that it could fail."""
     point = trial.predicted
     if not trial.passed:

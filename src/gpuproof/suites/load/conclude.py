@@ -77,7 +77,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         "load",
         evidence,
         [test.point for test in tests],
-        title=[f"load suite, {len(TESTS)} tests", *(_how_run(launch) for launch in launches[:1])],
+        title=[f"load suite, {len(TESTS)} tests", *(_setting(launch) for launch in launches[:1])],
         num_planned=len(TESTS) * config.run.repeats,
         labels=tuple(map(_label, TESTS)),
         is_ranked=False,
@@ -135,7 +135,7 @@ def with_suite_remedy(doubt: Doubt) -> Doubt:
     return replace(doubt, remedy=LONGER) if doubt.code in TOO_SHORT else doubt
 
 
-def _how_run(launch: Launch) -> str:
+def _setting(launch: Launch) -> str:
     """Say in which precision a test ran, and where its data came from."""
     data = {"device": "data drawn on the device", "loader": "data from a loader"}[
         launch.case.model_work.data.loading

@@ -173,7 +173,7 @@ def rank_configurations(
         metric=metric,
         better=better,
         best=None,
-        missing=sides.missing or _why_not_ranked(usable, metric, unlike),
+        missing=sides.missing or _reason_not_ranked(usable, metric, unlike),
         contenders=(),
         num_compared=len(usable),
         left_out=sides.left_out,
@@ -195,7 +195,7 @@ def rank_configurations(
     return replace(unnamed, best=top.name, contenders=(top.name,))
 
 
-def _why_not_ranked(
+def _reason_not_ranked(
     usable: Sequence[ConfigurationFigures], metric: str, unlike: Sequence[Doubt]
 ) -> str | None:
     """Say why configurations cannot be compared; None where they can."""

@@ -270,7 +270,7 @@ def _energy(
     """Return the energy of the case's devices while it ran; None with the reason."""
     if span is None or recording is None:
         return None, "it did not begin"
-    reason = _why_no_energy(records, recording)
+    reason = _reason_no_energy(records, recording)
     if reason is not None:
         return None, reason
     in_use = [s.device.uuid for s in records.setups] or [taken.uuid for taken in records.of(DeviceTaken)]
@@ -297,7 +297,7 @@ def _no_device(recording: RecordingData) -> str:
     return f"{NO_DEVICE} ({reasons})" if reasons else NO_DEVICE
 
 
-def _why_no_energy(records: CaseRecords, recording: RecordingData | MissingReadings) -> str | None:
+def _reason_no_energy(records: CaseRecords, recording: RecordingData | MissingReadings) -> str | None:
     if isinstance(recording, MissingReadings):
         return recording.reason
     if not recording.devices:

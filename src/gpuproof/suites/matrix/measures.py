@@ -28,7 +28,7 @@ class MatrixMeasure:
     better: Better
     unit: str
     read: Callable[[CaseFigures], float | None]
-    why_missing: Callable[[CaseFigures], str | None] = lambda _: None
+    reason_missing: Callable[[CaseFigures], str | None] = lambda _: None
 
 
 COSTS = (
@@ -38,7 +38,7 @@ COSTS = (
         better="lower",
         unit="B",
         read=lambda case: case.memory.peak_bytes,
-        why_missing=lambda case: case.memory.missing,
+        reason_missing=lambda case: case.memory.missing,
     ),
     MatrixMeasure(name=RESIDENT, better="lower", unit="B", read=lambda case: case.resident.peak_bytes),
     MatrixMeasure(
@@ -46,7 +46,7 @@ COSTS = (
         better="lower",
         unit="J",
         read=lambda case: case.energy_j,
-        why_missing=lambda case: case.energy_missing,
+        reason_missing=lambda case: case.energy_missing,
     ),
 )
 
@@ -73,7 +73,7 @@ def measures_of(
     for what in (*([compared] if metric != WALL else []), *COSTS):
         measured = [(case, value) for case in done if (value := what.read(case)) is not None]
         values = [value for _, value in measured]
-        missing = None if what is compared and values else _why_missing(what, done, len(values))
+        missing = None if what is compared and values else _reason_missing(what, done, len(values))
         mean = fmean(values) if values and missing is None else None
         spread = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
         launches = tuple(
@@ -93,12 +93,12 @@ def measures_of(
         )
 
 
-def _why_missing(what: MatrixMeasure, done: Sequence[CaseFigures], num_measured: int) -> str | None:
+def _reason_missing(what: MatrixMeasure, done: Sequence[CaseFigures], num_measured: int) -> str | None:
     """Say why there is no mean over all launches; None where there is one."""
     bases = dict.fromkeys(case.memory.basis for case in done)
     if what.name == MEMORY and len(bases) > 1:
         return f"memory of launches was measured in different ways: {', '.join(map(str, bases))}"
     if num_measured == len(done) > 0:
         return None
-    reasons = (reason for case in done if (reason := what.why_missing(case)))
+    reasons = (reason for case in done if (reason := what.reason_missing(case)))
     return next(reasons, f"{num_measured} of {len(done)} launches have {what.name}")

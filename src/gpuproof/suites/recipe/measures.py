@@ -91,12 +91,12 @@ def _parts(summary: RunSummary) -> str:
 
 def _mean_step(summary: RunSummary) -> Measure:
     num_steps = sum(launch.slowest.num_steps for launch in summary.launches)
-    detail = f"{units.count(num_steps)} steps in {units.seconds(summary.window_s)}{_why_stopped(summary)}"
+    detail = f"{units.count(num_steps)} steps in {units.seconds(summary.window_s)}{_reason_stopped(summary)}"
     measure = seconds_measure("mean step", summary.mean_step_s, detail)
     return replace(measure, statistic="mean", num_samples=num_steps)
 
 
-def _why_stopped(summary: RunSummary) -> str:
+def _reason_stopped(summary: RunSummary) -> str:
     """Return why windows ended that were measured by precision; the others ended as planned."""
     if summary.launches[0].case.model_work.window.target is None:
         return ""

@@ -78,7 +78,7 @@ def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator
     for one in accused:
         yield _accusation(one, followed, names), True
     time = () if has_time else ("--time-budget has no room for more tests",)
-    why = _why_open(findings)
+    why = _reason_open(findings)
     if why:
         yield _undecided(suspicion.reason.why, [*why, *time], _subject_of(followed)), is_slow
     elif not accused:
@@ -86,11 +86,11 @@ def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
     for host, search in followed.inside.items():  # that the host is at fault is decided, and it is judged
-        if inside := _why_open(search.search.findings()):
+        if inside := _reason_open(search.search.findings()):
             yield _undecided(suspicion.reason.why, [*inside, *time], f"host/{host}"), False
 
 
-def _why_open(findings: Findings) -> list[str]:
+def _reason_open(findings: Findings) -> list[str]:
     return [f"{', '.join(group.members)}: {group.why}" for group in findings.undecided]
 
 

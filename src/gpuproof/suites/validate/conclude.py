@@ -171,13 +171,13 @@ def _result(
     )
 
 
-def _doubts(result: StageResult) -> Iterator[Doubt]:
-    for doubt in () if result.result is None or not result.summaries else result.result.doubts:
-        yield replace(doubt, reason=f"{doubt.reason} (at {result.case.case_id})")
+def _doubts(concluded: StageResult) -> Iterator[Doubt]:
+    for doubt in () if concluded.result is None or not concluded.summaries else concluded.result.doubts:
+        yield replace(doubt, reason=f"{doubt.reason} (at {concluded.case.case_id})")
 
 
-def _num_done(result: StageResult) -> int:
-    return sum(launch.status == "done" for launch in result.launches)
+def _num_done(concluded: StageResult) -> int:
+    return sum(launch.status == "done" for launch in concluded.launches)
 
 
 def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, Outcome]]:

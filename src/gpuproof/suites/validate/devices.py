@@ -46,8 +46,8 @@ def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Itera
             )
 
 
-def _windows(result: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
-    for launch in result.summaries:
+def _windows(concluded: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
+    for launch in concluded.summaries:
         if launch.case.monitor is None:
             continue
         for read in explain_launch(launch, evidence).readings:

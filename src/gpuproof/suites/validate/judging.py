@@ -40,7 +40,7 @@ from gpuproof.verdict.rules import (
     rules_of_entries,
 )
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
-from gpuproof.verdict.rules.one_by_one import judge_far_under_peak, why_none_published
+from gpuproof.verdict.rules.one_by_one import judge_far_under_peak, reason_none_published
 
 STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
 EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
@@ -80,7 +80,9 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
 def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
     """Judge by all rules that there are."""
     of_recipe, of_file = rules_of(options)
-    unfit = {rule.name: why for rule in of_recipe if (why := _why_left_out(rule, results, facts)) is not None}
+    unfit = {
+        rule.name: why for rule in of_recipe if (why := _reason_left_out(rule, results, facts)) is not None
+    }
     fit = (rule for rule in of_recipe if rule.name not in unfit)
     return [
         *judge_rules((*fit, *of_file, *_bounds(facts.measures, options)), facts),
@@ -147,7 +149,7 @@ def _unused_baseline(rules: Rules, facts: FleetFacts) -> Iterator[Judged]:
         yield Judged(name="baseline", outcome=Outcome(status="ERROR", reason=reason, next_step=step))
 
 
-def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts: FleetFacts) -> str | None:
+def _reason_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts: FleetFacts) -> str | None:
     if isinstance(rule, CheckRule):
         return None
     if rule.expect.form == "baseline" and facts.baseline is None:
@@ -155,17 +157,17 @@ def _why_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], facts:
     stage = rule.measure.labels.get("stage")
     if stage is not None and rule.each not in _kinds_of(rule.measure.labels, results):
         return f"this plan does not measure {stage} on each {rule.each} alone"
-    return _why_none_published(rule, facts)
+    return _reason_none_published(rule, facts)
 
 
-def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
+def _reason_none_published(rule: Rule, facts: FleetFacts) -> str | None:
     """Say why a rule of whatever was published has nothing to judge by: no figure of any device matches."""
     if rule.expect.reference != PUBLISHED:
         return None
     picked = filter(rule.speaks_of, facts.measures)
     first = None
     for measure in picked:
-        reason = why_none_published(rule, measure, facts)
+        reason = reason_none_published(rule, measure, facts)
         if reason is None:
             return None
         first = first or reason

@@ -105,79 +105,83 @@ def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
     return device_subject(host, device) if case.is_of_one_device and device is not None else f"host/{host}"
 
 
-def measures_of(result: StageResult) -> Iterator[Measure]:
+def measures_of(concluded: StageResult) -> Iterator[Measure]:
     """Yield the measures of a case with labels and subject."""
-    if result.result is None:
+    if concluded.result is None:
         return
-    labels = _labels(result)
-    for measure in (*_distinct(result.result.measures, result), *_drift(result, labels), *_spread(result)):
-        yield _label(measure, result, labels, validity=result.result.validity)
+    labels = _labels(concluded)
+    for measure in (
+        *_distinct(concluded.result.measures, concluded),
+        *_drift(concluded, labels),
+        *_spread(concluded),
+    ):
+        yield _label(measure, concluded, labels, validity=concluded.result.validity)
 
 
 def _label(
-    measure: Measure, result: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
+    measure: Measure, concluded: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
 ) -> Measure:
     """Return a measure with its case, its subject, and the labels by which rules find it."""
     return replace(
         measure,
         name=f"{measure.name}, options compared"
-        if result.case.labels
+        if concluded.case.labels
         else measure.name,  # no rule's floor is for them
-        case=result.case.case_id,
-        subject=result.subject if measure.subject == WHOLE else measure.subject,
+        case=concluded.case.case_id,
+        subject=concluded.subject if measure.subject == WHOLE else measure.subject,
         labels={**labels, **measure.labels},
         validity=measure.validity or validity,
     )
 
 
-def _distinct(measures: Sequence[Measure], result: StageResult) -> Iterator[Measure]:
+def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[Measure]:
     """Yield one of two figures that are the same: of one device, and of the launch as a whole.
 
     In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
     """
     whole = {m.name: m for m in measures if m.subject == WHOLE}
-    of_subject = {m.name: m for m in measures if m.subject == result.subject}
+    of_subject = {m.name: m for m in measures if m.subject == concluded.subject}
     for measure in measures:
         other = of_subject.get(measure.name) if measure.subject == WHOLE else None
-        if measure.subject == result.subject != WHOLE:
+        if measure.subject == concluded.subject != WHOLE:
             other = whole.get(measure.name)
         is_first = other is None or (measure.unit == other.unit) == (measure.subject == WHOLE)
         if is_first:
             yield measure
 
 
-def _labels(result: StageResult) -> dict[str, Any]:
-    shared = {"stage": result.stage.name, "num_devices": sum(1 for _ in _ranks(result))}
-    shared["at_once"] = result.case.ranks_per_host > 1
-    if result.config.kind in ("collective", "probe"):
-        return {**shared, **(result.case.labels if _is_in_force(result) else {})}
+def _labels(concluded: StageResult) -> dict[str, Any]:
+    shared = {"stage": concluded.stage.name, "num_devices": sum(1 for _ in _ranks(concluded))}
+    shared["at_once"] = concluded.case.ranks_per_host > 1
+    if concluded.config.kind in ("collective", "probe"):
+        return {**shared, **(concluded.case.labels if _is_in_force(concluded) else {})}
     return {
         **shared,
-        "workload": result.config.model.name,
-        "dtype": result.config.training.precision,
-        "strategy": result.config.distributed.strategy,
+        "workload": concluded.config.model.name,
+        "dtype": concluded.config.training.precision,
+        "strategy": concluded.config.distributed.strategy,
     }
 
 
-def _is_in_force(result: StageResult) -> bool:
+def _is_in_force(concluded: StageResult) -> bool:
     """Say whether each rank heeded the profile of its case: without NCCL nothing was switched off."""
     key = "distributed.communication_profile"
-    setups = (setup for launch in result.launches for setup in launch.setups)
+    setups = (setup for launch in concluded.launches for setup in launch.setups)
     return all(item.key != key for setup in setups for item in setup.not_applied)
 
 
-def _ranks(result: StageResult) -> Iterable[int]:
-    return (start.rank for launch in result.launches[:1] for start in launch.of(Start))
+def _ranks(concluded: StageResult) -> Iterable[int]:
+    return (start.rank for launch in concluded.launches[:1] for start in launch.of(Start))
 
 
-def _drift(result: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
+def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
     """Yield how much longer steps were at the end of a launch than at its begin, of the worst launch."""
-    if result.stage.name not in ("training", "soak"):
+    if concluded.stage.name not in ("training", "soak"):
         return
-    if result.stage.name == "soak":
-        yield replace(trend_measure(result.summaries), labels=labels)
+    if concluded.stage.name == "soak":
+        yield replace(trend_measure(concluded.summaries), labels=labels)
         return
-    drifts = [drift for launch in result.summaries if (drift := drift_of(launch.step_times_s)) is not None]
+    drifts = [drift for launch in concluded.summaries if (drift := drift_of(launch.step_times_s)) is not None]
     worst = max(drifts, key=lambda drift: drift[0], default=None)
     yield Measure(
         name="step-time drift",
@@ -229,10 +233,10 @@ def _levels(times_s: Sequence[float]) -> list[float]:
     return [median(times_s[begin:end]) for begin, end in pairwise(cuts)]
 
 
-def _spread(result: StageResult) -> Iterator[Measure]:
+def _spread(concluded: StageResult) -> Iterator[Measure]:
     """Yield how far the launches of a case differ, over their mean."""
-    rates = [launch.items_per_s_total for launch in result.summaries]
-    if result.case.repeats < MIN_LAUNCHES or result.config.kind in ("collective", "probe"):
+    rates = [launch.items_per_s_total for launch in concluded.summaries]
+    if concluded.case.repeats < MIN_LAUNCHES or concluded.config.kind in ("collective", "probe"):
         return
     value = None
     if len(rates) >= MIN_LAUNCHES:

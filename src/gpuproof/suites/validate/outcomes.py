@@ -17,7 +17,7 @@ from gpuproof.suites.validate.measured import StageResult, measures_of
 from gpuproof.suites.validate.nodes.counted import count_outcomes
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.suites.validate.wrong import names_wrong, why_nothing
+from gpuproof.suites.validate.wrong import are_devices_judged, reason_for_nothing
 from gpuproof.verdict.doubts.collectives import WRONG
 from gpuproof.verdict.facts import FleetFacts
 
@@ -44,20 +44,22 @@ def stage_outcomes(
     ]
 
 
-def _case_outcomes(result: StageResult, left_out: Mapping[str, Outcome]) -> Iterator[Judged]:
-    outcome = _outcome(result, left_out.get(result.case.case_id))
-    if outcome.status == "FAIL" and names_wrong(result):
+def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> Iterator[Judged]:
+    outcome = _outcome(concluded, left_out.get(concluded.case.case_id))
+    if outcome.status == "FAIL" and are_devices_judged(concluded):
         return  # the devices are judged by themselves
-    labels = {"stage": result.stage.name, "case": result.case.name}
-    is_required = result.stage.is_required
+    labels = {"stage": concluded.stage.name, "case": concluded.case.name}
+    is_required = concluded.stage.is_required
     yield Judged(
-        name=_name(result), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
+        name=_name(concluded), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
     )
-    suspected = [] if result.result is None else [d for d in result.result.doubts if d.validity == "SUSPECT"]
+    suspected = (
+        [] if concluded.result is None else [d for d in concluded.result.doubts if d.validity == "SUSPECT"]
+    )
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
         doubted = pass_or_fail(
-            result.subject,
+            concluded.subject,
             False,
             f"SUSPECT: {suspected[0].reason}{more}",
             expected="figures without a doubt",
@@ -66,36 +68,36 @@ def _case_outcomes(result: StageResult, left_out: Mapping[str, Outcome]) -> Iter
             responsible="user",
             warns=True,
         )
-        yield Judged(name=f"{_name(result)}, doubts", outcome=doubted, is_required=False)
+        yield Judged(name=f"{_name(concluded)}, doubts", outcome=doubted, is_required=False)
 
 
-def _name(result: StageResult) -> str:
-    return f"{result.case.name} was measured"
+def _name(concluded: StageResult) -> str:
+    return f"{concluded.case.name} was measured"
 
 
-def _outcome(result: StageResult, left_out: Outcome | None) -> Outcome:
-    done = [launch for launch in result.launches if launch.status == "done"]
-    failure = next((f for x in result.launches if x.status != "done" and (f := x.primary_failure)), None)
+def _outcome(concluded: StageResult, left_out: Outcome | None) -> Outcome:
+    done = [launch for launch in concluded.launches if launch.status == "done"]
+    failure = next((f for x in concluded.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
-        return _failure_outcome(result, failure)
-    if len(done) < max(result.case.repeats, len(result.launches)):
-        notes = (note for x in result.launches for note in (*x.torn, x.contradiction) if note is not None)
+        return _failure_outcome(concluded, failure)
+    if len(done) < max(concluded.case.repeats, len(concluded.launches)):
+        notes = (note for x in concluded.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
-        measured = f"{len(done)} of {result.case.repeats} launches were measured{torn}"
-        return left_out or skipped(measured, "Finish the run with --resume", result.subject)
-    ruinous = _ruinous(result)
+        measured = f"{len(done)} of {concluded.case.repeats} launches were measured{torn}"
+        return left_out or skipped(measured, "Finish the run with --resume", concluded.subject)
+    ruinous = _ruinous(concluded)
     if ruinous is not None:
-        return _doubt_outcome(result, ruinous)
-    nothing = why_nothing(result)
+        return _doubt_outcome(concluded, ruinous)
+    nothing = reason_for_nothing(concluded)
     if nothing is not None:
-        return not_applicable(nothing, result.subject)
-    without = _without_loss(result, done) or _without_record(result)
+        return not_applicable(nothing, concluded.subject)
+    without = _without_loss(concluded, done) or _without_record(concluded)
     if without is not None:
         return without
     return pass_or_fail(
-        result.subject,
+        concluded.subject,
         True,
-        f"{len(done)} of {result.case.repeats} launches went through",
+        f"{len(done)} of {concluded.case.repeats} launches went through",
         expected="all of them",
         source=PLAN,
         next_step=None,
@@ -103,12 +105,12 @@ def _outcome(result: StageResult, left_out: Outcome | None) -> Outcome:
     )
 
 
-def _without_loss(result: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
+def _without_loss(concluded: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
     """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
     ranks = [
         f"rank {start.rank} on {launch.host_of(start)}"
         for launch in done
-        if result.case.of_model
+        if concluded.case.of_model
         for lost in [{end.rank for end in launch.of(RankResult) if end.last_loss is None}]
         for start in launch.of(Start)
         if start.rank in lost
@@ -116,7 +118,7 @@ def _without_loss(result: StageResult, done: Sequence[CaseRecords]) -> Outcome |
     if not ranks:
         return None
     return pass_or_fail(
-        result.subject,
+        concluded.subject,
         False,
         f"the last loss of {', '.join(ranks)} is not a finite number",
         expected="a finite loss on every rank",
@@ -127,37 +129,37 @@ def _without_loss(result: StageResult, done: Sequence[CaseRecords]) -> Outcome |
     )
 
 
-def _without_record(result: StageResult) -> Outcome | None:
+def _without_record(concluded: StageResult) -> Outcome | None:
     """Find launches that ended well and left no figure: nobody knows what they measured."""
-    if any(measure.value is not None for measure in measures_of(result)):
+    if any(measure.value is not None for measure in measures_of(concluded)):
         return None
     step = "Run it again; look at the launch's rank-N.jsonl: it was cut, or changed"
-    return not_judged(result.subject, "it ended without a record of what it measured", step)
+    return not_judged(concluded.subject, "it ended without a record of what it measured", step)
 
 
-def _failure_outcome(result: StageResult, failure: Failure) -> Outcome:
+def _failure_outcome(concluded: StageResult, failure: Failure) -> Outcome:
     """Return the outcome of a failed launch: not judged where the cause lies outside the case."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
     text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
-        return not_judged(result.subject, text, next_step, "administrator")
+        return not_judged(concluded.subject, text, next_step, "administrator")
     expected = "a launch without a failure"
-    return pass_or_fail(result.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
+    return pass_or_fail(concluded.subject, False, text, expected=expected, source=PLAN, next_step=next_step)
 
 
-def _ruinous(result: StageResult) -> Doubt | None:
-    doubts = () if result.result is None else result.result.doubts
+def _ruinous(concluded: StageResult) -> Doubt | None:
+    doubts = () if concluded.result is None else concluded.result.doubts
     return next((x for x in doubts if x.validity == "INVALID" or x.code in (*IMPLAUSIBLE, *NOT_SEEN)), None)
 
 
-def _doubt_outcome(result: StageResult, doubt: Doubt) -> Outcome:
+def _doubt_outcome(concluded: StageResult, doubt: Doubt) -> Outcome:
     """Return the outcome of doubted figures: the machine fails by wrong results only."""
     if doubt.code != WRONG:
-        return not_judged(result.subject, doubt.reason, doubt.remedy)
+        return not_judged(concluded.subject, doubt.reason, doubt.remedy)
     return pass_or_fail(
-        result.subject,
+        concluded.subject,
         False,
         doubt.reason,
         expected="every element right",

@@ -85,7 +85,7 @@ def cells_table(cells: Sequence[AspectCell]) -> Table:
         Column.of("subjects", _subjects, align="left", folds=True),
         Column.of("", lambda row: _standing(row[0].standing), align="left"),
         Column.of("would have shown", _resolutions),
-        Column.of("by, or why not", _how_all, align="left", folds=True),
+        Column.of("by, or why not", _ways, align="left", folds=True),
     )
 
 
@@ -102,7 +102,7 @@ def _resolutions(cells: Sequence[AspectCell]) -> str:
     return units.share(max(losses)) if losses else ""
 
 
-def _how_all(cells: Sequence[AspectCell]) -> str:
+def _ways(cells: Sequence[AspectCell]) -> str:
     agreed = [f"{name}, measured {figures}" for name, figures in agreements(cells).items()]
     return "\n".join(agreed) or _how(cells[0])
 

@@ -22,7 +22,7 @@ FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
     """Judge every device whose values were compared."""
     for result in results:
-        is_of_parts = result.stage.name not in FINGERPRINTS and why_nothing(result) is None
+        is_of_parts = result.stage.name not in FINGERPRINTS and reason_for_nothing(result) is None
         if result.result is not None and is_of_parts:
             outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)
             yield from (_name(item, result) for item in outcomes)
@@ -33,18 +33,20 @@ def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
         yield from (_name(item, stage[0]) for item in compared.outcomes)
 
 
-def names_wrong(result: StageResult) -> bool:
+def are_devices_judged(concluded: StageResult) -> bool:
     """Say whether the devices whose values are wrong are judged by themselves."""
-    compared = () if result.result is None else result.result.measures
-    done = all(launch.status == "done" for launch in result.launches)
-    is_named = result.stage.name in FINGERPRINTS or any(x.name == WRONG_VALUES and x.value for x in compared)
+    compared = () if concluded.result is None else concluded.result.measures
+    done = all(launch.status == "done" for launch in concluded.launches)
+    is_named = concluded.stage.name in FINGERPRINTS or any(
+        x.name == WRONG_VALUES and x.value for x in compared
+    )
     return done and is_named
 
 
-def why_nothing(result: StageResult) -> str | None:
+def reason_for_nothing(concluded: StageResult) -> str | None:
     """Say why a probe had nothing to measure at all; None where it measured something."""
-    whole = result.result
-    if whole is None or result.config.kind != "probe" or any(m.value is not None for m in whole.measures):
+    whole = concluded.result
+    if whole is None or concluded.config.kind != "probe" or any(m.value is not None for m in whole.measures):
         return None
     reasons = [x.outcome.reason for x in whole.outcomes if x.outcome.status == "NOT-APPLICABLE"]
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
@@ -57,8 +59,8 @@ def _name(item: Judged, of: StageResult) -> Judged:
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
-def _product_outcomes(result: StageResult) -> Iterator[Judged]:
-    for measure in () if result.result is None else result.result.measures:
+def _product_outcomes(concluded: StageResult) -> Iterator[Judged]:
+    for measure in () if concluded.result is None else concluded.result.measures:
         if measure.name == WRONG_VALUES and measure.value is not None:
             outcome = _outcome(measure, measure.value)
             yield Judged(name=WRONG_VALUES, outcome=outcome, labels={"dtype": measure.labels["dtype"]})

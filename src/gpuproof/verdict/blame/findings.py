@@ -142,7 +142,7 @@ def links_not_tried(
             yield member, members[row + int(column)]
 
 
-def _goes_over_links(test: GroupTest, *, every_link: bool) -> bool:
+def _covers_links(test: GroupTest, *, every_link: bool) -> bool:
     return test.value is not None and (every_link or len(test.group.members) == 2)
 
 
@@ -151,7 +151,7 @@ def _tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bo
     position = {member: number for number, member in enumerate(members)}
     tried = np.eye(len(members), dtype=bool)
     for test in tests:
-        if _goes_over_links(test, every_link=every_link):
+        if _covers_links(test, every_link=every_link):
             rows = np.array([position[member] for member in test.group.members])
             tried[np.ix_(rows, rows)] = True
     return tried
@@ -164,7 +164,7 @@ def _sets_apart(
     of_member = {member: number for number, member in enumerate(members)}
     joined = {number: [member] for member, number in of_member.items()}
     for test in tests:
-        if _goes_over_links(test, every_link=every_link):
+        if _covers_links(test, every_link=every_link):
             into, *others = sorted({of_member[member] for member in test.group.members})
             for other in others:
                 for member in joined.pop(other):

@@ -325,7 +325,7 @@ def begin(
             f"noise {noise} and slowdown {slowdown} are shares: at least 0, and above 0, up to 1"
         )
     names = tuple(members)
-    why = why_hopeless(names, noise=noise, slowdown=slowdown)
+    why = reason_hopeless(names, noise=noise, slowdown=slowdown)
     return BlameSearch(
         members=names,
         noise=noise,
@@ -337,7 +337,7 @@ def begin(
     )
 
 
-def why_hopeless(members: Sequence[str], *, noise: float, slowdown: float) -> str | None:
+def reason_hopeless(members: Sequence[str], *, noise: float, slowdown: float) -> str | None:
     """Say why nobody could be named; None where a search may find somebody."""
     if len(members) < 3:
         return (

@@ -87,12 +87,12 @@ def judge(sides: SideBySide) -> Judgement:
     compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
     if not compared:
         return Judgement(
-            word="CANNOT TELL", meaning=_why_nothing(sides.measures), exit_code=ExitCode.INCONCLUSIVE
+            word="CANNOT TELL", meaning=_reason_for_nothing(sides.measures), exit_code=ExitCode.INCONCLUSIVE
         )
     return _direction(compared) if sides.max_regression is None else _gated(sides, sides.max_regression)
 
 
-def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
+def _reason_for_nothing(measures: Sequence[ComparedMeasure]) -> str:
     reasons = dict.fromkeys(measure.comparison.reason for measure in measures)
     return next((reason for reason in reasons if reason), "the runs have no measure with launches in common")
 

@@ -23,10 +23,10 @@ from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
-from gpuproof.verdict.rules.outcomes import why_no_figure
+from gpuproof.verdict.rules.outcomes import reason_no_figure
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
-from gpuproof.verdict.rules.refusals import why_implausible, why_it_cannot_judge
+from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
 from gpuproof.verdict.rules.together import judge_equal
 
 RATES = {True: REQUIRED_ERROR_RATE, False: ERROR_RATE}
@@ -118,7 +118,7 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
 def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) -> Past:
     """Return what figures come to that rules of a kind hold against the spread of the baseline."""
     by_spread = [rule for rule in rules if is_by_spread(rule)]
-    measures = [m for rule in by_spread for m in standards.matched(rule) if why_no_figure(m) is None]
+    measures = [m for rule in by_spread for m in standards.matched(rule) if reason_no_figure(m) is None]
     return past_of(measures, standards.facts, error_rate=len(by_spread) * standards.error_rates[is_required])
 
 
@@ -136,9 +136,9 @@ def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
 def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None, Judged]]:
     facts, named = standards.facts, standards.named.get(rule.measure.name, ())
     matched = standards.matched(rule)
-    refused = _why_refused(rule, named, matched, facts)
+    refused = _reason_refused(rule, named, matched, facts)
     if refused is not None:
-        outcome = not_judged("whole", f"{rule.place}: {refused}", _what_to_do(facts))
+        outcome = not_judged("whole", f"{rule.place}: {refused}", _advice(facts))
         yield None, _as_judged(rule, None, outcome)
         return
     for subject in _without_measure(rule, matched, facts):
@@ -158,9 +158,9 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
 
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
     """Say why a figure cannot be judged, and what to do."""
-    if (reason := why_no_figure(measure)) is not None:
+    if (reason := reason_no_figure(measure)) is not None:
         return reason, FINISH
-    if (reason := why_implausible(measure, facts)) is not None:
+    if (reason := reason_implausible(measure, facts)) is not None:
         return (
             reason,
             "Look at sizes, types and clocks of the measurement: a figure that cannot be says nothing",
@@ -200,11 +200,11 @@ def _launches(measure: Measure) -> tuple[str, ...]:
     return tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case)
 
 
-def _why_refused(
+def _reason_refused(
     rule: Rule, named: Sequence[Measure], matched: Sequence[Measure], facts: FleetFacts
 ) -> str | None:
     if matched:
-        return why_it_cannot_judge(rule, matched, facts)
+        return reason_unjudged(rule, matched, facts)
     if not facts.measures:
         return "nothing was measured"
     if not named:
@@ -217,7 +217,7 @@ def _why_refused(
     return f"it matches nothing: {rule.measure} was measured of {', '.join(subjects)} alone"
 
 
-def _what_to_do(facts: FleetFacts) -> str:
+def _advice(facts: FleetFacts) -> str:
     """Tell a rule that is wrong from one whose measure a failed launch took along."""
     if any(launch.primary_failure is not None for launch in facts.launches):
         return f"{FINISH}; correct the rule if it means another measure"

@@ -41,8 +41,8 @@ from gpuproof.verdict.rules.quantities import (
     UNITS,
     edge_of,
     is_unit_of,
+    reason_no_limit,
     units_of_measure,
-    why_no_limit,
 )
 
 SETS = files("gpuproof") / "recipes" / "rules"
@@ -194,7 +194,7 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     number = expect.number if form in NUMBERS else None
     if number and number > 0 and expect.unit is not None:
         edge = edge_of(form, number, entry.tolerance if isinstance(entry.tolerance, float) else None)
-        if reason := why_no_limit(form, edge, entry.measure.name, expect.unit):
+        if reason := reason_no_limit(form, edge, entry.measure.name, expect.unit):
             yield reason, "Give a limit that can be missed, and met"
     if form == "reference" and expect.reference is not None and expect.reference != PUBLISHED:
         try:

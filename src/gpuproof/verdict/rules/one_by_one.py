@@ -14,16 +14,16 @@ from gpuproof.verdict.expectations import (
     PUBLISHED,
     PublishedFigure,
     figures_of,
+    reason_unlike,
     shown_condition,
-    why_unlike,
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
 from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule
-from gpuproof.verdict.rules.outcomes import Limit, judged_by, why_no_figure
+from gpuproof.verdict.rules.outcomes import Limit, judged_by, reason_no_figure
 from gpuproof.verdict.rules.quantities import edge_of
-from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
+from gpuproof.verdict.rules.refusals import MOST_MEASURED, reason_vacuous, with_unit
 
 FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
 FAR_UNDER = 1 / 3
@@ -41,7 +41,7 @@ def judge_figures(
         expected = _stated(rule) if rule.expect.reference is None else _published(rule, measure, facts)
         if isinstance(expected, Outcome):
             yield measure, expected
-        elif (vacuous := _why_vacuous(rule, measure, expected[0], facts)) is not None:
+        elif (vacuous := _reason_vacuous(rule, measure, expected[0], facts)) is not None:
             yield measure, not_judged(measure.subject, f"{rule.place}: {vacuous}", "Take another figure")
         else:
             reference = healthy_reference(measure, facts) if rule.expect.reference is None else expected
@@ -49,12 +49,12 @@ def judge_figures(
             yield (measure, _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy))
 
 
-def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
+def _reason_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
     """Say why a published figure judges nothing here; stated numbers are judged before, all together."""
     if rule.expect.reference is None:
         return None
     form: Form = "at_most" if measure.better == "lower" else "at_least"
-    return why_vacuous(form, edge_of(form, expected, rule.tolerated), [measure], facts)
+    return reason_vacuous(form, edge_of(form, expected, rule.tolerated), [measure], facts)
 
 
 def _stated(rule: Rule) -> tuple[float, str]:
@@ -67,7 +67,7 @@ def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, 
     if rule.expect.reference == PUBLISHED:
         return _lowest_published(rule, measure, facts)
     figure, ignoring = facts.expectations.find(rule.expect.reference), rule.expect.ignored
-    unlike = why_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
+    unlike = reason_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
     if unlike is None and figure.unit != measure.unit:
         unlike = f"it is in {figure.unit}, and the measure is in {measure.unit}"
     if unlike is None:
@@ -80,7 +80,7 @@ def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[
     """Return the lowest of the figures that are of the same thing: where sources differ it is in doubt."""
     figures = _published_of(rule, measure, facts)
     if not figures:
-        reason = why_none_published(rule, measure, facts) or ""
+        reason = reason_none_published(rule, measure, facts) or ""
         step = "Give a floor of your own (at_least), or record a baseline"
         return not_judged(measure.subject, reason, step)
     among = f"; the lowest of {len(figures)}" if len(figures) > 1 else ""
@@ -96,7 +96,7 @@ def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[Publ
     )
 
 
-def why_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str | None:
+def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str | None:
     """Say that no published figure is of what a measure is of; None where one is."""
     if _published_of(rule, measure, facts):
         return None
@@ -181,7 +181,7 @@ def _is_large_product(measure: Measure) -> bool:
 def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
     rate = dense_rate(measure, facts)
     highest = measure.value if measure.interval is None else measure.interval.high
-    if rate is None or highest is None or why_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
+    if rate is None or highest is None or reason_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
         return None
     return pass_or_fail(
         measure.subject,

@@ -121,7 +121,7 @@ def _expected_text(limit: Limit, measure: Measure) -> str:
     return f"{bound}: {expected} less {share(limit.slack / limit.expected)} ({limit.how})"
 
 
-def why_no_figure(measure: Measure) -> str | None:
+def reason_no_figure(measure: Measure) -> str | None:
     """Say why a measure has no figure to judge."""
     if measure.value is None:
         return measure.missing or "nothing was measured, and no reason was given"

@@ -79,7 +79,7 @@ def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
 
     `error_rate` is for all of them together.
     """
-    refused = _why_none(facts)
+    refused = _reason_for_none(facts)
     if refused is not None or facts.baseline is None:
         return Past(refused=refused)
     num = len({(measure.subject, measure.case, key_of(measure)) for measure in measures})
@@ -109,7 +109,7 @@ def _past_text(sessions: Mapping[str, Sequence[float]]) -> str:
     return f"its own past: {num} run{'s' * (num > 1)} on {days} day{'s' * (days > 1)}"
 
 
-def _why_none(facts: FleetFacts) -> str | None:
+def _reason_for_none(facts: FleetFacts) -> str | None:
     if facts.baseline is None:
         return "no baseline was given"
     unlike = unlike_keys(stack_of(facts.hosts), facts.baseline.stack)
@@ -119,7 +119,7 @@ def _why_none(facts: FleetFacts) -> str | None:
 def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> MeasureOutcomes:
     """Judge each measure by the baseline; `past` is of all figures that are held against its spread."""
     for measure in measures:
-        reason = past.refused or _why_not(rule, measure, past, facts)
+        reason = past.refused or _reason_against(rule, measure, past, facts)
         if reason is not None:
             yield (
                 measure,
@@ -129,7 +129,7 @@ def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, pa
             yield measure, _judged(rule, measure, past, facts)
 
 
-def _why_not(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str | None:
+def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str | None:
     """Say why the baseline sets no limit for a figure; None where it does."""
     assert facts.baseline is not None
     name, of_entry = facts.baseline.name, past.entries.get(key_of(measure))

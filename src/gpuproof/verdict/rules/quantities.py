@@ -3,9 +3,9 @@
 Measures have names: those of gpuproof are listed here with their units, a plug-in's are known when they are
 measured. Published figures and thresholds of other tools have quantities, which their table lists.
 
->>> why_no_limit("at_most", 1000.0, "step-time drift", "1")
+>>> reason_no_limit("at_most", 1000.0, "step-time drift", "1")
 'at most 1,000 says nothing: over 1 is what nothing that works comes to'
->>> why_no_limit("at_most", 0.2, "step-time drift", "1")
+>>> reason_no_limit("at_most", 0.2, "step-time drift", "1")
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def edge_of(form: Form, number: float, tolerance: float | None) -> float:
     return number + (1 if form == "at_most" else -1) * abs(number) * (tolerance or 0.0)
 
 
-def why_no_limit(form: Form, number: float, name: str, unit: str) -> str | None:
+def reason_no_limit(form: Form, number: float, name: str, unit: str) -> str | None:
     """Say why a number is no limit whatever is measured; None where it may be one."""
     limit = f"{form.replace('_', ' ')} {significant(number)}"
     if name in COUNTS_OF_WRONG and unit == "1" and (form == "at_least" or number > 0):

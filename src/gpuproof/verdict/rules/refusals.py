@@ -21,7 +21,7 @@ from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
 from gpuproof.verdict.rules.healthy import past_centre
 from gpuproof.verdict.rules.model import Form, Rule
-from gpuproof.verdict.rules.quantities import MOST, NUMBERS, RATIOS, edge_of, speaks_of_speed, why_no_limit
+from gpuproof.verdict.rules.quantities import MOST, NUMBERS, RATIOS, edge_of, reason_no_limit, speaks_of_speed
 
 VACUOUS_SHARE = 0.2
 """A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
@@ -47,7 +47,7 @@ def with_unit(value: float, unit: str, *, beside: str = "") -> str:
     return significant(value) if unit == "1" else f"{significant(value)} {unit}"
 
 
-def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
+def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Return the first reason why a stated number, less its tolerance, cannot judge these measures."""
     expected = rule.expect
     if expected.form not in NUMBERS or expected.number is None:
@@ -58,21 +58,21 @@ def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFact
     if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
         return None
     edge = edge_of(expected.form, expected.number, rule.tolerated)
-    reasons = (why_vacuous(expected.form, edge, alike, facts) for alike in _alike(matched, facts))
+    reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in _alike(matched, facts))
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def why_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+def reason_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Say why a limit would pass, or fail, whatever happens to measures of one thing on one type of board."""
     measure = alike[0]
-    if reason := why_no_limit(form, edge, measure.name, measure.unit):
+    if reason := reason_no_limit(form, edge, measure.name, measure.unit):
         return reason
     if speaks_of_speed(measure) and (measure.better == "lower") != (form == "at_most"):
         better = "less" if measure.better == "lower" else "more"
         return f"{form.replace('_', ' ')} of {measure.name} passes what is slow: {better} is better"
     if form == "at_most":
-        return _why_no_ceiling(edge, alike, facts)
-    return _why_impossible(edge, alike, facts) or _why_no_floor(edge, alike, facts)
+        return _reason_no_ceiling(edge, alike, facts)
+    return _reason_impossible(edge, alike, facts) or _reason_no_floor(edge, alike, facts)
 
 
 def _alike(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
@@ -90,7 +90,7 @@ def _usual(alike: Sequence[Measure], facts: FleetFacts, *, is_ceiling: bool) -> 
     return (min if is_ceiling else max)(usual, default=None)
 
 
-def _why_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+def _reason_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     measure, usual = alike[0], _usual(alike, facts, is_ceiling=True)
     is_bounded = measure.unit in MOST or measure.name in RATIOS  # best at 0: any part of it is a limit
     times = 1 / VACUOUS_OF_USUAL if speaks_of_speed(measure) else VACUOUS_TIMES
@@ -100,7 +100,7 @@ def _why_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) ->
     return f"at most {edge_text} is no limit where {beside} {usual[1]}"
 
 
-def _why_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+def _reason_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     measure, usual = alike[0], _usual(alike, facts, is_ceiling=False)
     edge_text, rate = with_unit(edge, measure.unit, beside=measure.text), dense_rate(measure, facts)
     if rate is not None:
@@ -113,7 +113,7 @@ def _why_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> s
     return f"a floor of {edge_text} is no floor where {beside} {usual[1]}"
 
 
-def _why_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+def _reason_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     for measure in alike:
         bound = ceiling_of(measure, facts)
         if bound is None:
@@ -130,7 +130,7 @@ def _rate(measure: Measure, rate: tuple[float, str]) -> str:
     return f"{with_unit(rate[0], measure.unit)}, {rate[1]}"
 
 
-def why_implausible(measure: Measure, facts: FleetFacts) -> str | None:
+def reason_implausible(measure: Measure, facts: FleetFacts) -> str | None:
     """Say why a figure cannot be: wholly over what hardware can do, or a bandwidth of a rank by itself."""
     if measure.labels.get("quantity") == "bus bandwidth" and measure.labels.get("num_ranks") == 1:
         return "one rank by itself moves nothing over any link: there is no bus bandwidth"

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from gpuproof.accelerators.base import DeviceCommand
-from gpuproof.accelerators.busy import UnseenWorkError, commands_during, why_unseen
+from gpuproof.accelerators.busy import UnseenWorkError, commands_during, reason_unseen
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import COMMUNICATION, CollectiveOverlap
 from gpuproof.spans import covered, merged, without
@@ -47,7 +47,7 @@ def measure_overlap(prepared: Prepared, recorder: Recorder) -> None:
 
 def _commands(prepared: Prepared) -> list[DeviceCommand]:
     device, accelerator = prepared.device, accelerator_of(prepared.device)
-    why = why_unseen(accelerator, device) if accelerator.asynchronous else NO_KERNELS
+    why = reason_unseen(accelerator, device) if accelerator.asynchronous else NO_KERNELS
     if not prepared.ranks.agree(int(why is None)):  # steps of one rank are steps of all
         raise UnseenWorkError(why or OF_OTHERS)
 

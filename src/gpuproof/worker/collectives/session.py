@@ -91,7 +91,7 @@ def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> Collectiv
     collective = OPERATIONS[task.operation](task)
     heartbeat = bench.recorder.heartbeat
     heartbeat.clock, heartbeat.operation = bench.clock, f"{task.operation} of {asked_bytes} bytes"
-    not_checked = _why_not_checked(task)
+    not_checked = _reason_not_checked(task)
     times_s = time_iterations(
         task.spec,
         collective,
@@ -162,7 +162,7 @@ def time_iterations(
     )
 
 
-def _why_not_checked(task: CollectiveTask) -> str | None:
+def _reason_not_checked(task: CollectiveTask) -> str | None:
     if not task.spec.check_iterations:
         return "collective.check_iterations is 0"
     if task.pattern is None:

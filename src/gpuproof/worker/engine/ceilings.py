@@ -87,7 +87,7 @@ def try_ceilings(
         yield _pass_over_memory(pattern, buffer_bytes, bench)
 
 
-def why_no_product(precision: str) -> str | None:
+def reason_no_product(precision: str) -> str | None:
     """Say why products in `precision` are not tried; None where they are."""
     if precision in GEMM_TYPES:
         return None

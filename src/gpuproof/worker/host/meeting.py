@@ -56,8 +56,12 @@ def _receive(place: MeetingPoint) -> dict[str, Any]:
     try:
         listener = _listen(place.port, backlog=place.num_nodes)
     except OSError as error:
-        why_not = os.strerror(error.errno) if error.errno else str(error)
-        return {"listening": False, "why_not": why_not, "in_use": error.errno == errno.EADDRINUSE}
+        reason_against = os.strerror(error.errno) if error.errno else str(error)
+        return {
+            "listening": False,
+            "reason_against": reason_against,
+            "in_use": error.errno == errno.EADDRINUSE,
+        }
     visitors: list[dict[str, Any]] = []
     threads = []
     with listener, _any_port() as data:

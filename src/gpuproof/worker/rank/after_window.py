@@ -14,7 +14,7 @@ from gpuproof.worker.breakdown.overlap import measure_overlap
 from gpuproof.worker.breakdown.phases import measure_phases
 from gpuproof.worker.breakdown.sync import measure_sync
 from gpuproof.worker.data.sources import open_held_out
-from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
+from gpuproof.worker.engine.ceilings import plan_for, reason_no_product, try_ceilings
 from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
 from gpuproof.worker.rank.recorder import Recorder
@@ -90,7 +90,7 @@ def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     with recorder.phase("ceilings"):
         beat = recorder.heartbeat.beat
         trials = tuple(try_ceilings(precision, device=device, clock=clock, plan=plan_for(device), beat=beat))
-        missing = why_no_product(precision)
+        missing = reason_no_product(precision)
         recorder.write(
             Ceilings(rank=prepared.identity.rank, clock=clock.name, trials=trials, missing=missing)
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuproof.accelerators.busy import UnseenWorkError, busy_during, why_unseen
+from gpuproof.accelerators.busy import UnseenWorkError, busy_during, reason_unseen
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import DeviceBusy
 from gpuproof.worker.engine.loop import StepFunction, steps_within
@@ -96,7 +96,7 @@ def _agreed_blocks(prepared: Prepared, num_steps: int) -> Iterator[float]:
     """Yield the busy seconds a step of each block, where every rank can see its device's."""
     device, agree = prepared.device, prepared.ranks.agree
     accelerator = accelerator_of(device)
-    why = why_unseen(accelerator, device) or (None if num_steps else "to look again takes over a minute")
+    why = reason_unseen(accelerator, device) or (None if num_steps else "to look again takes over a minute")
     if not agree(int(why is None)):
         raise UnseenWorkError(why or OF_OTHERS)
     during = partial(busy_during, accelerator=accelerator, device=device)

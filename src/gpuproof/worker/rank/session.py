@@ -85,7 +85,7 @@ def run_case(
     recorder.write(_with_count(setup_record(prepared), counted))
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
-    warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
+    warm = warm_up(prepared, recorder, memory if _reason_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
     window = (measure_compiled if case.model_work.training.compile.enabled else measure)(
         prepared, recorder, warm
@@ -155,7 +155,7 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches)
         prepared.clock.synchronize()
 
 
-def _why_hidden(prepared: Prepared) -> str | None:
+def _reason_hidden(prepared: Prepared) -> str | None:
     """Say why no step of the warm-up shows what its kernels are given; None where the first one does."""
     if prepared.work.training.compile.enabled:
         return HIDDEN_BY_COMPILER
@@ -167,7 +167,7 @@ def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | No
     rank = prepared.identity.rank
     if isinstance(prepared.step, CapturedStep):
         seen = prepared.step.effective
-    elif why := _why_hidden(prepared):
+    elif why := _reason_hidden(prepared):
         seen = hidden(why, rank=rank)
     elif seen is None:
         with recorder.phase("observe", expected_steps=1):

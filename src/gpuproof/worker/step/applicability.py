@@ -208,9 +208,9 @@ def _profile_keys(
 
 
 def _limit_keys(parallel: ParallelSpec, accelerator: Accelerator) -> Iterator[tuple[str, str]]:
-    why_not = accelerator.why_no_memory_limit()
-    if parallel.memory_limit_bytes is not None and why_not is not None:
-        yield "distributed.memory_limit_bytes", why_not
+    reason_against = accelerator.reason_no_memory_limit()
+    if parallel.memory_limit_bytes is not None and reason_against is not None:
+        yield "distributed.memory_limit_bytes", reason_against
 
 
 def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:

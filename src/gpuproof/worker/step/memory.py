@@ -44,7 +44,7 @@ class MemoryWatch:
         step = prepared.step
         eager = step.eager if isinstance(step, CapturedStep) else step
         optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
-        self._missing = _why_unseen(step, prepared.work)
+        self._missing = _reason_unseen(step, prepared.work)
         if self._missing is not None:
             step()
         else:
@@ -69,7 +69,7 @@ class MemoryWatch:
         )
 
 
-def _why_unseen(step: object, work: ModelWork) -> str | None:
+def _reason_unseen(step: object, work: ModelWork) -> str | None:
     """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
     if not work.trains:
         return f"{work.kind} keeps nothing for a backward pass"

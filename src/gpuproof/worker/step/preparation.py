@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.processes.processors import users_threads, why_fewer_threads
+from gpuproof.processes.processors import reason_fewer_threads, users_threads
 from gpuproof.records.case import Case, ModelWork, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
@@ -193,7 +193,7 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
     accelerator = accelerator_of(device)
     accelerator.set_device(device)
     limit_bytes = case.work.parallel.memory_limit_bytes
-    if limit_bytes is not None and accelerator.why_no_memory_limit() is None:
+    if limit_bytes is not None and accelerator.reason_no_memory_limit() is None:
         accelerator.limit_memory(limit_bytes, device)
     choose_algorithms(
         accelerator, deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark
@@ -327,7 +327,7 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
     parallel = prepared.work.parallel
-    fewer = why_fewer_threads(users_threads()) if prepared.device.type == "cpu" else None
+    fewer = reason_fewer_threads(users_threads()) if prepared.device.type == "cpu" else None
     if fewer is not None and parallel.threads_per_rank is None:
         more = "distributed.threads_per_rank sets another number"
         notes.append(f"fewer threads than processors, because of {fewer}; {more}")
