@@ -115,7 +115,13 @@ def test_launches_whose_memory_was_measured_in_different_ways_have_no_mean_of_it
     assert memory is not None
     assert memory.value is None
     assert memory.missing == "memory of launches was measured in different ways: process tree, allocator"
+    assert (memory.interval, memory.launches) == (None, ())  # so that `compare` cannot take one for the other
     assert one.memory_basis == ""
+    unread = replace(second, memory=Amount(missing="the driver was lost"))
+    (one,) = configurations([first, unread], "wall_s", seed="seed")
+    memory = one.measure(MEMORY)
+    assert memory is not None
+    assert (memory.value, memory.missing) == (None, "the driver was lost")
 
 
 def test_memory_of_devices_and_of_processes_are_never_in_one_column_or_front() -> None:

@@ -73,7 +73,7 @@ class HostsReport:
 
     @property
     def item(self) -> str:
-        """What all columns count; "item" where they count different things."""
+        """What all columns count; "items" where they count different things."""
         items = {column.item for column in self.columns}
         return items.pop() if len(items) == 1 else "items"
 

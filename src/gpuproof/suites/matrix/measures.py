@@ -75,11 +75,13 @@ def measures_of(
         values = [value for _, value in measured]
         missing = None if what is compared and values else _reason_missing(what, done, len(values))
         mean = fmean(values) if values and missing is None else None
-        spread = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
+        spread = interval_of_launches(values) if missing is None else Unavailable(reason=missing)
         launches = tuple(
             LaunchValue(replicate=at, order=positions.get((case.case_id, case.replicate), at), value=value)
             for at, (case, value) in enumerate(measured)
         )
+        if what.name == MEMORY and len(_bases(done)) > 1:
+            launches = ()  # they are not of one thing, and no other run is compared with them
         text = units.amount(mean, what.unit, digits=4)
         measure = with_interval(
             what.name, mean, what.unit, text, spread, better=what.better, launches=launches
@@ -95,10 +97,15 @@ def measures_of(
 
 def _reason_missing(what: MatrixMeasure, done: Sequence[CaseFigures], num_measured: int) -> str | None:
     """Say why there is no mean over all launches; None where there is one."""
-    bases = dict.fromkeys(case.memory.basis for case in done)
+    bases = _bases(done)
     if what.name == MEMORY and len(bases) > 1:
-        return f"memory of launches was measured in different ways: {', '.join(map(str, bases))}"
+        return f"memory of launches was measured in different ways: {', '.join(bases)}"
     if num_measured == len(done) > 0:
         return None
     reasons = (reason for case in done if (reason := what.reason_missing(case)))
     return next(reasons, f"{num_measured} of {len(done)} launches have {what.name}")
+
+
+def _bases(done: Sequence[CaseFigures]) -> list[str]:
+    """Return what the memory of launches is of, those left out of which none is known."""
+    return list(dict.fromkeys(case.memory.basis for case in done if case.memory.basis))

@@ -156,7 +156,7 @@ def _cases(detail: MatrixDetail) -> Section:
     ) -> Column:
         def cell(case: CaseFigures) -> Figure | str:
             measure = by_name[case.configuration].measure(name) if case.status == "done" else None
-            return text(case) if measure is None else as_figure(measure, text(case))
+            return as_figure(measure, text(case)) if measure and measure.launches else text(case)
 
         return Column.of(title, cell, is_optional=is_optional)
 
