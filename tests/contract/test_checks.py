@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
@@ -121,3 +122,9 @@ def test_it_is_pure(check: FactCheck, facts: FleetFacts, monkeypatch: pytest.Mon
 def test_nothing_finished_is_no_pass(check: FactCheck, run: str) -> None:
     outcomes = outcomes_of(check, FleetFacts(launches=RUNS[run]))
     assert not {outcome.status for outcome in outcomes} & {"PASS", "WARN"}
+
+
+def test_a_name_that_no_check_has_is_refused_with_the_nearest_of_ours() -> None:
+    with pytest.raises(UsageError, match="no check is called 'clock'") as caught:
+        find_check("clock")
+    assert "Did you mean 'clocks'?" in str(caught.value)

@@ -67,7 +67,8 @@ def report(
 
     RUN is a run directory or its short name: `last`, a number of `gpuproof runs`, or how its name begins.
     Or it is a folder test_matrix_results_… of an older test matrix, whose pictures go to its graphs/ where it
-    has none. Needs no device and no PyTorch. The exit code is the one that the run ended with.
+    has none. Needs no device and no PyTorch. The exit code is the one that the run ended with. Of a run whose
+    records are gone the measures of its result are shown, and nothing is written.
 
     \b
     gpuproof report last

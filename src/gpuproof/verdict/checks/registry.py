@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -28,8 +29,22 @@ def check_names() -> list[str]:
 
 
 def find_check(name: str) -> FactCheck:
-    """Return a check of ours, else one that another package registered."""
-    return CHECKS[name] if name in CHECKS else load_check(name)
+    """Return a check of ours, else one that another package registered.
+
+    Raises:
+        UsageError: there is none of that name, or it cannot be loaded.
+    """
+    if name in CHECKS:
+        return CHECKS[name]
+    try:
+        return load_check(name)
+    except UsageError as error:
+        known = check_names()
+        if name in known:
+            raise
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise UsageError(error.cause, next_step=f"{hint}Known: {', '.join(known)}") from error
 
 
 def load_check(name: str) -> FactCheck:
