@@ -197,6 +197,15 @@ def test_no_server_is_named_for_stalls_that_any_of_them_may_meet(num_hosts: int,
     assert "p99 latency" in figures_by_host(conclusion, "Figures of each host")["n0"]
 
 
+def test_latencies_that_differ_from_launch_to_launch_say_how_slow_a_host_must_be(tmp_path: Path) -> None:
+    hosts = {f"n{i}": on(f"n{i}", at_a_rate(0.02, [i < 3, False, False], NAMED_RATE)) for i in range(5)}
+    _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
+    told = [
+        line for line in lines_of(conclusion, "Outlier hosts") if "the intervals leave so much open" in line
+    ]
+    assert [line.partition(":")[0] for line in told] == ["p99 latency"]  # p50 and answered are steady
+
+
 def test_servers_are_not_compared_by_latencies_of_one_launch(tmp_path: Path) -> None:
     hosts = {f"n{i}": on(f"n{i}", at_a_rate(0.01, (i == 0,), NAMED_RATE)) for i in range(8)}
     _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)

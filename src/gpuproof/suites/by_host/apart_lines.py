@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from gpuproof import units
 from gpuproof.analysis.apart import UNKNOWN_REACH, Apart, Slower, Standard
@@ -11,6 +12,8 @@ from gpuproof.analysis.hosts_suite import HostApart, TypeOverall
 from gpuproof.suites.by_host.report import HostsReport, What
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"
+TOLD_REACH = 0.1
+"""By which launches of one host leave a figure open, from which on the page says what would not be seen."""
 TOLD_TESTS = 3
 """In which a host stands apart, by name; of the others the number is told."""
 
@@ -50,6 +53,10 @@ def _apart_of_points(report: HostsReport) -> Iterator[str]:
             "hold where each host's search ended"
         )
         yield f"judged by {', '.join(judged) or 'none'}: {others}"
+    for name, reach in report.reaches.items():
+        if reach > TOLD_REACH:
+            slower = "no host" if reach == inf else f"only a host over {1 + reach:.2g} times as slow"
+            yield f"{name}: the intervals leave so much open that {slower} would be named"
     overall = {kind.gpu_type: kind for kind in report.summary.overall}
     for speed in report.summary.types:
         kinds = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
@@ -70,6 +70,8 @@ class HostsReport:
     states: tuple[HostState, ...]
     """In the order of the inventory."""
     summary: SuiteSummary
+    reaches: Mapping[str, float] = field(default_factory=dict)
+    """By figure of its own, how far the launches of the middle host leave it open, over itself."""
 
     @property
     def item(self) -> str:
@@ -126,7 +128,12 @@ def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport
         columns=tuple(columns),
         states=tuple(states),
         summary=replace(summary, num_measured=sum(host.result.num_launches > 0 for host in hosts)),
+        reaches={name: median(reaches) for name, of in judged.items() if (reaches := _reaches(of))},
     )
+
+
+def _reaches(rates: Sequence[HostMeasured]) -> list[float]:
+    return [rate.relative_reach for rate in rates if rate.relative_reach is not None]
 
 
 def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
@@ -137,7 +144,7 @@ def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
     """
     beside = []
     for of_type in grouped((rate.gpu_type, rate) for rate in rates).values():
-        reaches = [rate.relative_reach for rate in of_type if rate.relative_reach is not None]
+        reaches = _reaches(of_type)
         middle = median(reaches) if reaches and len(of_type) >= ENOUGH_HOSTS else 0.0
         beside += [
             rate
