@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import link_plain, place_inside
+from gpuproof.observe.run_timeline import run_pictures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Commands, Files, Page, Text
+from gpuproof.records.page import Commands, Files, Measures, Page, Section, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
-from gpuproof.report.pictures import write_picture
+from gpuproof.report.pictures import picture_data, write_picture
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
 from gpuproof.store.run import RunDirectory
@@ -40,6 +41,8 @@ class Concluded:
     page: Page
 
 
+TIMELINES = "timelines.json"
+"""What pictures of records are drawn from, as a page holds it too."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left as it is; "
     "tables, charts and files that are made from records are missing"
@@ -67,7 +70,17 @@ def conclude(run: RunDirectory) -> Concluded:
         run.write_json("environment.json", facts)
     concluded = _concluded(suite, conclusion.result, evidence)
     run.write_text(layout.RESULT, json_text(concluded.result))
-    return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
+    if pictures := run_pictures(evidence):
+        run.write_json(TIMELINES, [picture_data(picture) for picture in pictures])
+    page = _with_pictures(concluded.page, pictures)
+    return replace(concluded, page=_with_files(page, run, concluded.result, suite, notes))
+
+
+def _with_pictures(page: Page, pictures: Sequence[Section]) -> Page:
+    """Put pictures of records behind the figures of a page; where it has none, at its end."""
+    places = [place for place, section in enumerate(page.sections, 1) if isinstance(section, Measures)]
+    after = next(iter(places), len(page.sections))
+    return replace(page, sections=(*page.sections[:after], *pictures, *page.sections[after:]))
 
 
 @without_collection()
@@ -78,8 +91,10 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
-    kept = _without_records(run, evidence)
-    return kept or _concluded(suite, suite.conclude(evidence).result, evidence)
+    if (without_records := _without_records(run, evidence)) is not None:
+        return without_records
+    concluded = _concluded(suite, suite.conclude(evidence).result, evidence)
+    return replace(concluded, page=_with_pictures(concluded.page, run_pictures(evidence)))
 
 
 def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:

@@ -129,11 +129,13 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """A stretch along the horizontal axis, such as a phase; every other name is shaded."""
+    """A stretch along the horizontal axis, such as a phase; of those that touch, every other is shaded."""
 
     name: str
     begin: float
     end: float
+    colour: str = ""
+    """As #c0392b; empty is the one of all stretches that have a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +157,18 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Charts in a file of their own, under two lines of text; those below each other share the same axis."""
+    """Charts that stand together, in a file or in a page; those below each other share an axis."""
 
     title: str
     subtitle: str
     charts: tuple[Chart, ...]
     widths: tuple[float, ...] = (1.0,)
     """Of the columns, to each other."""
+
+    @property
+    def is_timeline(self) -> bool:
+        """Whether all charts are over the same time, so that people look into a part of it."""
+        return len(self.widths) == 1 and all(chart.x.unit == "s" for chart in self.charts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +214,7 @@ class Files:
     names: tuple[str, ...]
 
 
-Section = Measures | Pivot | Table | Chart | Notices | Text | Commands | Files
+Section = Measures | Pivot | Table | Chart | Picture | Notices | Text | Commands | Files
 """A section without a title goes on with the one before it."""
 
 

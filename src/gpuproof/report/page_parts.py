@@ -24,6 +24,7 @@ from gpuproof.records.page import (
     Measures,
     Notices,
     Page,
+    Picture,
     Pivot,
     Reference,
     Section,
@@ -49,9 +50,10 @@ def one_line(text: str) -> str:
 
 
 def in_words(page: Page) -> Iterator[Section]:
-    """Yield the sections for a renderer without pictures: all but charts of what a table has already."""
+    """Yield the sections for a renderer without pictures: all but these, and charts of what a table has."""
     for section in page.sections:
-        if not (isinstance(section, Chart) and section.is_in_a_table):
+        is_picture = isinstance(section, Picture)
+        if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
             yield section
 
 
@@ -72,6 +74,7 @@ def is_empty(section: Section) -> bool:
             | Table(rows=content)
             | Text(lines=content)
             | Commands(commands=content)
+            | Picture(charts=content)
         ):
             return not content
 

@@ -8,9 +8,14 @@ from dataclasses import replace
 from gpuproof import units
 from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.points import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.result import LaunchValue, Measure
-from gpuproof.suites.measures import with_interval
+from gpuproof.suites.measures import seconds_measure, with_interval
+from gpuproof.suites.recipe.work import memory_parts
 from gpuproof.verdict.summary import RunSummary
+
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 
 
 def total_measures(
@@ -22,7 +27,7 @@ def total_measures(
     """
     if not summary.launches:
         return ()
-    measures = [*_of_launches(summary, rates), *_energy(energy)]
+    measures = [*_of_launches(summary, rates), *_energy(energy), *_phases(summary), *_parts(summary)]
     if summary.launches[0].case.measures_latency:
         measures.append(replace(rate_measure(summary, rates), name=RATE_ONE_BY_ONE, better=None))
     return tuple(replace(measure, validity=summary.validity) for measure in measures)
@@ -53,6 +58,25 @@ def _of_launches(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterato
             text=units.seconds(value) if unit == "s" else f"{units.count(int(value or 0))} {unit}",
             statistic="mean" if name == STEP else "total",
             launches=tuple(replace(rate, value=of) for rate, of in zip(rates, values, strict=True)),
+        )
+
+
+def _phases(summary: RunSummary) -> Iterator[Measure]:
+    phases = phases_of(summary.launches)
+    for name, value_s in {} if isinstance(phases, str) else phases.parts_s.items():
+        measure = seconds_measure(f"{name} in a step", value_s, "after the window, between marks")
+        yield replace(measure, better=None, statistic="mean", labels={PHASE: name})
+
+
+def _parts(summary: RunSummary) -> Iterator[Measure]:
+    for name, value in memory_parts(summary.launches).items():
+        yield Measure(
+            name=f"memory of {name}",
+            value=value,
+            unit="bytes",
+            text=units.memory(value),
+            detail="estimated for the largest rank",
+            labels={PART: name},
         )
 
 
