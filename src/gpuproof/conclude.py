@@ -28,7 +28,7 @@ from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingF
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
 from gpuproof.suites.many_subjects import figures_table
-from gpuproof.suites.sections import Common, benchmark_page
+from gpuproof.suites.sections import DURING, Common, benchmark_page
 from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
@@ -77,8 +77,9 @@ def conclude(run: RunDirectory) -> Concluded:
 
 
 def _with_pictures(page: Page, pictures: Sequence[Section]) -> Page:
-    """Put pictures of records behind the figures of a page; where it has none, at its end."""
+    """Put pictures of records behind the figures of a page; where it has none, before what its host did."""
     places = [place for place, section in enumerate(page.sections, 1) if isinstance(section, Measures)]
+    places += [place for place, section in enumerate(page.sections) if section.title in (DURING, "Notes")]
     after = next(iter(places), len(page.sections))
     return replace(page, sections=(*page.sections[:after], *pictures, *page.sections[after:]))
 

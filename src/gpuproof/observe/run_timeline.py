@@ -134,7 +134,7 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
     shades = [
         Shade(name=one.name, begin=one.begin_s + one.shift_s, end=one.end_s + one.shift_s) for one in launches
     ]
-    shades += [] if recording is None else _throttled(recording)
+    throttled = [] if recording is None else list(_throttled(recording))
     missing = dict.fromkeys(
         f"{one.name}: {one.recording.reason}"
         for one in launches
@@ -142,11 +142,11 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
     )
     parts = (
         *([] if recording is None else [description(recording)]),
-        *(["windows are shaded, and so is throttling of any GPU"] if charts or steps else []),
+        "windows of launches are shaded" + ", and throttling of any GPU" * bool(throttled),
         *([] if steps else ["step times were not kept"]),
         *([f"nothing was read beside {'; '.join(missing)}"] if missing else []),
     )
-    laid_out = [replace(chart, x=axis, shades=tuple(shades)) for chart in [*steps, *charts]]
+    laid_out = [replace(chart, x=axis, shades=(*shades, *throttled)) for chart in [*steps, *charts]]
     return Picture(title=title, subtitle="  ·  ".join(parts), charts=tuple(laid_out))
 
 

@@ -305,7 +305,8 @@ def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Bands:
     is_read = ~np.isnan(column)
     times, values = time_s[is_read], column[is_read]
     if len(times) > 2 * pieces:
-        return _extremes(times, values, pieces)
+        order = np.argsort(times, kind="stable")  # launches may lie over each other, or a file be damaged
+        return _extremes(times[order], values[order], pieces)
     times, values = _with_breaks(times, values)
     return Bands(time_s=times, levels=np.vstack([values] * 3))
 

@@ -96,6 +96,8 @@ class Axis:
     """Of the places 0, 1, 2 …, where no numbers stand there; of the vertical axis rows, from the top."""
     reach: tuple[float, ...] = ()
     """Values that the axis has at least; the horizontal one ends with them."""
+    ticks: tuple[float, ...] = ()
+    """Where ticks stand, if not at round numbers: at all that was measured, where that is few."""
 
 
 Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]

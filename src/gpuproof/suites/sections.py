@@ -38,6 +38,7 @@ MEANING = {
     "SUSPECT": "use these figures with care",
     "INVALID": "do not use these figures",
 }
+DURING = "Host and devices during the run"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
 
@@ -259,7 +260,7 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     """Say what devices and host did in the windows: a row a device, then all that stood out."""
     if not common.was_read:
         return
-    title = "Host and devices during the run"
+    title = DURING
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     least = common.least_coverage
     share = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"

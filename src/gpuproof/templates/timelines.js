@@ -68,7 +68,7 @@
       this.root = element("div", { class: "over-time chart" });
       this.plots = [];
       this.isZooming = false;
-      const ends = picture.charts.flatMap((chart) => [...chart.x.reach, ...chart.series.flatMap((one) => one.x)]);
+      const ends = picture.charts.flatMap((chart) => (chart.x.reach.length ? chart.x.reach : chart.series.flatMap((one) => one.x)));
       this.whole = [Math.min(...ends), Math.max(...ends)];
       this.at = element("output", { "aria-live": "polite" });
       this.root.append(this.bar());

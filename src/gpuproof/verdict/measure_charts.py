@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gpuproof.records.page import Axis, Chart, Reference, Series
 from gpuproof.records.result import Measure
 
 UNITS = {"bytes": "B", "bytes/s": "B/s", "1": "", "share": ""}
 """What an axis calls the unit of a measure, where that is otherwise."""
+MOST_TIMES = 50.0
 MOST_ROWS = 64
 """Of a chart in rows: more are a table's."""
 
@@ -90,12 +92,31 @@ def bars(title: str, rows: Sequence[tuple[str, Measure | None]], label: str | No
     points = tuple((m.value, float(row)) for row, m in measured if m.value is not None)
     names = tuple(name if row in shown else f"{name}: not measured" for row, (name, _) in enumerate(rows))
     x = axis_of(measured[0][1], label)
+    lengths = [value for value, _ in points]
+    if min(lengths) > 0 and max(lengths) > MOST_TIMES * min(lengths):  # the shortest bars would not be seen
+        x = replace(x, is_logarithmic=True)
     return Chart(
         title=title,
-        kind="bar",
+        kind="scatter" if x.is_logarithmic else "bar",
         x=x,
         y=Axis(label="", names=names),
         series=(Series(name=x.label, points=points, ranges=ranges),),
+        is_in_a_table=True,
+    )
+
+
+def in_order(title: str, rows: Sequence[tuple[str, Measure | None]], label: str) -> Chart | None:
+    """Return the measures of very many rows as marks, by number from 1; None of fewer than two."""
+    measured = [(float(n), m) for n, (_, m) in enumerate(rows, 1) if m is not None and m.value is not None]
+    if len(measured) < 2:
+        return None
+    points = tuple((number, m.value) for number, m in measured if m.value is not None)
+    return Chart(
+        title=title,
+        kind="scatter",
+        x=Axis(label="row of the table"),
+        y=axis_of(measured[0][1], label),
+        series=(Series(name=label, points=points),),
         is_in_a_table=True,
     )
 

@@ -26,6 +26,7 @@ from gpuproof.records.page import (
 from gpuproof.records.result import Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
+from gpuproof.verdict.comparison.charts import comparison_charts
 from gpuproof.verdict.comparison.judge import (
     ComparedRun,
     Judgement,
@@ -86,7 +87,8 @@ def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),
     )
-    return (_measures(comparison), *(text for text in texts if text.lines))
+    charts = comparison_charts(list(compared_measures(comparison.measures)), comparison.max_regression)
+    return (_measures(comparison), *charts, *(text for text in texts if text.lines))
 
 
 def _sides(comparison: SideBySide) -> Section:
