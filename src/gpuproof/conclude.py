@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gpuproof.files import link_plain, place_inside
 from gpuproof.observe.run_timeline import run_pictures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Commands, Files, Measures, Page, Section, Text
+from gpuproof.records.page import Commands, Files, Page, Text, with_pictures
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
@@ -43,6 +43,8 @@ class Concluded:
 
 TIMELINES = "timelines.json"
 """What pictures of records are drawn from, as a page holds it too."""
+BEHIND = (DURING, "Notes")
+"""Sections that pictures of records stand before, on a page that begins with no figures."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left as it is; "
     "tables, charts and files that are made from records are missing"
@@ -72,16 +74,8 @@ def conclude(run: RunDirectory) -> Concluded:
     run.write_text(layout.RESULT, json_text(concluded.result))
     if pictures := run_pictures(evidence):
         run.write_json(TIMELINES, [picture_data(picture) for picture in pictures])
-    page = _with_pictures(concluded.page, pictures)
+    page = with_pictures(concluded.page, pictures, before=BEHIND)
     return replace(concluded, page=_with_files(page, run, concluded.result, suite, notes))
-
-
-def _with_pictures(page: Page, pictures: Sequence[Section]) -> Page:
-    """Put pictures of records behind the figures of a page; where it has none, before what its host did."""
-    places = [place for place, section in enumerate(page.sections, 1) if isinstance(section, Measures)]
-    places += [place for place, section in enumerate(page.sections) if section.title in (DURING, "Notes")]
-    after = next(iter(places), len(page.sections))
-    return replace(page, sections=(*page.sections[:after], *pictures, *page.sections[after:]))
 
 
 @without_collection()
@@ -95,7 +89,7 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
     if (without_records := _without_records(run, evidence)) is not None:
         return without_records
     concluded = _concluded(suite, suite.conclude(evidence).result, evidence)
-    return replace(concluded, page=_with_pictures(concluded.page, run_pictures(evidence)))
+    return replace(concluded, page=with_pictures(concluded.page, run_pictures(evidence), before=BEHIND))
 
 
 def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:

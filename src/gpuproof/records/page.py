@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
@@ -174,6 +174,25 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeatCell:
+    """How one thing ended for one subject, as a word, and all there is to say of it."""
+
+    word: str
+    tone: Tone
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Words by row and column, each of which opens to what it stands for; in words, other sections say it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
+    """A name, and a cell a column; None where there is nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One doubt, failure or outcome: its word, what it is, and what to do."""
 
@@ -216,7 +235,7 @@ class Files:
     names: tuple[str, ...]
 
 
-Section = Measures | Pivot | Table | Chart | Picture | Notices | Text | Commands | Files
+Section = Measures | Pivot | Table | Chart | Picture | HeatMap | Notices | Text | Commands | Files
 """A section without a title goes on with the one before it."""
 
 
@@ -227,6 +246,17 @@ class Page:
     title: str
     verdict: Verdict | None
     sections: tuple[Section, ...]
+
+
+def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
+    """Put pictures behind the first figures of a page; where it has none, before a section of a title."""
+    titles = [section.title for section in page.sections]
+    figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
+    if figures is None:
+        place = next((n for n, title in enumerate(titles) if title in before), len(titles))
+    else:  # what has no title goes on with the one before it
+        place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
+    return replace(page, sections=(*page.sections[:place], *pictures, *page.sections[place:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from gpuproof.records.page import (
     Column,
     Commands,
     Files,
+    HeatMap,
     Measures,
     Notices,
     Page,
@@ -52,7 +53,7 @@ def one_line(text: str) -> str:
 def in_words(page: Page) -> Iterator[Section]:
     """Yield the sections for a renderer without pictures: all but these, and charts of what a table has."""
     for section in page.sections:
-        is_picture = isinstance(section, Picture)
+        is_picture = isinstance(section, Picture | HeatMap)
         if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
             yield section
 
@@ -70,6 +71,7 @@ def is_empty(section: Section) -> bool:
         case (
             Measures(measures=content)
             | Notices(notices=content)
+            | HeatMap(rows=content)
             | Pivot(rows=content)
             | Table(rows=content)
             | Text(lines=content)

@@ -46,6 +46,10 @@
     return splits;
   }
 
+  const DURATIONS = [
+    ...Array.from({ length: 24 }, (_, place) => [1, 2, 5][place % 3] * 10 ** (Math.floor(place / 3) - 6)).filter((one) => one < 60),
+    ...[60, 120, 300, 600, 900, 1800, 3600, 7200, 18000, 36000, 72000, 180000, 360000],
+  ];
   const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
   // Columns of uPlot share one x: a time that stands twice in a series, a gap and the reading behind it, is moved on.
@@ -154,6 +158,7 @@
             font: axisFont,
             size: isLast ? 34 : 0,
             space: 64,
+            incrs: DURATIONS,
             values: (plot, at) => (isLast ? ticks(at, "s") : at.map(() => "")),
           },
           {
