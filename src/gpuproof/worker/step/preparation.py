@@ -347,7 +347,7 @@ def device_record(device: torch.device) -> Device:
         kind=device.type,
         index=device.index,
         name=properties.name,
-        uuid=accelerator.driver_uuid(device),
+        uuid=accelerator.properties(device).uuid,
         memory_total_bytes=properties.memory_total_bytes,
         simulated=accelerator.simulated,
     )
