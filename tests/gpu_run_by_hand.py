@@ -31,10 +31,16 @@ PAUSE_S = 12.0
 
 
 def gpu_run(
-    save_dir: Path, *, gpus: int = 2, launches: int = 3, seconds: float = 20.0, interval_s: float = 0.5
+    save_dir: Path,
+    *,
+    gpus: int = 2,
+    launches: int = 3,
+    seconds: float = 20.0,
+    interval_s: float = 0.5,
+    seed: int = 7,
 ) -> RunDirectory:
     """Write the run as a campaign leaves it."""
-    chance = random.Random(7)
+    chance = random.Random(seed)
     stories = [
         _story(number, gpus, seconds, begin_s=r.MONOTONIC_S + 5 + number * (seconds + PAUSE_S), chance=chance)
         for number in range(launches)
@@ -51,6 +57,23 @@ def gpu_run(
         path = run.case_folder(one.case) / recording_name(HOST)
         path.write_text("".join(encode(line) + "\n" for line in lines), encoding="utf-8")
     return run
+
+
+def recorded(
+    path: Path,
+    *,
+    gpus: int,
+    seconds: float = 40.0,
+    interval_s: float = 0.5,
+    name: str = "NVIDIA H200",
+    phase: str = "train",
+    event: str = "xid",
+) -> Path:
+    """Write a recording by itself, with a phase from its tenth second on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = list(_recording(0.0, gpus, seconds, interval_s, random.Random(3), name=name, event=event))
+    lines[3:3] = [r.mark(3, phase="warm-up"), r.mark(10, phase=phase), r.mark(seconds, phase=None)]
+    return r.write(path, lines)
 
 
 def _started(record: Any, story: Story) -> Any:
@@ -154,10 +177,17 @@ def _after_window(rank: int) -> list[Any]:
 
 
 def _recording(
-    begin_s: float, gpus: int, seconds: float, interval_s: float, chance: random.Random
+    begin_s: float,
+    gpus: int,
+    seconds: float,
+    interval_s: float,
+    chance: random.Random,
+    *,
+    name: str = "NVIDIA H200",
+    event: str = "xid",
 ) -> Iterator[Any]:
     """Ten seconds more than the window; the first GPU is throttled by heat in the last third of it."""
-    devices = [r.identity(gpu, name="NVIDIA H200") for gpu in range(gpus)]
+    devices = [r.identity(gpu, name=name) for gpu in range(gpus)]
     yield r.header(devices, fast_interval_s=interval_s, host=HOST)
     num = int((seconds + 10) / interval_s)
     for tick in range(num):
@@ -173,7 +203,7 @@ def _recording(
     yield DriverEvent(
         monotonic_s=r.MONOTONIC_S + begin_s + 5 + seconds / 2,
         physical_index=gpus - 1,
-        event="xid",
+        event=event,
         code=63,
         message="row remapping recorded",
     )

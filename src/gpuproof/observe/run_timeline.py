@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuproof.groups import grouped
-from gpuproof.observe.timeline import THROTTLE_FILLS, description, flagged, line_of, recording_picture
+from gpuproof.observe.timeline import PIECES, THROTTLE_FILLS, description, flagged, line_of, recording_picture
 from gpuproof.readings.evidence import Evidence, MissingReadings
-from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Axis, Chart, Picture, Series, Shade
 from gpuproof.records.readings import bare_uuid, named_among
 from gpuproof.records.run import RankResult, Start
+from gpuproof.verdict.rollup import listed
 
 MOST_HOSTS: Final = 4
 MOST_LAUNCHES: Final = 64
@@ -29,6 +31,8 @@ MOST_LAUNCHES: Final = 64
 LONGEST_PAUSE_S: Final = 30.0
 FAR: Final = 5.0
 """A step that many times the shortest would flatten the others: the scale is logarithmic then."""
+LEAST_PIECES: Final = 60
+"""Of the line of a launch, however many there are."""
 MOST_BINS: Final = 60
 MOST_APART: Final = 8
 """Launches whose step times are told apart."""
@@ -135,16 +139,18 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
         Shade(name=one.name, begin=one.begin_s + one.shift_s, end=one.end_s + one.shift_s) for one in launches
     ]
     throttled = [] if recording is None else list(_throttled(recording))
-    missing = dict.fromkeys(
-        f"{one.name}: {one.recording.reason}"
-        for one in launches
-        if isinstance(one.recording, MissingReadings)
+    missing = grouped(
+        (one.recording.reason, one.name) for one in launches if isinstance(one.recording, MissingReadings)
     )
+    unread = [
+        f"of {listed(names) if len(names) < len(launches) else 'all launches'}: {reason}"
+        for reason, names in missing.items()
+    ]
     parts = (
         *([] if recording is None else [description(recording)]),
         "windows of launches are shaded" + ", and throttling of any GPU" * bool(throttled),
         *([] if steps else ["step times were not kept"]),
-        *([f"nothing was read beside {'; '.join(missing)}"] if missing else []),
+        *([f"no readings {'; '.join(unread)}"] if unread else []),
     )
     laid_out = [replace(chart, x=axis, shades=(*shades, *throttled)) for chart in [*steps, *charts]]
     return Picture(title=title, subtitle="  ·  ".join(parts), charts=tuple(laid_out))
@@ -154,26 +160,25 @@ def _step_chart(launches: Sequence[HostLaunch]) -> list[Chart]:
     timed = [launch for launch in launches if launch.step_times_s]
     if not timed:
         return []
-    times, columns = zip(*(_steps_in_time(launch) for launch in timed), strict=True)
-    column = np.concatenate(columns)
-    is_far = bool(np.nanmax(column) > FAR * np.nanmin(column) > 0)
+    times_s = [time_s for launch in timed for time_s in launch.step_times_s]
+    pieces = max(LEAST_PIECES, PIECES // len(timed))
+    lines = (line_of("step", *_steps_in_time(launch), pieces=pieces) for launch in timed)
     return [
         Chart(
             title="",
             kind="line",
             x=Axis(label="", unit="s"),
-            y=Axis(label="Step time", unit="s", is_logarithmic=is_far),
-            series=tuple(line_of("step", np.concatenate(times), column)),
+            y=Axis(label="Step time", unit="s", is_logarithmic=max(times_s) > FAR * min(times_s) > 0),
+            series=tuple(series for line in lines for series in line),
         )
     ]
 
 
 def _steps_in_time(launch: HostLaunch) -> tuple[Floats, Floats]:
-    """Return when each step ended, what lies between them shared out evenly; the last one is a gap."""
+    """Return when each step ended, what lies between them shared out evenly, and how long it took."""
     steps_s = np.array(launch.step_times_s)
     between_s = (launch.end_s - launch.begin_s - steps_s.sum()) / len(steps_s)
-    ends_s = launch.begin_s + launch.shift_s + np.cumsum(steps_s + between_s)
-    return np.append(ends_s, ends_s[-1]), np.append(steps_s, np.nan)
+    return launch.begin_s + launch.shift_s + np.cumsum(steps_s + between_s), steps_s
 
 
 def _throttled(recording: RecordingData) -> Iterator[Shade]:
@@ -202,14 +207,15 @@ def _joined(launches: Sequence[HostLaunch]) -> RecordingData | None:
         if place in named_among(uuids, [one.identity.uuid for one in recording.devices])
     )
     first = read[0][1]
-    moved = [recording.recording.monotonic_s + launch.shift_s for launch, recording in read]
+    times = [one.time_s + one.recording.monotonic_s + launch.shift_s for launch, one in read]
+    in_time = _InTime(lengths, np.argsort(np.concatenate(times), kind="stable"))
     return replace(
         first,
         recording=replace(first.recording, monotonic_s=0.0),
-        time_s=np.concatenate([r.time_s + by_s for (_, r), by_s in zip(read, moved, strict=True)]),
-        unix_s=np.concatenate([recording.unix_s for _, recording in read]),
-        devices=tuple(_track(dict(parts), lengths) for _, parts in sorted(tracks.items())),
-        host=_columns([recording.host for _, recording in read], lengths),
+        time_s=in_time.joined(times),
+        unix_s=in_time.joined([recording.unix_s for _, recording in read]),
+        devices=tuple(in_time.track(dict(parts)) for _, parts in sorted(tracks.items())),
+        host=in_time.columns([recording.host for _, recording in read]),
         events=tuple(
             replace(event, monotonic_s=event.monotonic_s + launch.shift_s)
             for launch, recording in read
@@ -219,35 +225,44 @@ def _joined(launches: Sequence[HostLaunch]) -> RecordingData | None:
     )
 
 
-def _columns(parts: Sequence[dict[str, Floats]], lengths: Sequence[int]) -> dict[str, Floats]:
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {
-        name: np.concatenate(
-            [part.get(name, np.full(num, np.nan)) for part, num in zip(parts, lengths, strict=True)]
+def _as_numbers(flags: Mapping[str, Flags]) -> dict[str, Floats]:
+    return {name: column.astype(np.float64) for name, column in flags.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _InTime:
+    """The samples of several recordings, in the order of time: launches may run beside each other."""
+
+    lengths: Sequence[int]
+    order: NDArray[np.intp]
+
+    def joined(self, parts: Sequence[Floats]) -> Floats:
+        return np.concatenate(parts)[self.order]
+
+    def columns(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+        """Join each column; where a recording has none, nothing was read."""
+        names = dict.fromkeys(name for part in parts for name in part)
+        none = [np.full(num, np.nan) for num in self.lengths]
+        return {
+            name: self.joined([part.get(name, no) for part, no in zip(parts, none, strict=True)])
+            for name in names
+        }
+
+    def track(self, parts: Mapping[int, DeviceTrack]) -> DeviceTrack:
+        """Join what was read of one device, by recording."""
+        tracks = [parts.get(part) for part in range(len(self.lengths))]
+        flags = [
+            {} if track is None else _as_numbers({**track.throttle, _ANSWERED: track.throttle_answered})
+            for track in tracks
+        ]
+        given = {name: column == 1 for name, column in self.columns(flags).items()}
+        answered = given.pop(_ANSWERED)
+        return DeviceTrack(
+            identity=next(iter(parts.values())).identity,
+            metrics=self.columns([{} if track is None else track.metrics for track in tracks]),
+            throttle=given,
+            throttle_answered=answered,
         )
-        for name in names
-    }
-
-
-def _track(parts: dict[int, DeviceTrack], lengths: Sequence[int]) -> DeviceTrack:
-    """Join what was read of one device; where it was not there, nothing was read."""
-    tracks = [parts.get(part) for part in range(len(lengths))]
-    reasons = dict.fromkeys(reason for track in parts.values() for reason in track.throttle)
-
-    flags = [
-        {} if track is None else {**track.throttle, _ANSWERED: track.throttle_answered} for track in tracks
-    ]
-    none = [np.zeros(num, dtype=bool) for num in lengths]
-    joined = {
-        name: np.concatenate([part.get(name, no) for part, no in zip(flags, none, strict=True)])
-        for name in (*reasons, _ANSWERED)
-    }
-    return DeviceTrack(
-        identity=next(iter(parts.values())).identity,
-        metrics=_columns([{} if track is None else track.metrics for track in tracks], lengths),
-        throttle={reason: joined[reason] for reason in reasons},
-        throttle_answered=joined[_ANSWERED],
-    )
 
 
 def _spread(launches: Sequence[HostLaunch]) -> list[Chart]:

@@ -85,9 +85,9 @@ def description(recording: RecordingData) -> str:
     return "  ·  ".join([*parts, seconds(recording.duration_s)])
 
 
-def line_of(name: str, time_s: Floats, column: Floats) -> Iterator[Series]:
+def line_of(name: str, time_s: Floats, column: Floats, *, pieces: int = PIECES) -> Iterator[Series]:
     """Yield one column as a line, over the band between its extremes where it is a median of readings."""
-    shape = envelope(time_s, column, pieces=PIECES)
+    shape = envelope(time_s, column, pieces=pieces)
     low, middle, high = shape.levels
     points = _points(shape.time_s, middle)
     if not np.array_equal(low, high, equal_nan=True):
