@@ -74,7 +74,9 @@ def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -
     """
     if 1 < len(axis.ticks) <= MOST_PLACES:
         scale = scale_for(replace(axis, ticks=()), values, from_zero=from_zero)
-        ticks = tuple(Tick(value=at, text=f"{at:,.10g}") for at in axis.ticks if scale.has(at))
+        ticks = tuple(
+            Tick(value=at, text=f"{at:,.10g}") for at in axis.ticks if scale.low <= at <= scale.high
+        )
         return replace(scale, title=_title(axis, axis.unit), ticks=ticks)
     finite = [value for value in values if abs(value) < EXTREME]
     positive = [value for value in finite if value > 1 / EXTREME]
