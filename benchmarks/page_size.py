@@ -27,15 +27,16 @@ from gpu_run_by_hand import gpu_run
 
 def measured(title: str, run: RunDirectory) -> None:
     """Conclude a run, make its page, and print what both take."""
-    begin = time.monotonic()
+    marks = [(time.monotonic(), time.process_time())]
     concluded = conclude(run)
-    between = time.monotonic()
+    marks.append((time.monotonic(), time.process_time()))
     text = html(concluded.page)
-    end = time.monotonic()
-    size_mb = len(text.encode()) / 1e6
-    print(
-        f"{title:<28} {size_mb:5.2f} MB, page {end - between:5.2f} s, concluded in {between - begin:5.2f} s"
-    )
+    marks.append((time.monotonic(), time.process_time()))
+    print(f"{title}: {len(text.encode()) / 1e6:.2f} MB")
+    for what, (wall_s, cpu_s), (end_s, end_cpu_s) in zip(
+        ("concluded", "page"), marks, marks[1:], strict=False
+    ):
+        print(f"  {what:<10} {end_s - wall_s:6.2f} s, of processor time {end_cpu_s - cpu_s:6.2f} s")
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ def test_a_page_can_be_used_by_everybody(name: str, opened: Open) -> None:
 
 def numbers_of(result: Result) -> list[float]:
     """Return all that a mark may stand for: values, ends of intervals, launches, and what was judged."""
-    figures = {figure.value for figure in load_expectations().figures.values()}
+    figures: set[float | None] = {figure.value for figure in load_expectations().figures.values()}
     for measure in result.measures:
         figures |= {measure.value, *(launch.value for launch in measure.launches)}
         figures |= {measure.interval.low, measure.interval.high} if measure.interval else set()
