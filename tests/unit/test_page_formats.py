@@ -25,7 +25,7 @@ VOID = {"meta", "br", "link", "img", "input", "hr"}
 KNOWN = {
     *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "span", "div", "table", "thead"),
     *("tbody", "tr", "th", "td", "ul", "li", "pre", "code", "figure", "details", "summary"),
-    *("svg", "desc", "path", "rect", "text"),
+    *("main", "svg", "desc", "path", "rect", "text"),
 }
 
 

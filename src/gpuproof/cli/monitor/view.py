@@ -15,7 +15,6 @@ from gpuproof.cli.report import chosen_format, report_options, write_report
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.analysis.comparing.recordings import RecordingComparison
     from gpuproof.observe.stream import ProcessFacts, Records
     from gpuproof.readings.recording import RecordingData
     from gpuproof.records.page import Picture
@@ -135,6 +134,7 @@ def compare(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+    from gpuproof.observe.side_by_side import comparison_picture
     from gpuproof.records.page import with_pictures
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
@@ -148,18 +148,12 @@ def compare(
     is_drawn = picture is not None or chosen == "html"
     first, second = (_load(name, None if is_drawn else READ_METRICS) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
-    page, drawn = recordings_page(comparison), _both(first, second, comparison) if is_drawn else None
-    if drawn is not None and drawn.charts:
+    page, drawn = recordings_page(comparison), comparison_picture(first, second, comparison)
+    if is_drawn and drawn.charts:
         page = with_pictures(page, [drawn], before=["Conditions"])
     write_report(recordings_result(comparison), page, chosen, output)
-    if picture is not None and drawn is not None:
+    if picture is not None:
         _write(drawn, picture)
-
-
-def _both(first: RecordingData, second: RecordingData, comparison: RecordingComparison) -> Picture:
-    from gpuproof.observe.side_by_side import comparison_picture
-
-    return comparison_picture(first, second, comparison)
 
 
 @click.command("plot")

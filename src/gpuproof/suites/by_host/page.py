@@ -39,7 +39,7 @@ from gpuproof.suites.by_host.measures import (
 )
 from gpuproof.suites.by_host.report import HostState
 from gpuproof.suites.sections import DURING, TONES, benchmark_page
-from gpuproof.verdict.measure_charts import bars, in_order
+from gpuproof.verdict.measure_charts import bars
 
 FAILED = "failed"
 APART = "Outlier hosts"
@@ -110,9 +110,9 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
 
 def _chart_of_hosts(detail: HostsDetail, find: Find) -> Iterator[Chart]:
     """Draw the rate of a device of each host, or over many points what it is of its type's median."""
-    name, title = DEVICE if detail.what == "launches" else OF_TYPE, "Hosts beside each other"
+    name = DEVICE if detail.what == "launches" else OF_TYPE
     rows = [(state.host, find(name, subject=f"host/{state.host}")) for state in detail.hosts]
-    if chart := bars(title, rows, name) or in_order(title, rows, name):
+    if chart := bars("Hosts beside each other", rows, name):
         yield chart
 
 
