@@ -14,7 +14,7 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.command import CasesConfig, CommandConfig
+from gpuproof.config.sections import CasesConfig, CommandConfig
 from gpuproof.config.settings import KeyPath, dotted
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.model import InferenceSpec

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 import click
 
 from gpuproof.cli.entry.group import LazyGroup
-from gpuproof.cli.entry.older import in_our_words
 from gpuproof.cli.options import say
 from gpuproof.errors import ExitCode, explained
 from gpuproof.launchers.registry import commands_of_launchers
@@ -61,7 +60,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.group(
     cls=LazyGroup,
     commands_by_path=COMMANDS,
-    in_our_words=in_our_words,
+    older_words="gpuproof.cli.entry.older:in_our_words",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(

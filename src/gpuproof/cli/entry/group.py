@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -16,12 +16,13 @@ class LazyGroup(click.Group):
         self,
         *,
         commands_by_path: dict[str, str],
-        in_our_words: Callable[[Sequence[str]], list[str]] = list,
+        older_words: str | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
         self._paths = commands_by_path
-        self._in_our_words = in_our_words
+        self._older_words = older_words
+        """`module:function` that puts words which name no command into ours."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands in the order of the table, which is the order of use."""
@@ -32,8 +33,7 @@ class LazyGroup(click.Group):
         path = self._paths.get(cmd_name)
         if path is None:
             return None
-        module, _, attribute = path.partition(":")
-        command = getattr(import_module(module), attribute)
+        command = _imported(path)
         assert isinstance(command, click.Command)
         return command
 
@@ -41,7 +41,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the words name, in our words or in those of an older tool."""
-        words = self._in_our_words(args)
+        words = args
+        if args[0] not in self._paths and self._older_words is not None:
+            words = _imported(self._older_words)(args)
         if words[0] not in self._paths and not words[0].startswith("-") and not ctx.resilient_parsing:
             close = difflib.get_close_matches(words[0], self._paths, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
@@ -54,3 +56,8 @@ class LazyGroup(click.Group):
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
         return super().parse_args(ctx, args)
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)

@@ -8,27 +8,23 @@ channels_last on a CPU) is refused by none: the run records it as not applied.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gpuproof.config import chosen_cases
 from gpuproof.config.rules import (
-    collective,
-    command,
     data,
     kinds,
     launch,
     measuring,
-    probe,
     pruning,
     ranks,
     secrets,
-    serving,
     sweeps,
     tensorflow,
     text,
     workload,
 )
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, KindRules, Refusal, Refusals
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
 from gpuproof.errors import UsageError
 
@@ -59,13 +55,6 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.search_has_a_kind,
     sweeps.order_is_of_a_matrix,
     sweeps.search_begins_within_its_bounds,
-    serving.serving_can_be_judged,
-    serving.bounds_of_tokens_need_tokens,
-    serving.endpoint_has_an_address,
-    serving.a_request_fits_a_batch,
-    serving.one_rank_serves,
-    serving.prompts_are_answered,
-    serving.an_endpoint_gets_single_prompts,
     measuring.a_graph_can_hold_the_step,
     ranks.a_size_is_of_its_strategy,
     ranks.a_strategy_has_its_size,
@@ -75,8 +64,6 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     ranks.a_scaler_sees_whole_lists,
     sweeps.load_suite_sets_its_keys,
     sweeps.block_is_of_the_suite,
-    collective.sizes_go_up,
-    collective.collective_sweeps_nothing,
     pruning.a_method_has_its_target,
     pruning.state_pruning_is_of_adamwprune,
     pruning.schedules_have_an_end,
@@ -84,25 +71,14 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     pruning.whole_weights_are_pruned,
     pruning.scores_see_whole_gradients,
     pruning.a_graph_replays_one_update,
-    probe.probe_keys_are_of_the_probe,
-    probe.probe_can_be_done,
-    command.command_has_words,
-    command.command_has_no_ranks,
-    command.fields_exist,
-    command.fields_are_used,
-    command.cases_are_of_the_suite,
-    command.cases_write_apart,
+    sweeps.cases_are_of_the_suite,
     tensorflow.tensorflow_trains_perceptrons,
     tensorflow.reduction_is_of_tensorflow,
-    chosen_cases.only_names_cases,
-    chosen_cases.names_are_different,
+    sweeps.cases_can_be_told_apart,
 )
 OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
-    serving.scenario_is_measured,
-    serving.serving_sweeps_nothing,
     kinds.blocks_are_of_the_kind,
-    serving.an_address_can_be_reached,
     secrets.commands_hold_no_secret,
     secrets.other_texts_hold_no_secret,
 )
@@ -125,23 +101,31 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.one_job_has_its_hosts,
     launch.one_job_has_equal_hosts,
     launch.hosts_are_not_swept,
-    collective.collective_has_ranks,
-    probe.probe_has_its_ranks,
     tensorflow.tensorflow_runs_here,
     secrets.variables_are_set,
-    command.program_is_there,
 )
+
+
+OF_KIND = ("serving", "collective", "probe", "command")
+"""Kinds with rules of their own, each in the module of its name."""
+
+
+def _rules_of(kind: str) -> KindRules:
+    rules: KindRules = import_module(f"{__name__}.{kind}").RULES if kind in OF_KIND else KindRules()
+    return rules
 
 
 def check_recipe(config: RunConfig) -> list[Refusal]:
     """Return what a recipe by itself is refused for."""
-    return [refusal for rule in OF_RECIPE for refusal in rule(config)]
+    return [refusal for rule in (*OF_RECIPE, *_rules_of(config.kind).of_recipe) for refusal in rule(config)]
 
 
 def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
     """Return what a recipe is refused for where it is to run."""
-    of_recipe = [refusal for rule in OF_NEW_RUN for refusal in rule(config)]
-    return [*of_recipe, *(refusal for rule in OF_PLACE for refusal in rule(config, facts))]
+    kind = _rules_of(config.kind)
+    of_recipe = [refusal for rule in (*OF_NEW_RUN, *kind.of_new_run) for refusal in rule(config)]
+    of_place = [refusal for rule in (*OF_PLACE, *kind.of_place) for refusal in rule(config, facts)]
+    return [*of_recipe, *of_place]
 
 
 def check_workload(config: RunConfig) -> list[Refusal]:

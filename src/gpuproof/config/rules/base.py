@@ -6,11 +6,15 @@ change first; the message is placed where the first of them was set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gpuproof.config.inventory import InventoryHost
 from gpuproof.records.work.options import Options
+
+if TYPE_CHECKING:
+    from gpuproof.config.inventory import InventoryHost
+    from gpuproof.config.models import RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,15 @@ class Facts:
     """The hosts that are named; empty is this machine alone, None is not known."""
     is_one_job: bool = False
     """All hosts are to work on one job, whatever their inventory says of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindRules:
+    """The rules of one kind of run: they are asked of recipes of that kind, and imported for them alone."""
+
+    of_recipe: tuple[Callable[[RunConfig], Refusals], ...] = ()
+    of_new_run: tuple[Callable[[RunConfig], Refusals], ...] = ()
+    of_place: tuple[Callable[[RunConfig, Facts], Refusals], ...] = ()
 
 
 def without_effect(name: str, section: Options, cause: str, next_step: str, *, beside: str) -> Refusals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, KindRules, Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -23,7 +23,7 @@ def sizes_go_up(config: RunConfig) -> Refusals:
 
 def collective_sweeps_nothing(config: RunConfig) -> Refusals:
     """Refuse a matrix of collectives."""
-    if config.kind == "collective" and config.matrix:
+    if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),
             cause="sizes and operations of kind collective are a list of their own",
@@ -33,7 +33,7 @@ def collective_sweeps_nothing(config: RunConfig) -> Refusals:
 
 def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a collective over one rank, and over hosts that are not one job."""
-    if config.kind != "collective" or facts.hosts is None:
+    if facts.hosts is None:
         return
     ranks = config.distributed.nproc * config.distributed.nodes
     has_gpus = any(host.gpus is not None for host in facts.hosts)
@@ -49,3 +49,6 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
             cause=f"there is no rank {config.collective.root} among {ranks}",
             next_step=f"Ranks count from 0 to {ranks - 1}",
         )
+
+
+RULES = KindRules(of_recipe=(sizes_go_up, collective_sweeps_nothing), of_place=(collective_has_ranks,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.config.rules.base import KindRules, Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -23,7 +23,7 @@ LOADGENS_OWN = {
 def scenario_is_measured(config: RunConfig) -> Refusals:
     """Refuse scenarios of LoadGen of which the others show as much."""
     instead = LOADGENS_OWN.get(config.serving.scenario)
-    if config.kind == "serving" and instead is not None:
+    if instead is not None:
         yield Refusal(
             keys=("serving.scenario", "kind"),
             cause=f"{config.serving.scenario} is a scenario of MLPerf LoadGen that is no longer measured",
@@ -34,7 +34,7 @@ def scenario_is_measured(config: RunConfig) -> Refusals:
 def serving_can_be_judged(config: RunConfig) -> Refusals:
     """Ask for a bound where the highest rate is searched, and where goodput is judged."""
     serving, bounds = config.serving, config.serving.bounds
-    if config.kind != "serving" or (serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s):
+    if serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s:
         return
     if serving.scenario == "server" and serving.rate_per_s is None:
         yield Refusal(
@@ -54,8 +54,6 @@ def serving_can_be_judged(config: RunConfig) -> Refusals:
 def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
     """Refuse bounds on tokens where none are made, or none after the first."""
     serving = config.serving
-    if config.kind != "serving":
-        return
     for key, least in (("ttft_s", 1), ("tpot_s", 2)):
         num_tokens = 0 if serving.target == "noop" else serving.new_tokens
         if getattr(serving.bounds, key) is not None and num_tokens is not None and num_tokens < least:
@@ -70,7 +68,7 @@ def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
 def endpoint_has_an_address(config: RunConfig) -> Refusals:
     """Ask for an address and a model where an endpoint is loaded."""
     endpoint = config.serving.endpoint
-    if config.kind != "serving" or config.serving.target != "endpoint":
+    if config.serving.target != "endpoint":
         return
     missing = next((key for key in ("url", "model") if getattr(endpoint, key) is None), None)
     if missing is not None:
@@ -84,7 +82,7 @@ def endpoint_has_an_address(config: RunConfig) -> Refusals:
 def a_request_fits_a_batch(config: RunConfig) -> Refusals:
     """Refuse requests that no batch holds."""
     samples, batch = config.serving.samples_per_request, config.serving.max_batch
-    if config.kind == "serving" and samples > batch:
+    if samples > batch:
         yield Refusal(
             keys=("serving.max_batch", "serving.samples_per_request", "kind"),
             cause=f"a request brings {samples} samples, a batch holds {batch}",
@@ -94,7 +92,7 @@ def a_request_fits_a_batch(config: RunConfig) -> Refusals:
 
 def one_rank_serves(config: RunConfig) -> Refusals:
     """Refuse more than one rank."""
-    if config.kind == "serving" and config.distributed.nproc > 1:
+    if config.distributed.nproc > 1:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
             cause=f"{config.distributed.nproc} ranks are asked for, but one rank serves",
@@ -106,8 +104,6 @@ def prompts_are_answered(config: RunConfig) -> Refusals:
     """Refuse tokens where none can be made, and none where they must be."""
     serving = config.serving
     option = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
-    if config.kind != "serving":
-        return
     if serving.target == "noop" and option is not None:
         yield Refusal(
             keys=(f"serving.{option}", "serving.target", "kind"),
@@ -131,7 +127,7 @@ def prompts_are_answered(config: RunConfig) -> Refusals:
 def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
     """Refuse several samples a request where each is one prompt to a server."""
     serving = config.serving
-    if config.kind == "serving" and serving.target == "endpoint" and serving.samples_per_request > 1:
+    if serving.target == "endpoint" and serving.samples_per_request > 1:
         yield Refusal(
             keys=("serving.samples_per_request", "serving.target", "kind"),
             cause=f"a request to an endpoint is one prompt, not {serving.samples_per_request}",
@@ -142,7 +138,7 @@ def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
 def serving_sweeps_nothing(config: RunConfig) -> Refusals:
     """Refuse a matrix and a search of batch sizes, of which a serving run would heed neither."""
     for key, is_there in (("matrix", config.matrix), ("search.kind", config.search.kind is not None)):
-        if config.kind == "serving" and is_there:
+        if is_there:
             yield Refusal(
                 keys=(key, "kind"),
                 cause="kind serving measures one scenario, or searches the highest rate itself",
@@ -174,3 +170,17 @@ def _fault_of_address(url: str) -> str | None:
         (not url.isascii() or not url.isprintable(), "a URL is written in ASCII"),
     )
     return next((cause for is_so, cause in faults if is_so), None)
+
+
+RULES = KindRules(
+    of_recipe=(
+        serving_can_be_judged,
+        bounds_of_tokens_need_tokens,
+        endpoint_has_an_address,
+        a_request_fits_a_batch,
+        one_rank_serves,
+        prompts_are_answered,
+        an_endpoint_gets_single_prompts,
+    ),
+    of_new_run=(scenario_is_measured, serving_sweeps_nothing, an_address_can_be_reached),
+)

@@ -12,7 +12,7 @@ from math import ceil
 from typing import Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.search import SearchConfig
+from gpuproof.config.sections import SearchConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import LaunchKey, launch_key

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.load import LoadConfig
+from gpuproof.config.sections import LoadConfig
 from gpuproof.suites.points.plan import Plan, Point, config_at
 
 ModelName = Literal["simple_cnn", "resnet"]

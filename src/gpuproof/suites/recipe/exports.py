@@ -30,7 +30,6 @@ from gpuproof.suites.exports import (
 )
 from gpuproof.suites.recipe.measures import latency_title
 from gpuproof.suites.recipe.profile import Profiled
-from gpuproof.suites.recipe.roofline import roofline_picture
 from gpuproof.verdict.summary import RunSummary
 
 MS_PER_S = 1e3
@@ -60,7 +59,10 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     yield Export(name="metrics_epoch.jsonl", content=TextContent(epochs))
     yield Export(name="summary.csv", content=TextContent(rows))
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
-    yield Export(name="roofline.png", content=PictureContent(lambda: roofline_picture(summary)))
+    if summary.roofline is not None:
+        from gpuproof.suites.recipe.roofline import roofline_picture
+
+        yield Export(name="roofline.png", content=PictureContent(lambda: roofline_picture(summary)))
 
 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:

@@ -18,7 +18,7 @@ from gpuproof.analysis.scaling import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, Result, worst
+from gpuproof.records.result import A_THROUGHPUT, Doubt, Result, worst
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
@@ -50,7 +50,6 @@ from gpuproof.suites.scale.plan import (
 )
 from gpuproof.suites.scale.topology import topology_lines
 from gpuproof.verdict.doubts.rules import invalid_first
-from gpuproof.verdict.page import A_THROUGHPUT
 
 CONFIDENCE = 0.95
 """Of all speed-ups of a run together, those over all batch sizes too (Bonferroni's correction)."""

@@ -13,14 +13,13 @@ from gpuproof.analysis.scale.curve import fabric_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import Result
+from gpuproof.records.result import A_THROUGHPUT, Result
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
 from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup
-from gpuproof.verdict.page import A_THROUGHPUT
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult

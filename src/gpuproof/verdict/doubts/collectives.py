@@ -8,10 +8,8 @@ from gpuproof.analysis.collectives import CollectiveFigures
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.units import count, memory, seconds, share
-from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
 
-WRONG = "wrong-results"
-"""The code of a doubt that wrong results raise."""
 RANKS_APART = 0.2
 """Of the fastest rank's mean time: ranks of a symmetric operation wait for each other, and end together."""
 SCATTER = 0.25
@@ -104,6 +102,17 @@ def devices_passed_over(measured: Measured) -> Iterator[Doubt]:
             f"{collectives.num_gpus_seen} GPUs: nothing of their links was measured",
             "Set distributed.device to cuda and distributed.backend to auto",
         )
+
+
+RULES: tuple[Rule, ...] = (
+    wrong_results,
+    results_not_checked,
+    operations_left_out,
+    devices_passed_over,
+    ranks_apart,
+    scattered,
+)
+"""Of launches that measure operations over all ranks, whose times differ from size to size by intent."""
 
 
 def _figures(measured: Measured) -> tuple[CollectiveFigures, ...]:

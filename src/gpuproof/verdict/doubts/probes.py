@@ -8,8 +8,8 @@ from gpuproof.analysis.probes.figures import WRONG_VALUES, ProbeValue
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.units import count, seconds, share
-from gpuproof.verdict.doubts.base import Measured, invalid, suspect
-from gpuproof.verdict.doubts.collectives import FEW_ITERATIONS, SCATTER, WRONG
+from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
+from gpuproof.verdict.doubts.collectives import FEW_ITERATIONS, SCATTER
 
 
 def wrong_words(measured: Measured) -> Iterator[Doubt]:
@@ -25,20 +25,6 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
             f"{len(wrong)} of {len(values)} comparisons found wrong values",
             "Take it out of service and send these records to its vendor; run it again to see whether it "
             "persists",
-        )
-
-
-def wrong_products(measured: Measured) -> Iterator[Doubt]:
-    """Find products that are not what a reference says."""
-    wrong = [check for check in measured.launch.checks if check.value]
-    if wrong:
-        first = wrong[0]
-        yield invalid(
-            WRONG,
-            f"{count(int(first.value or 0))} elements of the last product of rank {first.rank} are wrong "
-            f"({'; '.join(first.evidence)}); ranks with wrong products: "
-            f"{', '.join(str(check.rank) for check in wrong)}",
-            "Take the device out of service and send these records to its vendor",
         )
 
 
@@ -62,6 +48,10 @@ def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
             f"{seconds(middle_s)}",
             "Raise the iterations of the probe, look for what else used the links or the processors",
         )
+
+
+RULES: tuple[Rule, ...] = (wrong_words, scattered_repeats)
+"""Of launches that look at one property, and run no steps of equal work."""
 
 
 def _values(measured: Measured) -> tuple[ProbeValue, ...]:
