@@ -14,13 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
 from gpuproof.config.rules import check_place, check_workload
 from gpuproof.config.rules.base import Facts
-from gpuproof.config.settings import ConfigSetting, dotted, lay_over
+from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over
 from gpuproof.config.suite_options import is_suite, option_names
 from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text, resolve

@@ -22,12 +22,11 @@ from gpuproof.records.case import WorkKind
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import InferenceSpec, ModelSpec
-from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.records.work.training import TrainingSpec
-from gpuproof.records.work.window import ProfilingSpec, WindowSpec
+from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
 
 class RunConfig(StrictModel):

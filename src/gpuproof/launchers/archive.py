@@ -31,7 +31,7 @@ NODE_SIDE = (
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
 READING_PACKAGES = ("readings", "statistics", "analysis/comparing", "verdict/comparison")
 READING_FILES = (
-    *("analysis/__init__.py", "analysis/intervals.py", "analysis/comparing/doubts.csv"),
+    *("analysis/__init__.py", "records/doubts.csv"),
     *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
     *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),
     *("observe/__init__.py", "observe/node_file.py", "observe/recording_page.py"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gpuproof.processes.start import SAFE_PATH
 from gpuproof.records.case import Case
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store import layout
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from math import ceil, log10
 
 from gpuproof import units
-from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.records.run import Start
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.suites.base import LaunchKey, launch_key
 
 

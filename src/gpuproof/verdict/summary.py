@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.roofline import Roofline
+from gpuproof.analysis.launch import Launch, summarize_launch, throughput
 from gpuproof.hardware import BandwidthPeak, Peak, find_memory_peak
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
@@ -19,6 +18,9 @@ from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, joined_doubts
+
+if TYPE_CHECKING:
+    from gpuproof.analysis.roofline import Roofline
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpuproof.analysis.comparing import DOUBTS
 from gpuproof.files import packaged_rows
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import Better, Doubt, Result, Validity
+from gpuproof.records.result import DOUBTS, Better, Doubt, Result, Validity
 from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
 
 TOUCHES: Mapping[str, str] = {

@@ -15,6 +15,7 @@ from gpuproof.records.work.options import Options
 if TYPE_CHECKING:
     from gpuproof.config.inventory import InventoryHost
     from gpuproof.config.models import RunConfig
+    from gpuproof.config.rules.workload import ChosenWorkload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +47,12 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KindRules:
-    """The rules of one kind of run: they are asked of recipes of that kind, and imported for them alone."""
+class RuleSet:
+    """The rules of a module that is imported only for recipes which they can refuse."""
 
     of_recipe: tuple[Callable[[RunConfig], Refusals], ...] = ()
     of_new_run: tuple[Callable[[RunConfig], Refusals], ...] = ()
+    of_workload: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = ()
     of_place: tuple[Callable[[RunConfig, Facts], Refusals], ...] = ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, KindRules, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -51,4 +51,4 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
         )
 
 
-RULES = KindRules(of_recipe=(sizes_go_up, collective_sweeps_nothing), of_place=(collective_has_ranks,))
+RULES = RuleSet(of_recipe=(sizes_go_up, collective_sweeps_nothing), of_place=(collective_has_ranks,))

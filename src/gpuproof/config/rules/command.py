@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
-from gpuproof.config.rules.base import Facts, KindRules, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.records.work.command import OUTPUT_DIR, fields_of, fill_template, value_text
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
             yield Refusal(keys=("command.argv", "command"), cause=cause, next_step="Give its whole path")
 
 
-RULES = KindRules(
+RULES = RuleSet(
     of_recipe=(
         command_has_words,
         command_has_no_ranks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from gpuproof.config.rules.base import Facts, KindRules, Refusal, Refusals, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet, without_effect
 from gpuproof.records.work.probe import ProbeName
 
 if TYPE_CHECKING:
@@ -75,4 +75,4 @@ def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
         )
 
 
-RULES = KindRules(of_recipe=(probe_keys_are_of_the_probe, probe_can_be_done), of_place=(probe_has_its_ranks,))
+RULES = RuleSet(of_recipe=(probe_keys_are_of_the_probe, probe_can_be_done), of_place=(probe_has_its_ranks,))

@@ -1,11 +1,16 @@
-"""Which keys of `serving` cannot hold together, or not with the rest."""
+"""Which keys of `serving` cannot hold together, or not with the rest.
+
+An endpoint makes text always; a model of our own does where it has a key-value cache, unless
+`serving.new_tokens` is 0.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpuproof.config.rules.base import KindRules, Refusal, Refusals
+from gpuproof.config.rules.base import Refusal, Refusals, RuleSet
+from gpuproof.config.rules.workload import ChosenWorkload
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -172,7 +177,47 @@ def _fault_of_address(url: str) -> str | None:
     return next((cause for is_so, cause in faults if is_so), None)
 
 
-RULES = KindRules(
+def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
+    """Refuse tokens of a model that makes none, and what a cache does not go with."""
+    serving = config.serving
+    if serving.target != "model" or serving.new_tokens == 0:
+        return
+    if chosen.info.generation is not None:
+        yield from _cache_refusals(config)
+        return
+    features = {
+        "new_tokens": serving.new_tokens,
+        "prompt_tokens": serving.prompt_tokens,
+        "bounds.ttft_s": serving.bounds.ttft_s,
+        "bounds.tpot_s": serving.bounds.tpot_s,
+    }
+    feature = next((key for key, value in features.items() if value is not None), None)
+    if feature is not None:
+        yield Refusal(
+            keys=(f"serving.{feature}", "model.name"),
+            cause=f"{chosen.info.name} has no key-value cache to make tokens from",
+            next_step=f"Remove serving.{feature}, or set model.name to decoder or moe_decoder",
+        )
+
+
+def _cache_refusals(config: RunConfig) -> Refusals:
+    whole = "or serving.new_tokens to 0, which runs whole sequences forward"
+    if config.training.compile.enabled:
+        yield Refusal(
+            keys=("training.compile.enabled", "kind"),
+            cause="requests are answered from a cache that grows, and torch.compile would compile each "
+            "length anew",
+            next_step=f"Set it to false, {whole}",
+        )
+    if config.data.name != "synthetic":
+        yield Refusal(
+            keys=("data.name", "kind"),
+            cause=f"requests are prompts of drawn tokens, and data.name is {config.data.name}",
+            next_step=f"Set it to synthetic, {whole}",
+        )
+
+
+RULES = RuleSet(
     of_recipe=(
         serving_can_be_judged,
         bounds_of_tokens_need_tokens,
@@ -182,5 +227,6 @@ RULES = KindRules(
         prompts_are_answered,
         an_endpoint_gets_single_prompts,
     ),
+    of_workload=(requests_are_answered,),
     of_new_run=(scenario_is_measured, serving_sweeps_nothing, an_address_can_be_reached),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -88,3 +88,8 @@ def _value(config: RunConfig, key: str) -> object:
     for part in key.split("."):
         value = getattr(value, part)
     return value
+
+
+RULES = RuleSet(
+    of_recipe=(tensorflow_trains_perceptrons, reduction_is_of_tensorflow), of_place=(tensorflow_runs_here,)
+)

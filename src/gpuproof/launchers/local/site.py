@@ -16,7 +16,6 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
 from gpuproof.launchers.commands import (
     EXAMPLE_PORT,
     INSTALLED_WORKER,
@@ -26,7 +25,7 @@ from gpuproof.launchers.commands import (
     node_side_for,
 )
 from gpuproof.launchers.local.launcher import LocalLauncher
-from gpuproof.launchers.registry import file_options
+from gpuproof.launchers.registry import HostChoice, file_options
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached, is_follower
 from gpuproof.records.case import Case

@@ -23,7 +23,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandStarted, ProcessTree
-from gpuproof.records.work.sharing import DeviceTaken
+from gpuproof.records.work.placed import DeviceTaken
 from gpuproof.suites.matrix.plan import kind_of, seconds_taken
 
 SCHEDULES = ("sparsity", "learning_rate")

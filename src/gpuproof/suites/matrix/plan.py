@@ -20,7 +20,7 @@ from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, value_text
-from gpuproof.records.work.sharing import DeviceShare
+from gpuproof.records.work.placed import DeviceShare
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at, point_names

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.points import THROUGHPUT, BatchLimits, PointFigures, Ranking, rank
+from gpuproof.analysis.point_figures import THROUGHPUT, PointFigures
+from gpuproof.analysis.points import BatchLimits, Ranking, rank
 from gpuproof.config.axes import short_names
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence

@@ -12,8 +12,7 @@ from math import fsum
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, throughput
 from gpuproof.analysis.subjects import subjects_of_ranks
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.records.result import LaunchValue, Measure

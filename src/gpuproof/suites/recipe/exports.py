@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.data_wait import data_wait_share
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.idleness import data_wait_share
+from gpuproof.analysis.launch import Launch, throughput
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
@@ -29,8 +28,10 @@ from gpuproof.suites.exports import (
     wall_clock_s,
 )
 from gpuproof.suites.recipe.measures import latency_title
-from gpuproof.suites.recipe.profile import Profiled
 from gpuproof.verdict.summary import RunSummary
+
+if TYPE_CHECKING:
+    from gpuproof.suites.recipe.profile import Profiled
 
 MS_PER_S = 1e3
 QUEUED = "throughput mode queues its steps, so that no step time is a latency"

@@ -12,15 +12,13 @@ from dataclasses import replace
 from math import floor, fsum
 
 from gpuproof import units
-from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.explanations import RunEnergy
-from gpuproof.analysis.idleness import idle_share, idle_text
-from gpuproof.analysis.intervals import as_record
+from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.model import InferencePhase
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.devices import device_measures

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuproof import units
 from gpuproof.analysis.explanations import RunEnergy
-from gpuproof.analysis.points import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.point_figures import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.suites.measures import with_interval
 from gpuproof.verdict.summary import RunSummary

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from gpuproof.analysis.comparing.winners import ComparedSide
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
+from gpuproof.analysis.points import side_of
 from gpuproof.analysis.scaling import (
     RuleOfThumb,
     SpeedUp,
@@ -276,7 +277,9 @@ def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: 
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        compared = speed_up(alone.side, entry.side, num_devices=point.num_devices, confidence=confidence)
+        compared = speed_up(
+            side_of(alone), side_of(entry), num_devices=point.num_devices, confidence=confidence
+        )
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,

@@ -7,7 +7,7 @@ from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.analysis.scale.communication import sync_difference_s
 from gpuproof.analysis.scale.curve import fabric_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure

@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
@@ -22,7 +21,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result, Validity
 from gpuproof.records.run import Start
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.statistics.series import TimeSeries, interval_between
 from gpuproof.suites.collective.conclude import collective_measures
 from gpuproof.suites.registry import find_suite

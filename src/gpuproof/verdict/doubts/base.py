@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuproof.analysis.comparing import DOUBTS
 from gpuproof.analysis.launch import Launch
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import DOUBTS, Doubt
 
 if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
     from gpuproof.analysis.collectives import CollectiveLaunch

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import share_of_flops
 from gpuproof.records.result import Doubt
-from gpuproof.records.what_ran import Compilation, Effective, ObservedWork
+from gpuproof.records.what_ran import Compilation, Effective, ObservedWork, share_of_flops
 from gpuproof.units import bandwidth, count, flops, seconds, share
 from gpuproof.verdict.doubts.base import WRONG, Measured, invalid, suspect
 

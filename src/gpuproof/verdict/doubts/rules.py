@@ -59,15 +59,15 @@ def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
 def _rules_of(measured: Measured) -> tuple[Rule, ...]:
     """Return the rules of the launch's kind of work, and import no other's."""
     if measured.probe is not None:
-        from gpuproof.verdict.doubts.probes import RULES as OF_PROBES
+        from gpuproof.verdict.doubts.collectives import OF_PROBES
 
         return (*OF_PROBES, *NEIGHBOURS)
     if measured.collectives is not None:
-        from gpuproof.verdict.doubts.collectives import RULES as OF_COLLECTIVES
+        from gpuproof.verdict.doubts.collectives import OF_COLLECTIVES
 
         return (*OF_COLLECTIVES, *NEIGHBOURS)
     if measured.served is not None:
-        from gpuproof.verdict.doubts.serving import RULES as OF_REQUESTS
+        from gpuproof.verdict.doubts.serving import OF_REQUESTS
 
         return (*OF_REQUESTS, *NEIGHBOURS)
     return OF_STEPS

@@ -30,7 +30,7 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
             yield from rule(measured.served)
 
 
-RULES: tuple[Rule, ...] = (unfair_requests,)
+OF_REQUESTS: tuple[Rule, ...] = (unfair_requests,)
 """Of launches that answer requests: a batch is no step of equal work."""
 
 
