@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from gpuproof.analysis.point_figures import ITEMS, STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.breakdown import (
     BucketAllReduce,
     CollectiveOverlap,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def throughput(items_total: float, longest_window_s: float) -> float:
-    """Give items_per_s_total: the items of all ranks over the seconds of the longest rank's window.
+    """Return items a second: those of all ranks over the seconds of the longest rank's window.
 
     Raises:
         ValueError: the seconds are not above 0, the items are negative, or one is not finite.
@@ -149,8 +150,21 @@ class Launch:
         return self.slowest.wall_s / self.slowest.num_steps
 
     @property
+    def figures(self) -> dict[str, float]:
+        """What it says, by the name of the measure: items a second, items, steps, and seconds."""
+        return {
+            THROUGHPUT: self.items_per_s_total,
+            ITEMS: self.items_total,
+            STEPS: self.slowest.num_steps,
+            WINDOW: self.slowest.wall_s,
+            STEP: self.mean_step_s,
+        }
+
+    @property
     def roofline(self) -> Roofline | None:
         """The ceilings of the slowest device; None where they were not measured."""
+        if not self.ceilings:
+            return None
         from gpuproof.analysis.roofline import build_roofline
 
         return build_roofline(self.ceilings)

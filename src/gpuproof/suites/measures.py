@@ -7,6 +7,7 @@ from math import ceil, log10
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.records.run import Start
@@ -50,7 +51,7 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
         LaunchValue(
             replicate=launch.case.replicate,
             order=positions[launch_key(launch.case)],
-            value=launch.items_per_s_total,
+            value=launch.figures[THROUGHPUT],
             start=launch.start,
         )
         for launch in launches

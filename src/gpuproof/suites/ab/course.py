@@ -16,6 +16,7 @@ from math import log, log1p
 from typing import Any
 
 from gpuproof.analysis.launch import summarize_launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -35,7 +36,7 @@ CONFIRMED = 0.9
 POWER = 0.99
 """Of the first run as it is planned; both runs together then find 95 % and more."""
 MEDIAN_PERCENTILE = 50
-RATE, MEDIAN_LATENCY = "throughput", "p50 latency"
+RATE, MEDIAN_LATENCY = THROUGHPUT, "p50 latency"
 BETTER: Mapping[str, Better] = {RATE: "higher", MEDIAN_LATENCY: "lower"}
 """What sides are compared by: a run's own figure. A step need not be the same work on both."""
 
@@ -92,7 +93,7 @@ def figures_of(records: CaseRecords) -> dict[str, float]:
     if launch is None:
         return {}
     if not launch.case.measures_latency:
-        return {RATE: launch.items_per_s_total}
+        return {RATE: launch.figures[RATE]}
     middle = percentile(launch.step_times_s, MEDIAN_PERCENTILE).value
     return {} if middle is None else {MEDIAN_LATENCY: middle}
 

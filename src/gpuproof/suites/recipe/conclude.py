@@ -27,10 +27,9 @@ from gpuproof.suites.base import Conclusion
 from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import recipe_exports
-from gpuproof.suites.recipe.measures import recipe_measures
+from gpuproof.suites.recipe.measures import recipe_measures, total_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
-from gpuproof.suites.recipe.totals import total_measures
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings

@@ -104,7 +104,7 @@ def _text(value: float, unit: str, item: str) -> str:
 def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
     """Return the interval between launches; of one device in one launch, the launch's own in this unit."""
     values = [launch.value for launch in launches]
-    whole = summary.items_per_s_total_interval
+    whole = summary.throughput_interval
     if len(summary.launches) > 1 or summary.launches[0].world_size > 1 or isinstance(whole, Unavailable):
         return interval_of_rates(values)
     scale = values[0] / whole.centre

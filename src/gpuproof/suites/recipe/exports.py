@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.analysis.idleness import data_wait_share
 from gpuproof.analysis.launch import Launch, throughput
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
@@ -168,8 +169,8 @@ def _amounts(summary: RunSummary) -> dict[str, Any]:
         else None,
         "item": summary.launches[0].setup.item if summary.launches else None,
         "total_items": summary.items_total,
-        "throughput_items_per_s": summary.items_per_s_total if queued else None,
-        "throughput_interval": _interval(summary.items_per_s_total_interval) if queued else None,
+        "throughput_items_per_s": summary.rate if queued else None,
+        "throughput_interval": _interval(summary.throughput_interval) if queued else None,
         "data_wait_share": data_wait_share(summary.launches),
     }
 
@@ -215,7 +216,7 @@ def _csv_row(launch: Launch, description: Mapping[str, Any], experiment: str) ->
         "throughput_samples_per_s": throughput(launch.samples_total, window.wall_s) if queued else None,
         "item": setup.item,
         "measured_items": launch.items_total,
-        "throughput_items_per_s": launch.items_per_s_total if queued else None,
+        "throughput_items_per_s": launch.figures[THROUGHPUT] if queued else None,
         "mean_step_ms": launch.mean_step_s * MS_PER_S,
         "p50_step_ms": _percentile_ms(launch.step_times_s, 50),
         "p95_step_ms": _percentile_ms(launch.step_times_s, 95),

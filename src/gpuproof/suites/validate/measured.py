@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
@@ -234,7 +235,7 @@ def _levels(times_s: Sequence[float]) -> list[float]:
 
 def _spread(concluded: StageResult) -> Iterator[Measure]:
     """Yield how far the launches of a case differ, over their mean."""
-    rates = [launch.items_per_s_total for launch in concluded.summaries]
+    rates = [launch.figures[THROUGHPUT] for launch in concluded.summaries]
     if concluded.case.repeats < MIN_LAUNCHES or concluded.config.kind in ("collective", "probe"):
         return
     value = None
