@@ -37,7 +37,9 @@ class LauncherEntry:
     options: str = ""
     """Its own options on every command that measures: name → option, keywords of `click.option`."""
     command: str = ""
-    """A group of commands of its own."""
+    """A group of commands of its own …"""
+    summary: str = ""
+    """… and how its help begins."""
     key: str = ""
     """The key of run.json that holds its site, where that is not its name."""
 
@@ -53,7 +55,10 @@ LAUNCHERS: Mapping[str, LauncherEntry] = {
     ),
     "slurm": LauncherEntry(site="site:SlurmSite", file="optional"),
     "kubernetes": LauncherEntry(
-        site="site:KubernetesSite", file="optional", command="command_line:kubernetes"
+        site="site:KubernetesSite",
+        file="optional",
+        command="command_line:kubernetes",
+        summary="Look at a cluster before launches, and clean up after them.",
     ),
 }
 

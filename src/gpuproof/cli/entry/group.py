@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -16,11 +17,13 @@ class LazyGroup(click.Group):
         self,
         *,
         commands_by_path: dict[str, str],
+        summaries: Mapping[str, str] = MappingProxyType({}),
         older_words: str | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
         self._paths = commands_by_path
+        self._summaries = summaries
         self._older_words = older_words
         """`module:function` that puts words which name no command into ours."""
 
@@ -37,6 +40,16 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by their summaries; where there are none, by what each says of itself."""
+        if not self._summaries:
+            super().format_commands(ctx, formatter)
+            return
+        limit = formatter.width - 6 - max(map(len, self._summaries))  # as click has it
+        listed = [click.Command(name, help=summary) for name, summary in self._summaries.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([(str(one.name), one.get_short_help_str(limit)) for one in listed])
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -45,6 +58,8 @@ class LazyGroup(click.Group):
         if args[0] not in self._paths and self._older_words is not None:
             words = _imported(self._older_words)(args)
         if words[0] not in self._paths and not words[0].startswith("-") and not ctx.resilient_parsing:
+            import difflib  # only after a mistake
+
             close = difflib.get_close_matches(words[0], self._paths, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{words[0]}'.{hint}")
