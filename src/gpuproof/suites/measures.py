@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil, log10
+from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch
@@ -24,23 +25,33 @@ def with_interval(
     *,
     better: Better | None,
     launches: tuple[LaunchValue, ...] = (),
+    **fields: Any,
 ) -> Measure:
-    """Return a figure with its interval, or with the reason why it has none."""
+    """Return a figure with its interval, or with the reason why it has none.
+
+    `fields` are others of a measure; a `detail` among them stands in the place of the interval in words.
+    """
     spread = interval if isinstance(interval, Interval) else None
     reach = None if spread is None else spread.relative_reach
+    words = (
+        f"no interval: {interval.reason}"
+        if isinstance(interval, Unavailable)
+        else interval_text(interval, unit)
+    )
+    of_interval = {
+        "detail": words,
+        "num_samples": None if spread is None else spread.num_samples,
+    }
     return Measure(
         name=name,
         value=value,
         unit=unit,
         text=text,
-        detail=f"no interval: {interval.reason}"
-        if isinstance(interval, Unavailable)
-        else interval_text(interval, unit),
         uncertainty=None if reach is None else units.plus_minus(reach),
         better=better,
         launches=launches,
         interval=None if spread is None else as_record(spread),
-        num_samples=None if spread is None else spread.num_samples,
+        **{**of_interval, **fields},
     )
 
 

@@ -83,7 +83,7 @@ def _measure(subject: str, rates: Sequence[_DeviceRate], summary: RunSummary) ->
     unit = PLAIN_WORK.get(name, f"{first.setup.item}/s")
     launches = tuple(rate.value for rate in rates)
     value = throughput(fsum(rate.amount for rate in rates), fsum(rate.window_s for rate in rates))
-    measure = with_interval(
+    return with_interval(
         "throughput",
         value,
         unit,
@@ -91,8 +91,10 @@ def _measure(subject: str, rates: Sequence[_DeviceRate], summary: RunSummary) ->
         _interval(launches, summary),
         better="higher",
         launches=launches,
+        subject=subject,
+        statistic="total",
+        labels=rates[0].labels,
     )
-    return replace(measure, subject=subject, statistic="total", labels=rates[0].labels)
 
 
 def _text(value: float, unit: str, item: str) -> str:

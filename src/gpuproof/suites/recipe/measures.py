@@ -211,16 +211,14 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
     median, *tail = summary.step_percentiles
     times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
     missing = Unavailable(reason=_needs(median))
-    yield replace(
-        with_interval(
-            f"p{median.q:g} {what}",
-            median.value,
-            "s",
-            units.seconds(median.value),
-            summary.step_s_interval if median.value is not None else missing,
-            better="lower",
-            launches=_medians(summary, rates),
-        ),
+    yield with_interval(
+        f"p{median.q:g} {what}",
+        median.value,
+        "s",
+        units.seconds(median.value),
+        summary.step_s_interval if median.value is not None else missing,
+        better="lower",
+        launches=_medians(summary, rates),
         statistic="p50",
         num_samples=median.num_samples,
     )
@@ -271,8 +269,17 @@ def rate_measure(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Measure
     """Return the items of all launches a second."""
     item, rate = summary.launches[0].setup.item, summary.rate
     text, interval = units.rate(rate, item), summary.throughput_interval
-    total = with_interval(THROUGHPUT, rate, f"{item}/s", text, interval, better="higher", launches=rates)
-    return replace(total, statistic="total", labels={"num_devices": summary.launches[0].num_devices})
+    return with_interval(
+        THROUGHPUT,
+        rate,
+        f"{item}/s",
+        text,
+        interval,
+        better="higher",
+        launches=rates,
+        statistic="total",
+        labels={"num_devices": summary.launches[0].num_devices},
+    )
 
 
 def _of_launches(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
