@@ -56,6 +56,17 @@ class RuleSet:
     of_place: tuple[Callable[[RunConfig, Facts], Refusals], ...] = ()
 
 
+def sizes_go_up(block: str, smallest: int, largest: int, *, letters: tuple[str, str] = ("", "")) -> Refusals:
+    """Refuse a smallest size above the largest; `letters` are what nccl-tests calls the two."""
+    lower, raised = (f" ({letter})" if letter else "" for letter in letters)
+    if smallest > largest:
+        yield Refusal(
+            keys=(f"{block}.min_bytes", f"{block}.max_bytes"),
+            cause=f"the smallest size, {smallest}, is above the largest, {largest}",
+            next_step=f"Lower {block}.min_bytes{lower}, or raise {block}.max_bytes{raised}",
+        )
+
+
 def without_effect(name: str, section: Options, cause: str, next_step: str, *, beside: str) -> Refusals:
     """Refuse each key of the section `name` that does not have its default; `beside` says why it is idle."""
     for key in section.changed():

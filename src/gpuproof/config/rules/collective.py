@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet, sizes_go_up
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 
-def sizes_go_up(config: RunConfig) -> Refusals:
+def collective_sizes_go_up(config: RunConfig) -> Refusals:
     """Refuse a smallest size above the largest."""
     spec = config.collective
-    if spec.min_bytes > spec.max_bytes:
-        yield Refusal(
-            keys=("collective.min_bytes", "collective.max_bytes"),
-            cause=f"the smallest size, {spec.min_bytes}, is above the largest, {spec.max_bytes}",
-            next_step="Lower collective.min_bytes (-b), or raise collective.max_bytes (-e)",
-        )
+    yield from sizes_go_up("collective", spec.min_bytes, spec.max_bytes, letters=("-b", "-e"))
 
 
 def collective_sweeps_nothing(config: RunConfig) -> Refusals:
@@ -51,4 +46,6 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
         )
 
 
-RULES = RuleSet(of_recipe=(sizes_go_up, collective_sweeps_nothing), of_place=(collective_has_ranks,))
+RULES = RuleSet(
+    of_recipe=(collective_sizes_go_up, collective_sweeps_nothing), of_place=(collective_has_ranks,)
+)

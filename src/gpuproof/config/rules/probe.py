@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet, sizes_go_up, without_effect
 from gpuproof.records.work.probe import ProbeName
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
     """Refuse sizes that go down, blocks that no disk reads by, and a storage probe without a folder."""
     for name in ("link", "nccl_tests"):
         sizes = getattr(config.probe, name)
-        if sizes.min_bytes > sizes.max_bytes:
-            yield Refusal(
-                keys=(f"probe.{name}.min_bytes", f"probe.{name}.max_bytes"),
-                cause=f"the smallest size, {sizes.min_bytes}, is above the largest, {sizes.max_bytes}",
-                next_step=f"Lower probe.{name}.min_bytes, or raise probe.{name}.max_bytes",
-            )
+        yield from sizes_go_up(f"probe.{name}", sizes.min_bytes, sizes.max_bytes)
     storage = config.probe.storage
     if config.probe.name == "storage" and storage.folder is None:
         yield Refusal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
@@ -41,7 +42,7 @@ def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
     if config.training.framework != TENSORFLOW:
         return
     for key, values in CAN.items():
-        if (value := _value(config, key)) not in values:
+        if (value := attrgetter(key)(config)) not in values:
             yield Refusal(
                 keys=(key, "training.framework"),
                 cause=f"under TensorFlow {key} is {' or '.join(values)}, not {value}",
@@ -81,13 +82,6 @@ def _torch_keys(config: RunConfig) -> Iterator[str]:
         yield from (f"{section}.{key}" for key in getattr(config, section).changed() if key in keys)
     if config.distributed.nodes > 1:
         yield "distributed.nodes"
-
-
-def _value(config: RunConfig, key: str) -> object:
-    value: object = config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
 
 
 RULES = RuleSet(
