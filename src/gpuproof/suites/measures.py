@@ -7,13 +7,16 @@ from math import ceil, log10
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval, Unavailable, as_record
+from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import LaunchKey, launch_key
+
+MEDIAN_LATENCY = "p50 latency"
 
 
 def with_interval(
@@ -67,6 +70,20 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
         )
         for launch in launches
     )
+
+
+def compared_figures(records: CaseRecords) -> dict[str, float]:
+    """Return what one launch says of the figure that launches are compared by; none where nothing was measured.
+
+    That is its throughput, or in latency mode its median latency in seconds.
+    """
+    launch = summarize_launch(records)
+    if launch is None:
+        return {}
+    if not launch.case.measures_latency:
+        return {THROUGHPUT: launch.figures[THROUGHPUT]}
+    middle = percentile(launch.step_times_s, 50.0).value
+    return {} if middle is None else {MEDIAN_LATENCY: middle}
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 METHOD = "training.pruning.method"
 OPTIMIZER = "training.optimizer"
-CHANGING = ("AdamWAdv", "AdamWSpam")
-"""Optimizers whose updates are not all alike."""
 
 
 def a_method_has_its_target(config: RunConfig) -> Refusals:
@@ -107,19 +105,6 @@ def scores_see_whole_gradients(config: RunConfig) -> Refusals:
         )
 
 
-def a_graph_replays_one_update(config: RunConfig) -> Refusals:
-    """Refuse a graph of updates that are not all alike."""
-    training = config.training
-    prunes = training.pruning.method != "none"
-    if training.cuda_graphs and config.kind == "training" and (prunes or training.optimizer in CHANGING):
-        yield Refusal(
-            keys=("training.cuda_graphs", METHOD if prunes else OPTIMIZER),
-            cause="the step cannot be captured: updates are not all alike with "
-            f"{'pruning' if prunes else training.optimizer}, and a graph replays always the same",
-            next_step="Set training.cuda_graphs to false",
-        )
-
-
 def _steps_of_window(config: RunConfig) -> int | None:
     """Return the updates of warm-up and window; None where time or epochs end it."""
     window = config.benchmark
@@ -139,6 +124,5 @@ RULES = RuleSet(
         pruning_ends_in_the_window,
         whole_weights_are_pruned,
         scores_see_whole_gradients,
-        a_graph_replays_one_update,
     )
 )
