@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.command import CasesConfig, CommandConfig
-from gpuproof.config.settings import KeyPath, dotted
+from gpuproof.config.sections import CasesConfig, CommandConfig
+from gpuproof.config.settings import ConfigError, KeyPath, dotted
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.model import InferenceSpec
 from gpuproof.records.work.probe import ProbeSpec

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.entry.completion import complete_recipe
+from gpuproof.cli.entry.run_name import complete_recipe
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
 
 COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),

@@ -27,10 +27,9 @@ from gpuproof.records.page import (
     Verdict,
     table,
 )
-from gpuproof.records.result import Doubt, Measure, Result
+from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
-from gpuproof.verdict.page import A_LAUNCH
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {

@@ -16,8 +16,6 @@ SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
 """How outcomes ended that may share a row."""
 MOST_NAMES = 20
 """Checks that a row names; a result has them all."""
-A_THROUGHPUT = "a throughput is all that launches did over all their time: another mean, where they differ"
-A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
 TONES: dict[str, Tone] = {
     "PASS": "good",
     "WARN": "warn",
