@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -87,6 +88,11 @@ class PlainFormatter(logging.Formatter):
         return redacted(plain(super().format(record)))
 
 
+def typed_command() -> str:
+    """Return the command line of this process, as it can be pasted into a shell; secrets are redacted."""
+    return redacted(shlex.join(["gpuproof", *sys.argv[1:]]))
+
+
 def print_json(content: Any) -> None:
     """Print records, or what JSON has, on standard output."""
     import json
@@ -117,6 +123,30 @@ def measuring_options(command: Command) -> Command:
     return wrapped
 
 
+VERBOSE = "gpuproof.verbose"
+
+
+def _note_verbose(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    ctx.meta[VERBOSE] = value
+    return value
+
+
+verbose_option = click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_verbose,
+    help="Print the whole page, not one screen of it.",
+)
+
+
+def is_verbose() -> bool:
+    """Say whether the command that runs was asked for all that there is to print."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.meta.get(VERBOSE))
+
+
 def log_options(command: Command) -> Command:
     """Add --log-file and --verbose; the log takes every detail, whatever the terminal shows."""
 
@@ -126,7 +156,13 @@ def log_options(command: Command) -> Command:
         metavar="FILE",
         help="Write a log with every detail.",
     )
-    @click.option("--verbose", "-v", is_flag=True, help="Print on standard error what is being done.")
+    @click.option(
+        "--verbose",
+        "-v",
+        is_flag=True,
+        callback=_note_verbose,
+        help="Print the whole page, and on standard error what is being done.",
+    )
     @wraps(command)
     def logged(*args: Any, log_file: Path | None, verbose: bool, **kwargs: Any) -> Any:
         start_logging(log_file, verbose=verbose)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import Command, json_option, print_json, say
+from gpuproof.cli.options import Command, is_verbose, json_option, print_json, say, verbose_option
 
 if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
@@ -52,6 +52,7 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
     "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
 )
 @save_dir_option
+@verbose_option
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -156,6 +157,7 @@ def write_report(result: Result, page: Page, form: ReportFormat, output: Path | 
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
     from gpuproof.conclude import read_evidence
+    from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.announced import facts_of
     from gpuproof.verdict.check import ask, exit_code_for
     from gpuproof.verdict.checks.registry import find_check
@@ -168,7 +170,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
     if as_json:
         print_json({"run": str(directory.root), "checks": judged})
     else:
-        show_page(outcomes_page("", ("", judged)))
+        show_page(outcomes_page("", ("", judged), provenance=read_provenance(directory)))
     return at_most(exit_code_for(judged), simulated=is_simulated(evidence.launches))
 
 
@@ -188,7 +190,7 @@ def runs(save_dir: Path, *, as_json: bool) -> None:
     elif not rows:
         click.echo(f"No runs under {save_dir}. Start one: gpuproof run quick")
     else:
-        show_page(_page_of_runs(rows, save_dir))
+        show_page(_page_of_runs(rows, save_dir), is_list=True)
 
 
 def _row(directory: RunDirectory) -> dict[str, object]:
@@ -266,8 +268,8 @@ def show_report(concluded: Concluded, *, as_json: bool) -> None:
         show_page(concluded.page)
 
 
-def show_page(page: Page) -> None:
-    """Print a page on standard output."""
+def show_page(page: Page, *, is_list: bool = False) -> None:
+    """Print a page on standard output: one screen of it, or all with --verbose; a list is always whole."""
     from gpuproof.report import terminal
 
-    terminal.show_page(page)
+    terminal.show_page(page, is_whole=is_list or is_verbose())

@@ -29,11 +29,14 @@ from gpuproof.records.page import (
     Page,
     Section,
     Text,
+    Tone,
+    Verdict,
     figure,
     pivot,
 )
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.units import MISSING, count, memory, seconds
+from gpuproof.verdict.doubts.base import more_below
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
@@ -169,7 +172,21 @@ def recording_page(result: Result) -> Page:
     sections += [_phases(by_owner["phase"])] if "phase" in by_owner else []
     if VARIATION in by_owner:
         sections.append(Measures(title="Load balance", measures=tuple(by_owner[VARIATION])))
-    return Page(title=result.run_id, verdict=None, sections=tuple(sections))
+    return Page(title=result.run_id, verdict=_verdict(result, words), sections=tuple(sections))
+
+
+def _verdict(result: Result, words: RecordingWords) -> Verdict:
+    """Return whether anything unusual was read, then how long and how often it was read."""
+    warnings = [
+        f"{device.title.partition(':')[0]}: {notice.text}"
+        for device in words.devices
+        for notice in device.notices
+        if notice.tone == "warn"
+    ]
+    calm = "no driver event, no throttling and no spinning in it" if words.devices else _NO_GPU
+    reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
+    tone: Tone = "warn" if warnings else "plain"
+    return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline)
 
 
 def _part(measure: Measure) -> int | str:

@@ -40,14 +40,36 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The first line under the title: the figure, how certain it is, and whether to trust it."""
+    """What a page opens with: the word, why, the figure and how certain it is, and what to do."""
 
-    headline: str
-    """The figure as people read it; empty where there is none."""
-    uncertainty: str
     word: str
     tone: Tone
-    meaning: str
+    reason: str
+    """In one line; empty where the word says all."""
+    headline: str = ""
+    """The figure as people read it; empty where there is none."""
+    uncertainty: str = ""
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that is known of where figures come from; its text is None where it is not known."""
+
+    name: str
+    text: str | None
+    missing: str = ""
+    """Why it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """When, where, on which devices and by which versions figures were measured, and how to repeat it."""
+
+    facts: tuple[Fact, ...]
+    command: Fact
+    details: tuple[Fact, ...] = ()
+    """Hashes of the recipe and the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +87,8 @@ class Table:
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    is_folded: bool = False
+    """Whether it is closed until somebody asks for it: what is right, or says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +242,8 @@ class Page:
     title: str
     verdict: Verdict | None
     sections: tuple[Section, ...]
+    provenance: Provenance | None = None
+    """None of a page that is about no measurement, such as a list of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,11 @@ from gpuproof.report.page_parts import (
     chart_as_table,
     in_words,
     is_empty,
+    known_facts,
     measures_as_table,
     one_line,
     several_lines,
+    unknown_facts,
 )
 from gpuproof.units import MISSING
 
@@ -39,14 +41,20 @@ Lines = list[str]
 
 def markdown(page: pages.Page) -> str:
     """Return the page as Markdown."""
-    blocks: list[Lines] = [[f"# {_begun(page.title)}"]] if page.title else []
-    if page.verdict is not None:
-        blocks.append([_verdict(page.verdict)])
+    blocks: list[Lines] = [] if page.verdict is None else list(_verdict(page.verdict))
+    if page.title:
+        blocks.append([f"# {_begun(page.title)}"])
+    if page.provenance is not None:
+        blocks.append(list(_provenance(page.provenance)))
     for section in in_words(page):
-        if section.title:
+        is_folded = isinstance(section, pages.Table) and section.is_folded
+        if is_folded:
+            blocks.append([f"<details><summary>{escaped(section.title)}</summary>"])
+        elif section.title:
             blocks.append([f"## {_begun(section.title)}"])
         blocks += [[NOTHING]] if section.title and is_empty(section) else _blocks(section)
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+        blocks += [["</details>"]] if is_folded else []
+    return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n"
 
 
 def escaped(text: str) -> str:
@@ -64,10 +72,20 @@ def _strong(text: str) -> str:
     return f"**{escaped(text)}**" if text.strip() else ""
 
 
-def _verdict(verdict: pages.Verdict) -> str:
-    figure = " ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))
-    meaning = f": {escaped(verdict.meaning)}" if verdict.meaning else ""
-    return " · ".join(filter(None, (figure, f"{_strong(verdict.word)}{meaning}")))
+def _verdict(verdict: pages.Verdict) -> Iterator[Lines]:
+    """Yield the word with its reason, the figure with its uncertainty, and what to do, a paragraph each."""
+    yield [f"{_strong(verdict.word)}{f': {escaped(verdict.reason)}' if verdict.reason else ''}"]
+    yield [" ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))]
+    yield [f"→ {escaped(verdict.advice)}" if verdict.advice else ""]
+
+
+def _provenance(provenance: pages.Provenance) -> Iterator[str]:
+    unknown = unknown_facts((*provenance.facts, provenance.command, *provenance.details))
+    for line in (known_facts(provenance.facts), known_facts(provenance.details), *unknown):
+        if line:
+            yield f"- {escaped(line)}"
+    if provenance.command.text:
+        yield f"- {_code(provenance.command.text)}"
 
 
 @singledispatch

@@ -8,11 +8,12 @@ r"""What every renderer of a page needs: texts without control characters, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from math import isfinite
 from operator import itemgetter
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.outside import plain
 from gpuproof.records.page import (
     Axis,
@@ -20,6 +21,7 @@ from gpuproof.records.page import (
     Chart,
     Column,
     Commands,
+    Fact,
     Files,
     Measures,
     Notices,
@@ -46,6 +48,17 @@ def several_lines(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text as one line without control characters."""
     return several_lines(text).replace("\n", " ")
+
+
+def known_facts(facts: Iterable[Fact]) -> str:
+    """Write what is known of where figures come from, in one line."""
+    return " · ".join(f"{fact.name} {fact.text}" for fact in facts if fact.text)
+
+
+def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
+    """Name facts that are not known, a line a reason."""
+    reasons = grouped((fact.missing, fact.name) for fact in facts if not fact.text)
+    yield from (f"no {', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
 def in_words(page: Page) -> Iterator[Section]:

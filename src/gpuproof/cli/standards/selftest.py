@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, verbose_option
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
@@ -21,6 +21,7 @@ NUM_SEEDS = 20
     "--quick", is_flag=True, help="One fault of each class and one random draw, a minute in all; else 20."
 )
 @json_option
+@verbose_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
     """Plant faults in what is measured, and show that each turns the verdict and is named.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuproof import units
@@ -170,12 +170,27 @@ def _cases(detail: MatrixDetail) -> Section:
         figure("resident", RESIDENT, lambda case: units.memory(case.resident.peak_bytes)),
         figure("energy", ENERGY, lambda case: _energy(case.energy_j)),
         Column.of("on", lambda case: ", ".join(case.devices), align="left", is_optional=True),
-        Column.of("", _status_cell, align="left", folds=True),
+        Column.of("", _status_reader(shown), align="left", folds=True),
     )
 
 
-def _status_cell(case: CaseFigures) -> Cell:
-    if case.status == "done":
-        return Cell("done", "good")
-    status = "" if case.exit_status is None else f" (status {case.exit_status})"
-    return Cell(f"{case.failure or case.status}{status}"[:160], "bad")
+def _status_reader(cases: Sequence[CaseFigures]) -> Callable[[CaseFigures], Cell]:
+    """Return how a case ended in words; of one that failed like another before it, the name of that one."""
+    texts = {
+        id(case): f"{case.failure or case.status}{_exit_status(case)}"[:160]
+        for case in cases
+        if case.status != "done"
+    }
+    first = {texts[id(case)]: case for case in reversed(cases) if id(case) in texts}
+
+    def cell(case: CaseFigures) -> Cell:
+        if case.status == "done":
+            return Cell("done", "good")
+        text = texts[id(case)]
+        return Cell(text if first[text] is case else f"as {first[text].case_id}", "bad")
+
+    return cell
+
+
+def _exit_status(case: CaseFigures) -> str:
+    return "" if case.exit_status is None else f" (status {case.exit_status})"

@@ -34,6 +34,7 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
+from gpuproof.verdict.doubts.base import likely_first
 from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT
 
 TONES: dict[str, Tone] = {
@@ -61,12 +62,13 @@ def headline(comparison: SideBySide) -> str:
 
 def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     """Lay out a comparison of two runs by itself."""
+    doubts = likely_first([doubt for _, side in _named(comparison) for doubt in side.doubts])
     verdict = Verdict(
-        headline=headline(comparison),
-        uncertainty="",
         word=judgement.word,
         tone=TONES.get(judgement.word, "plain"),
-        meaning=judgement.meaning,
+        reason=judgement.meaning,
+        headline=headline(comparison),
+        advice=next((doubt.remedy for doubt in doubts), None),
     )
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
@@ -80,8 +82,9 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
 
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
     """Lay out the measures and what there is to say of them."""
+    unlike = (*comparison.unlike, *comparison.across)
     texts = (
-        Text(title="They differ in", lines=tuple(unlike.text for unlike in comparison.across)),
+        Text(title="They differ in", lines=tuple(key.text for key in unlike)),
         Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),

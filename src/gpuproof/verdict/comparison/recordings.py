@@ -49,7 +49,7 @@ def recordings_result(comparison: RecordingComparison) -> Result:
 def recordings_page(comparison: RecordingComparison) -> Page:
     """Lay out whether two recordings are comparable, then the figures, then their limits."""
     word, meaning = _comparable(comparison)
-    verdict = Verdict(headline="", uncertainty="", word=word, tone=TONES.get(word, "plain"), meaning=meaning)
+    verdict = Verdict(word=word, tone=TONES.get(word, "plain"), reason=meaning)
     sections = (
         _sides(comparison),
         *_lines("Conditions", (unlike.text for unlike in comparison.unlike)),
