@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,25 +126,20 @@ def measuring_options(command: Command) -> Command:
 VERBOSE = "gpuproof.verbose"
 
 
-def _note_verbose(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-    ctx.meta[VERBOSE] = value
-    return value
+def verbose_option(command: Command, *, text: str = "Print the whole page, not one screen of it.") -> Command:
+    """Add --verbose, which `is_verbose` reads."""
 
+    def note(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[VERBOSE] = value
 
-verbose_option = click.option(
-    "--verbose",
-    "-v",
-    is_flag=True,
-    expose_value=False,
-    callback=_note_verbose,
-    help="Print the whole page, not one screen of it.",
-)
+    option = click.option("--verbose", "-v", is_flag=True, expose_value=False, callback=note, help=text)
+    return option(command)
 
 
 def is_verbose() -> bool:
     """Say whether the command that runs was asked for all that there is to print."""
     ctx = click.get_current_context(silent=True)
-    return bool(ctx and ctx.meta.get(VERBOSE))
+    return ctx is not None and bool(ctx.meta.get(VERBOSE))
 
 
 def log_options(command: Command) -> Command:
@@ -156,16 +151,10 @@ def log_options(command: Command) -> Command:
         metavar="FILE",
         help="Write a log with every detail.",
     )
-    @click.option(
-        "--verbose",
-        "-v",
-        is_flag=True,
-        callback=_note_verbose,
-        help="Print the whole page, and on standard error what is being done.",
-    )
+    @partial(verbose_option, text="Print the whole page, and on standard error what is being done.")
     @wraps(command)
-    def logged(*args: Any, log_file: Path | None, verbose: bool, **kwargs: Any) -> Any:
-        start_logging(log_file, verbose=verbose)
+    def logged(*args: Any, log_file: Path | None, **kwargs: Any) -> Any:
+        start_logging(log_file, verbose=is_verbose())
         return command(*args, **kwargs)
 
     return logged  # type: ignore[return-value]  # click's decorators keep the command's type

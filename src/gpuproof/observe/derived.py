@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,8 +94,7 @@ def _named(wanted: Wanted, ending: str) -> Path:
 
 
 def _write_summary(recording: RecordingData, path: Path) -> None:
-    page = recording_page(recording_result(recording))
-    _write_page(replace(page, provenance=of_recording(recording)), path)
+    _write_page(recording_page(recording_result(recording), of_recording(recording)), path)
 
 
 def _write_page(page: Page, path: Path) -> str:
@@ -106,7 +105,6 @@ def _write_page(page: Page, path: Path) -> str:
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:
     before = load(other)
-    page = recordings_page(compare(before, recording))
     command = shlex.join(["gpuproof", "monitor", "compare", str(other), f"{path.parent}/{recording.source}"])
     sides = side_by_side(of_recording(before), of_recording(recording), command=command)
-    return _write_page(replace(page, provenance=sides), path)
+    return _write_page(recordings_page(compare(before, recording), sides), path)

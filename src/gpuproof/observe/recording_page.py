@@ -27,6 +27,7 @@ from gpuproof.records.page import (
     Notice,
     Notices,
     Page,
+    Provenance,
     Section,
     Text,
     Tone,
@@ -156,7 +157,7 @@ def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
         yield Notice(word="not read", tone="faint", text=f"{', '.join(names)}: {reason}")
 
 
-def recording_page(result: Result) -> Page:
+def recording_page(result: Result, provenance: Provenance | None = None) -> Page:
     """Lay out a recording from its result alone."""
     words = from_json(RecordingWords, result.detail, place="the recording")
     by_owner = grouped((_part(measure), measure) for measure in result.measures)
@@ -172,7 +173,8 @@ def recording_page(result: Result) -> Page:
     sections += [_phases(by_owner["phase"])] if "phase" in by_owner else []
     if VARIATION in by_owner:
         sections.append(Measures(title="Load balance", measures=tuple(by_owner[VARIATION])))
-    return Page(title=result.run_id, verdict=_verdict(result, words), sections=tuple(sections))
+    verdict = _verdict(result, words)
+    return Page(title=result.run_id, verdict=verdict, sections=tuple(sections), provenance=provenance)
 
 
 def _verdict(result: Result, words: RecordingWords) -> Verdict:

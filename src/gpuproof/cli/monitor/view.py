@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -93,8 +92,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     chosen = chosen_format(form, output, as_json=as_json)
     readings = _load(recording)
     result = recording_result(readings, with_balance=balance)
-    page = replace(recording_page(result), provenance=of_recording(readings))
-    write_report(result, page, chosen, output)
+    write_report(result, recording_page(result, of_recording(readings)), chosen, output)
 
 
 @click.command("compare")
@@ -144,8 +142,7 @@ def compare(
     first, second = (_load(name, metrics) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
     provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
-    page = replace(recordings_page(comparison), provenance=provenance)
-    write_report(recordings_result(comparison), page, chosen, output)
+    write_report(recordings_result(comparison), recordings_page(comparison, provenance), chosen, output)
     if picture is not None:
         from gpuproof.observe.side_by_side import comparison_picture
 
