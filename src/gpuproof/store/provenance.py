@@ -39,10 +39,7 @@ Facts = Mapping[str, Any]
 
 
 def of_run(
-    description: Mapping[str, Any],
-    launches: Sequence[CaseRecords],
-    hosts: Hosts,
-    conditions: Facts,
+    description: Facts, launches: Sequence[CaseRecords], hosts: Mapping[str, Facts], conditions: Facts
 ) -> Provenance:
     """Return where a run's figures come from; without its launches the devices are those of `conditions`."""
     models = _models(launches) or _models_in(conditions)
