@@ -37,6 +37,6 @@ def test_the_first_line_of_a_suspect_page_names_the_likeliest_cause(tmp_path: Pa
     assert [found.code for found in report.result.doubts] == ["noisy", "cpu-neighbours"]
     text = " ".join(text_of(report).split())
     assert text.startswith("SUSPECT: use with care: most likely other processes on the processors; 1 more")
-    assert text.index("other processes on node1") < text.index("the middle half of the step times")
+    assert text.index("other processes on node1") < text.index("the interquartile range of the step times")
     quiet = conclude(write_run(tmp_path, [one_rank(times_s=steady_times()).records()], run_id="quiet"))
     assert "most likely" not in text_of(quiet)

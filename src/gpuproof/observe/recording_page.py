@@ -231,6 +231,6 @@ def _phases(measures: Sequence[Measure]) -> Section:
         figure("time", "duration_s"),
         *(figure(head, metric, is_optional=True) for metric, head in columns.items()),
         figure("energy", "energy_j", is_optional=True),
-        figure("held back", "held_back", is_optional=True),
+        figure("throttled", "held_back", is_optional=True),
         key=lambda measure: measure.labels["metric"],
     )

@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
 from gpuproof.records.result import Measure
-from gpuproof.units import MISSING
+from gpuproof.units import MISSING, SCALED, in_one_unit
 
 Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
 """How a text is set off; each renderer has its own way."""
@@ -196,6 +196,8 @@ class Notice:
     tone: Tone
     text: str
     advice: str | None = None
+    code: str = ""
+    """Of a doubt, by which docs/verdicts.md explains it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,13 +346,25 @@ def _laid_out(
     rows: Sequence[Any], columns: Sequence[Column]
 ) -> tuple[tuple[Header, ...], tuple[tuple[Cell | Figure, ...], ...]]:
     """Return the headers and the cells of every row, less optional columns in which nothing stands."""
-    cells = [[_cell(column.text(row)) for row in rows] for column in columns]
+    cells = [_in_one_unit([_cell(column.text(row)) for row in rows]) for column in columns]
     shown = [
         (column.header, texts)
         for column, texts in zip(columns, cells, strict=True)
         if not column.is_optional or any(cell.text not in ("", MISSING) for cell in texts)
     ]
     return tuple(header for header, _ in shown), tuple(zip(*(texts for _, texts in shown), strict=True))
+
+
+def _in_one_unit(cells: list[Cell | Figure]) -> list[Cell | Figure]:
+    """Return a column with one prefix for all figures of one unit that read as they do by themselves."""
+    plain = [cell for cell in cells if isinstance(cell, Figure) and cell.text == cell.measure.text]
+    scaled = [(cell, cell.measure.value) for cell in plain if cell.measure.value is not None]
+    shared, *others = {cell.measure.unit for cell, _ in scaled} or {""}
+    if others or shared not in SCALED or len({cell.text.rpartition(" ")[2] for cell, _ in scaled}) < 2:
+        return cells
+    texts = in_one_unit([value for _, value in scaled], shared)
+    rewritten = {id(cell): replace(cell, text=text) for (cell, _), text in zip(scaled, texts, strict=True)}
+    return [rewritten.get(id(cell), cell) for cell in cells]
 
 
 def _cell(value: str | Cell | Figure) -> Cell | Figure:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
-from unicodedata import combining, east_asian_width
 
 from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
@@ -23,6 +22,7 @@ from gpuproof.report.page_parts import (
     measures_as_table,
     one_line,
     several_lines,
+    text_cells,
     unknown_facts,
 )
 from gpuproof.units import MISSING
@@ -119,7 +119,7 @@ def _(section: pages.Notices) -> Iterator[Lines]:
         line
         for notice in section.notices
         for line in (
-            f"- {_strong(notice.word)}: {escaped(notice.text)}",
+            f"- {_strong(notice.word)}: {escaped(notice.text)} {_code(notice.code)}".rstrip(),
             f"  → {escaped(notice.advice)}" if notice.advice else "",
         )
         if line
@@ -168,7 +168,7 @@ def _cell(cell: pages.Cell | pages.Figure) -> str:
 
 def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align]) -> Lines:
     """Return the lines of a table whose columns are as wide as their texts, where that is not too wide."""
-    longest = [max(3, *(_width(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
+    longest = [max(3, *(text_cells(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
     widths = [width if width <= WIDEST else 3 for width in longest]
     rules = [
         f"{'-' * (width - 1)}:" if align == "right" else f":{'-' * (width - 1)}"
@@ -181,9 +181,5 @@ def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align])
 
 
 def _filled(text: str, width: int, align: pages.Align) -> str:
-    blanks = " " * (width - _width(text))
+    blanks = " " * (width - text_cells(text))
     return blanks + text if align == "right" else text + blanks
-
-
-def _width(text: str) -> int:
-    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)

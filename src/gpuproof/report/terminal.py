@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from io import StringIO
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -18,12 +17,15 @@ from rich.text import Text
 
 from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
+    BETWEEN,
     NOTHING,
     chart_as_table,
+    column_blocks,
     in_words,
     is_empty,
     known_facts,
     measures_as_table,
+    needed_width,
     one_line,
     several_lines,
     unknown_facts,
@@ -42,12 +44,6 @@ STYLE: dict[pages.Tone, str] = {
 LOG_WIDTH = 110
 """Character cells of a line where there is no terminal."""
 INDENT = 2
-BETWEEN = 2
-"""Blanks between columns."""
-NARROWEST = 14
-"""Of a column whose texts may be broken over lines."""
-MOST_NAMING = 3
-"""Columns that stand again in each part of a table that is too wide, to tell its rows apart."""
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
 
@@ -156,7 +152,7 @@ def _(section: pages.Measures, width: int) -> Iterator[Part]:
 
 @_body.register
 def _(section: pages.Pivot | pages.Table, width: int) -> Iterator[Part]:
-    for number, places in enumerate(_blocks(section, width)):
+    for number, places in enumerate(column_blocks(section, width)):
         if number:
             yield Text(), True
         yield _table(section, places, width), True
@@ -172,7 +168,8 @@ def _(section: pages.Chart, width: int) -> Iterator[Part]:
 def _(section: pages.Notices, width: int) -> Iterator[Part]:
     rows: list[tuple[pages.Cell, pages.Cell]] = []
     for notice in section.notices:
-        rows.append((pages.Cell(notice.word, notice.tone), pages.Cell(notice.text)))
+        code = f" [{notice.code}]" if notice.code else ""
+        rows.append((pages.Cell(notice.word, notice.tone), pages.Cell(f"{notice.text}{code}")))
         if notice.advice:
             rows.append((pages.Cell(""), pages.Cell(f"→ {notice.advice}")))
     headers = (pages.Header(title="", align="left"), pages.Header(title="", align="left", folds=True))
@@ -197,42 +194,9 @@ def _(section: pages.Files, width: int) -> Iterator[Part]:
             yield Text(f"{' ' * INDENT}{line}", style=style), False
 
 
-def _blocks(section: pages.Pivot | pages.Table, width: int) -> list[list[int]]:
-    """Share the columns of too wide a table out over several tables, each with those that name its rows."""
-    naming = list(range(_num_naming(section, width)))
-    blocks = [naming[:]]
-    for place in range(len(naming), len(section.headers)):
-        if len(blocks[-1]) > len(naming) and _needed(section, [*blocks[-1], place]) > width:
-            blocks.append(naming[:])
-        blocks[-1].append(place)
-    return blocks
-
-
-def _num_naming(section: pages.Pivot | pages.Table, width: int) -> int:
-    """Return how many of the first columns tell all rows apart; one where a few in half the width do not."""
-    for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
-        named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
-        if len(named) == len(section.rows) and _needed(section, range(num)) <= width / 2:
-            return num
-    return min(1, len(section.headers))
-
-
-def _needed(section: pages.Pivot | pages.Table, places: Sequence[int]) -> int:
-    """Return the width that columns need at least, in character cells."""
-    total = 0
-    for place in places:
-        header = section.headers[place]
-        texts = [header.title, *(row[place].text for row in section.rows)]
-        longest = max(
-            (cell_len(line) for text in texts for line in several_lines(text).split("\n")), default=0
-        )
-        total += BETWEEN + (min(longest, NARROWEST) if header.folds else longest)
-    return total
-
-
 def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int) -> Table:
     headers = [section.headers[place] for place in places]
-    is_too_wide = _needed(section, places) > width
+    is_too_wide = needed_width(section, places) > width
     has_titles = any(header.title for header in section.headers)
     table = Table(box=None, show_header=has_titles, padding=(0, BETWEEN, 0, 0), header_style="dim")
     for header in headers:

@@ -32,7 +32,7 @@ from gpuproof.records.page import (
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first, more_below
-from gpuproof.verdict.page import A_LAUNCH
+from gpuproof.verdict.page import A_LAUNCH, doubt_notice
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -40,6 +40,7 @@ MEANING = {
     "SUSPECT": "use with care",
     "INVALID": "do not use these figures",
 }
+CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
 """Where `at_point` says a failure was met."""
@@ -177,6 +178,7 @@ def benchmark_page(
         Text(title="", lines=(A_LAUNCH,) if result.num_planned > 1 else ()),
         failures_section(result.failures),
         _doubts(result),
+        Text(title="", lines=(CODES,) if result.doubts else ()),
         Measures(title="Figures", measures=result.measures[:num_measures]),
         *sections,
         *_during(common, result.doubts),
@@ -247,10 +249,7 @@ def headline(measures: Sequence[Measure]) -> str:
 
 
 def _doubts(result: Result) -> Notices:
-    notices = [
-        Notice(word=doubt.validity, tone=TONES[doubt.validity], text=doubt.reason, advice=doubt.remedy)
-        for doubt in likely_first(result.doubts)
-    ]
+    notices = [doubt_notice(doubt, doubt.validity) for doubt in likely_first(result.doubts)]
     return Notices(title=f"Why {result.validity}", notices=tuple(notices))
 
 

@@ -11,7 +11,6 @@ from gpuproof.analysis.comparing.sides import side_of, title_of
 from gpuproof.records.page import (
     Cell,
     Column,
-    Notice,
     Notices,
     Page,
     Pivot,
@@ -35,7 +34,7 @@ from gpuproof.verdict.comparison.judge import (
     verdict_text,
 )
 from gpuproof.verdict.doubts.base import likely_first
-from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT
+from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT, doubt_notice
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -104,12 +103,7 @@ def _sides(comparison: SideBySide) -> Section:
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
     notices = tuple(
-        Notice(
-            word=f"{name} {doubt.validity}",
-            tone="bad" if doubt.validity == "INVALID" else "warn",
-            text=doubt.reason,
-            advice=doubt.remedy,
-        )
+        doubt_notice(doubt, f"{name} {doubt.validity}")
         for name, side in _named(comparison)
         for doubt in side.doubts
     )
