@@ -187,7 +187,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @save_dir_option
 @json_option
 def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str | None, as_json: bool) -> None:
-    """List the runs, newest first, a line each: when and what ran, whether to trust it, and its result.
+    """List the runs, newest first: when, what, whether to trust it, and the result.
 
     Every command that takes a run takes its number here, how its name begins, or `last` for the first.
     """
