@@ -20,6 +20,7 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.sections import MEANING
 from points_by_hand import at, failed, ladder
 from records_by_hand import one_rank, steady_times, write_run
 
@@ -187,7 +188,7 @@ def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None
     assert headlines(conclusion) == ()
     assert any("count different things (samples, tokens)" in note for note in notes_of(conclusion))
     assert conclusion.result.headline == "2 of 2 points"
-    assert "\n2 of 2 points  VALID: " in text_of(conclusion)
+    assert text_of(conclusion).splitlines()[:2] == [f"VALID: {MEANING['VALID']}", "2 of 2 points"]
 
 
 def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> None:

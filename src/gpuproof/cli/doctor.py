@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, typed_command, verbose_option
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
     from gpuproof.doctor.meeting import Part
     from gpuproof.records.outcome import Judged
+    from gpuproof.records.page import Provenance
 
 
 @click.command()
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     help="How long to wait for the other hosts.",
 )
 @json_option
+@verbose_option
 @click.pass_context
 def doctor(
     ctx: click.Context,
@@ -79,6 +81,7 @@ def doctor(
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
+    from gpuproof.store.provenance import of_machine
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
@@ -87,7 +90,7 @@ def doctor(
     if as_json:
         print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
-        _print_text(checks, between)
+        _print_text(checks, between, of_machine(facts, command=typed_command()))
     unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
 
@@ -125,8 +128,9 @@ def _ask(facts: Mapping[str, Any], *, multi_node: bool) -> tuple[list[Judged], l
     return ask(checks_in(host), here), between
 
 
-def _print_text(checks: Sequence[Judged], between: Sequence[Judged]) -> None:
+def _print_text(checks: Sequence[Judged], between: Sequence[Judged], provenance: Provenance) -> None:
     from gpuproof.cli.report import show_page
     from gpuproof.verdict.page import outcomes_page
 
-    show_page(outcomes_page("", ("This machine", checks), ("Over several hosts", between)))
+    groups = ("This machine", checks), ("Over several hosts", between)
+    show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))

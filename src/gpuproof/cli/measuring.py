@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.cli.options import say
+from gpuproof.cli.options import say, typed_command
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
@@ -63,7 +63,7 @@ def begin_run(
             origins=loaded.origins,
             source=loaded.source,
             places=places,
-            described=site.described(),
+            described={**site.described(), "command": typed_command()},
         )
         return directory, measure(directory, launcher, as_json=as_json, command=command)
 

@@ -6,6 +6,7 @@ were written, and why each of the others was not: one that fails takes none of t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from gpuproof.readings.selection import MULTI_GPU_ENDING
 from gpuproof.records.page import Page
 from gpuproof.report.formats import render_page
 from gpuproof.report.pictures import write_picture
+from gpuproof.store.provenance import of_recording, side_by_side
 from gpuproof.verdict.comparison.recordings import recordings_page
 
 OutputFormat = Literal["native", "gputop"]
@@ -92,7 +94,7 @@ def _named(wanted: Wanted, ending: str) -> Path:
 
 
 def _write_summary(recording: RecordingData, path: Path) -> None:
-    _write_page(recording_page(recording_result(recording)), path)
+    _write_page(recording_page(recording_result(recording), of_recording(recording)), path)
 
 
 def _write_page(page: Page, path: Path) -> str:
@@ -102,4 +104,7 @@ def _write_page(page: Page, path: Path) -> str:
 
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:
-    return _write_page(recordings_page(compare(load(other), recording)), path)
+    before = load(other)
+    command = shlex.join(["gpuproof", "monitor", "compare", str(other), f"{path.parent}/{recording.source}"])
+    sides = side_by_side(of_recording(before), of_recording(recording), command=command)
+    return _write_page(recordings_page(compare(before, recording), sides), path)

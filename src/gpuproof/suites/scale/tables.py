@@ -108,7 +108,7 @@ def _pivot(title: str, measures: Sequence[Measure], section: str, *columns: Colu
 
 def _with_range(measure: Measure) -> str:
     span = measure.interval
-    ends = "" if span is None else f" ({units.seconds(span.low)} – {units.seconds(span.high)})"
+    ends = "" if span is None else f" ({units.span(span.low, span.high, units.seconds)})"
     return f"{measure.text}{ends}"
 
 

@@ -70,16 +70,19 @@ def likely_first(doubts: Sequence[Doubt]) -> list[Doubt]:
 
 
 def in_one_line(doubts: Sequence[Doubt]) -> str:
-    """Name what makes figures SUSPECT in one line, the likeliest cause first.
+    """Name the likeliest of what makes figures SUSPECT, and how many more there are.
 
-    >>> told = [Doubt(validity="SUSPECT", code=c, reason="", remedy="") for c in ("noisy", "cpu-neighbours")]
-    >>> in_one_line(told)
-    'most likely because of other processes on the processors; besides: steps that scatter'
-    >>> in_one_line(told[:1])
-    'because of steps that scatter'
+    >>> doubts = [Doubt(validity="SUSPECT", code=c, reason="", remedy="") for c in ("noisy", "cpu-steal")]
+    >>> in_one_line(doubts)
+    'most likely other machines on this hypervisor; 1 more reason below'
+    >>> in_one_line(doubts[:1])
+    'steps that scatter'
     """
-    codes = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
-    first, *besides = (LIKELY.get(code, code.replace("-", " ")) for code in codes)
-    if not besides:
-        return f"because of {first}"
-    return f"most likely because of {first}; besides: {', '.join(besides)}"
+    first, *others = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
+    cause = LIKELY.get(first, first.replace("-", " "))
+    return f"most likely {cause}{more_below(len(others))}" if others else cause
+
+
+def more_below(num_more: int) -> str:
+    """Say that a reason is not the only one; nothing where it is."""
+    return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""

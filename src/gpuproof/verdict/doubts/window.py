@@ -143,7 +143,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
     if spread is not None and is_noisy:
         yield suspect(
             "noisy",
-            f"the middle half of the step times spans {share(spread)} of their median",
+            f"the interquartile range of the step times is {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
     steps = judge_steadiness(times_s)

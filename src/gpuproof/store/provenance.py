@@ -1,0 +1,199 @@
+"""When, where, on which devices and by which versions was it measured, and how is it repeated?
+
+In: run.json, the records of the launches and the facts of their hosts; a recording; or what a machine tells
+now. Out: the one `Provenance` that every page and every export for people opens with. What is not known is
+None with the reason, and never filled in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from gpuproof import __version__
+from gpuproof.errors import RecordError
+from gpuproof.groups import grouped
+from gpuproof.readings.parsing import fast_json
+from gpuproof.readings.recording import RecordingData
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Fact, Provenance
+from gpuproof.records.result import Result
+from gpuproof.records.run import Start
+from gpuproof.store import layout
+from gpuproof.store.run import RunDirectory
+from gpuproof.verdict.rollup import listed
+
+SHOWN: Final = 12
+"""Digits of a hash."""
+VERSIONS: Final = ("torch_cuda", "torch_hip", "torch")
+NO_FACTS: Final = "no launch wrote down what its host has"
+NO_COMMAND: Final = "run.json does not hold it: it was started from Python, or by an older version"
+NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
+Facts = Mapping[str, Any]
+"""What a file says of a run, or of a host, by key."""
+
+
+def of_run(
+    description: Facts, launches: Sequence[CaseRecords], hosts: Mapping[str, Facts], conditions: Facts
+) -> Provenance:
+    """Return where a run's figures come from; without its launches the devices are those of `conditions`."""
+    models = _models(launches) or _models_in(conditions)
+    setup = next((setup for launch in launches for setup in launch.setups), None)
+    used = None if setup is None else setup.data_used
+    data = f"SHA-256 {used.sha256[:SHOWN]}… of {used.sha256_of}" if used and used.sha256 else None
+    no_data = "result.json does not hold it" if setup is None else "no samples are read from a file"
+    names = list(dict.fromkeys(launch.host_of(start) for launch in launches for start in launch.of(Start)))
+    recipe = hashlib.sha256(json.dumps(description["config"], sort_keys=True).encode()).hexdigest()[:SHOWN]
+    source = str(description["source"]).removeprefix("recipe ")
+    return Provenance(
+        facts=(
+            Fact("date", _date(datetime.fromisoformat(str(description["created"])))),
+            Fact("host", listed(names or list(hosts)) or None, NO_FACTS),
+            Fact("device", _device_text(models), "no launch wrote down what it computed on"),
+            *_versions(hosts.values(), NO_FACTS, uses_gpu=any(model != "CPU" for model in models)),
+            Fact("gpuproof", str(description["gpuproof_version"])),
+        ),
+        command=Fact("command", description.get("command"), NO_COMMAND),
+        details=(
+            Fact("recipe", f"{source}, SHA-256 {recipe}… of all its keys"),
+            Fact("data", data, no_data),
+            Fact("commit", description["commit_hash"], "none was recorded"),
+        ),
+    )
+
+
+def read_environment(run: RunDirectory) -> dict[str, Any] | None:
+    """Read what each host of a run has (environment.json); None where it is not known.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    path = run.root / layout.ENVIRONMENT
+    if not path.is_file():
+        return None
+    try:
+        facts = fast_json(path.read_bytes())
+    except ValueError as error:
+        raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+    return facts if isinstance(facts, dict) else None
+
+
+def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenance:
+    """Return where a run's figures come from, by its files alone: its launches are not read.
+
+    Raises:
+        RecordError: one of the files is damaged.
+    """
+    result = result or run.read_result()
+    conditions = {} if result is None else result.conditions
+    return of_run(run.description(), (), read_environment(run) or {}, conditions)
+
+
+def of_old_tree() -> Provenance:
+    """Return that a folder of an older test matrix says nothing of where its figures come from."""
+    names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch")
+    reason = "a folder of an older test matrix does not say"
+    unknown = tuple(Fact(name, None, reason) for name in names)
+    gpuproof = Fact("gpuproof", f"{__version__} made this page")
+    return Provenance(facts=(*unknown, gpuproof), command=Fact("command", None, reason))
+
+
+def of_recording(recording: RecordingData) -> Provenance:
+    """Return where the readings of a recording come from."""
+    header, began_s = recording.recording, recording.began_unix_s
+    devices = [track.identity for track in recording.devices]
+    driver = _together(device.static.get("driver_version") for device in devices)
+    date = None if began_s is None else _date(datetime.fromtimestamp(began_s, timezone.utc))
+    command = shlex.join(header.command) if header.command else None
+    return Provenance(
+        facts=(
+            Fact("date", date, "this format has no date"),
+            Fact("host", header.host or None, "this format names no host"),
+            Fact("device", _device_text(Counter(device.name for device in devices)), "no GPU was read"),
+            Fact("driver", driver, "the recording has no driver's version"),
+            Fact("CUDA or ROCm", None, NO_FRAMEWORK),
+            Fact("torch", None, NO_FRAMEWORK),
+            Fact("gpuproof", header.gpuproof_version or None, f"imported from {recording.format}"),
+        ),
+        command=Fact("command", command, "a recording holds it with --keep-command alone"),
+    )
+
+
+def of_machine(facts: Facts, *, command: str) -> Provenance:
+    """Return where facts come from that this machine tells now."""
+    devices = (facts.get("accelerators") or {}).get("devices") or ()
+    return Provenance(
+        facts=(
+            Fact("date", _date(datetime.now(timezone.utc))),
+            Fact("host", str(facts["host"])),
+            Fact("device", _device_text(Counter(str(one["name"]) for one in devices) or {"CPU": 1})),
+            *_versions([facts], "this Python has none", uses_gpu=bool(devices)),
+            Fact("gpuproof", __version__),
+        ),
+        command=Fact("command", command),
+    )
+
+
+def side_by_side(a: Provenance, b: Provenance, *, command: str) -> Provenance:
+    """Return where the figures of A and B come from: once what both share; `command` compares them again."""
+    facts = zip((*a.facts, a.command, *a.details), (*b.facts, b.command, *b.details), strict=False)
+    both = tuple(_both(*pair) for pair in facts)
+    num = len(a.facts)
+    return Provenance(facts=both[:num], command=Fact("command", command), details=both[num:])
+
+
+def _both(a: Fact, b: Fact) -> Fact:
+    if a == b:
+        return a
+    texts = [f"{side} {fact.text or f'not known: {fact.missing}'}" for side, fact in (("A", a), ("B", b))]
+    return Fact(" or ".join(dict.fromkeys((a.name, b.name))), "; ".join(texts))
+
+
+def _device_text(models: Mapping[str, int]) -> str | None:
+    """Name models of devices with how many there are of each; None where there is none."""
+    return ", ".join(f"{num} × {name}" if num > 1 else name for name, num in models.items()) or None
+
+
+def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
+    """Count the devices that ranks computed on by model, each once however many launches used it."""
+    used: dict[tuple[object, ...], int] = {}
+    for launch in launches:
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+        for setup in launch.setups:
+            place = setup.device.name, hosts.get(setup.rank), setup.device.uuid or setup.device.index
+            used[place] = 1 if setup.replicas is None else setup.replicas.num_devices
+    models = grouped((str(name), num) for (name, *_), num in used.items())
+    return {name: sum(numbers) for name, numbers in models.items()}
+
+
+def _models_in(conditions: Facts) -> Mapping[str, int]:
+    name, num = conditions.get("device"), conditions.get("num_devices")
+    return {name: num if isinstance(num, int) else 1} if isinstance(name, str) else {}
+
+
+def _versions(hosts: Iterable[Facts], missing: str, *, uses_gpu: bool) -> tuple[Fact, ...]:
+    """Return driver, CUDA or ROCm, and torch; where hosts differ, all that there are."""
+    facts = list(hosts)
+    reason = "what its host has does not name it" if facts else missing
+    no_gpu = reason if uses_gpu or not facts else "no GPU was used"
+    cuda, rocm, torch = (_together(host.get(key) for host in facts) for key in VERSIONS)
+    toolkit = Fact("CUDA", cuda) if cuda else Fact("ROCm" if rocm else "CUDA or ROCm", rocm, no_gpu)
+    return Fact("driver", _together(map(_driver, facts)), no_gpu), toolkit, Fact("torch", torch, reason)
+
+
+def _driver(facts: Facts) -> str | None:
+    drivers = (facts.get("accelerators") or {}).get("drivers") or {}
+    return ", ".join(f"{vendor} {driver.get('version')}" for vendor, driver in drivers.items()) or None
+
+
+def _together(values: Iterable[Any]) -> str | None:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value)) or None
+
+
+def _date(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} {when.tzname() or '(no zone was recorded)'}"
