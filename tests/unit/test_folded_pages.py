@@ -39,13 +39,13 @@ def test_failures_of_other_causes_or_words_stay_apart() -> None:
 
 def test_a_case_that_failed_as_another_did_names_that_one() -> None:
     first, second, third = (
-        replace(case, case_id=name, status="failed", failure="exit_status: no such file")
-        for case, name in zip(cases_of("a", [1.0, 2.0, 3.0]), "abc", strict=True)
+        replace(case, case_id=name, status="failed", failure="exit_status: no such file", exit_status=2)
+        for case, name in zip(cases_of({"a": [1.0, 2.0, 3.0]}), "abc", strict=True)
     )
     done = replace(third, status="done", failure=None)
     names = {_status_text(first): first.case_id}
     cells = [_status_cell(case, names) for case in (first, second, done)]
-    assert [cell.text for cell in cells] == ["exit_status: no such file", "as a", "done"]
+    assert [cell.text for cell in cells] == ["exit_status: no such file (status 2)", "as a", "done"]
 
 
 def measured(value: float, unit: str) -> Measure:
