@@ -227,6 +227,13 @@ def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
     }
     keys = ("suite", "what", "launches", "headline", "verdict")
     assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == SHOWN
+    for name, (*_, verdict) in SHOWN.items():
+        lines = call("report", str(tmp_path / "examples" / name)).stdout.splitlines()
+        assert len(lines) <= 60
+        assert lines[0].startswith(f"{verdict}: ")
+        assert any(line.startswith("  date 2026-11-2") for line in lines[:10])
+        whole = call("report", str(tmp_path / "examples" / name), "--verbose").stdout
+        assert ("--verbose" in "\n".join(lines)) == (len(whole.splitlines()) > len(lines))
     shown = " ".join(call("runs", "--save-dir", str(tmp_path)).stdout.split())
     assert "no result" not in shown
     for suite, _, launches, _, verdict in SHOWN.values():
