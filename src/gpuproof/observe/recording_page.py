@@ -36,8 +36,7 @@ from gpuproof.records.page import (
     pivot,
 )
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.units import MISSING, count, memory, seconds
-from gpuproof.verdict.doubts.base import more_below
+from gpuproof.units import MISSING, count, memory, more_below, seconds
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
@@ -185,8 +184,7 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
         if measure.labels["metric"] == "held_back" and measure.value and "phase" not in measure.labels
     ]
     for device in words.devices:
-        title = device.title.partition(":")[0]
-        warnings += [f"{title}: {notice.text}" for notice in device.notices if notice.tone == "warn"]
+        warnings += [f"GPU {device.index}: {one.text}" for one in device.notices if one.tone == "warn"]
     calm = "nothing unusual in what was read" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "warn" if warnings else "plain"

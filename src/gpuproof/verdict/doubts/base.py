@@ -20,6 +20,7 @@ from gpuproof.analysis.requests.served import Served
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.records.result import Doubt
+from gpuproof.units import more_below
 
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(TABLE)}
@@ -77,8 +78,3 @@ def in_one_line(doubts: Sequence[Doubt]) -> str:
     first, *others = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
     cause = LIKELY.get(first, first.replace("-", " "))
     return f"most likely {cause}{more_below(len(others))}" if others else cause
-
-
-def more_below(num_more: int) -> str:
-    """Say that a reason is not the only one; nothing where it is."""
-    return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""
