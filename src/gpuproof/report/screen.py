@@ -19,7 +19,7 @@ MOST_LINES: Final = 60
 """Of a page on a screen."""
 CLOSING_LINES: Final = 4
 """Kept for what says that something was left out."""
-LONGEST: Final = (40, 30, 24, 20, 16)
+LONGEST: Final = (40, 30, 24, 20, 16, 12)
 """Lines of one part where not all parts fit whole: the first with which they do, else the last."""
 SHORTEST: Final = 4
 """Lines from which a part that is cut still says something."""
