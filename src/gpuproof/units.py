@@ -184,15 +184,6 @@ def plus_minus(relative: float) -> str:
     return f"±{share(relative)}" if relative <= MOST_HALF_WIDTH else NOT_WELL_ENOUGH
 
 
-def span(low: float, high: float, text: Callable[[float], str]) -> str:
-    """Write an interval of what is above 0; one that reaches 0 says no more than that it is not known.
-
-    >>> span(0.004, 0.005, seconds), span(-0.403, 43.3, seconds)
-    ('4.00 ms – 5.00 ms', 'not measured well enough')
-    """
-    return NOT_WELL_ENOUGH if low <= 0 <= high else f"{text(low)} – {text(high)}"
-
-
 def would_show(detectable: float) -> str:
     """Say which relative difference would show (0.02 is 2 %); one over 100 % as a factor, for losses, too.
 
@@ -216,6 +207,11 @@ def loss_shown(detectable: float) -> str:
 def count(value: int | None) -> str:
     """Format a whole number with thousands separators."""
     return MISSING if value is None else f"{value:,}"
+
+
+def more_below(num_more: int) -> str:
+    """Say that a reason is not the only one; nothing where it is."""
+    return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""
 
 
 def unbroken(text: str) -> str:

@@ -15,10 +15,11 @@ from concluding import words_of
 from fleet_by_hand import host_facts
 from gpuproof.cli.main import cli
 from gpuproof.conclude import conclude
+from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Provenance
 from gpuproof.records.run import Environment
-from gpuproof.store.provenance import of_machine, of_recording, read_provenance, side_by_side
+from gpuproof.store.provenance import of_machine, read_provenance
 from gpuproof.store.run import RunDirectory
 from recordings import header, identity, loaded, sample
 from records_by_hand import H200, one_rank, setup, write_run

@@ -135,13 +135,13 @@ def test_runs_is_one_line_a_run_however_narrow_the_terminal(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    for run_id in ("run_20261126T014313_11790", "with-a-name-that-is-longer-than-a-column", "c"):
+    for run_id in ("run_20261126T014313_11790", "with-a-name-that-is-longer-than-most", "c"):
         conclude(write_run(tmp_path, [one_rank().records()], run_id=run_id))
     write_run(tmp_path, [], run_id="begun")
     lines = call("runs", "--save-dir", str(tmp_path)).stdout.splitlines()
     assert len(lines) == 1 + 1 + 4
     assert max(map(len, lines[1:])) <= width
-    assert "examples/run_20261126T014313_1" in "\n".join(lines)
+    assert "examples/run_20261126T014313_11790 " in "\n".join(lines)
 
 
 def test_runs_are_chosen_by_suite_and_verdict_and_keep_their_numbers(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_verdict_of_a_run_is_in_colour(tmp_path: Path) -> None:
         row |= {"launches": "1/1", "next_step": None, "verdict": verdict, "validity": validity}
         (listed,) = _page_of_runs([row], tmp_path).sections
         assert isinstance(listed, Table)
-        tones[verdict] = listed.rows[0][3].tone
+        tones[verdict] = listed.rows[0][-2].tone
     assert tones == {"VALID": "good", "SUSPECT": "warn", "READY": "good", "NOT-READY": "bad"}
 
 
@@ -226,6 +226,13 @@ def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
     }
     keys = ("suite", "what", "launches", "headline", "verdict")
     assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == SHOWN
+    for name, (*_, verdict) in SHOWN.items():
+        lines = call("report", str(tmp_path / "examples" / name)).stdout.splitlines()
+        assert len(lines) <= 60
+        assert lines[0].startswith(f"{verdict}: ")
+        assert any(line.startswith("  date 2026-11-2") for line in lines[:10])
+        whole = call("report", str(tmp_path / "examples" / name), "--verbose").stdout
+        assert ("--verbose" in "\n".join(lines)) == (len(whole.splitlines()) > len(lines))
     shown = " ".join(call("runs", "--save-dir", str(tmp_path)).stdout.split())
     assert "no result" not in shown
     for suite, _, launches, _, verdict in SHOWN.values():

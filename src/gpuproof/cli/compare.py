@@ -199,7 +199,7 @@ def _compare_runs(
     save_dir: Path,
 ) -> ExitCode:
     from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
-    from gpuproof.store.provenance import side_by_side
+    from gpuproof.readings.provenance import side_by_side
 
     if len(words) != 2 or any(word.startswith("--") for word in words):
         raise UsageError(

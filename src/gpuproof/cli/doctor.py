@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,6 @@ from gpuproof.errors import ExitCode
 if TYPE_CHECKING:
     from gpuproof.doctor.meeting import Part
     from gpuproof.records.outcome import Judged
-    from gpuproof.records.page import Provenance
 
 
 @click.command()
@@ -90,7 +89,12 @@ def doctor(
     if as_json:
         print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
-        _print_text(checks, between, of_machine(facts, command=typed_command()))
+        from gpuproof.cli.report import show_page
+        from gpuproof.verdict.page import outcomes_page
+
+        groups = ("This machine", checks), ("Over several hosts", between)
+        provenance = of_machine(facts, command=typed_command())
+        show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))
     unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
 
@@ -126,11 +130,3 @@ def _ask(facts: Mapping[str, Any], *, multi_node: bool) -> tuple[list[Judged], l
     modules = (network, infiniband, nccl_settings, meeting) if multi_node else ()
     between = [item for module in modules for item in ask(checks_in(module), here)]
     return ask(checks_in(host), here), between
-
-
-def _print_text(checks: Sequence[Judged], between: Sequence[Judged], provenance: Provenance) -> None:
-    from gpuproof.cli.report import show_page
-    from gpuproof.verdict.page import outcomes_page
-
-    groups = ("This machine", checks), ("Over several hosts", between)
-    show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gpuproof.report.formats import ReportFormat
     from gpuproof.store.run import RunDirectory
 
-LONGEST_NAME, LONGEST_VERDICT, WIDEST_LIST = 31, 16, 110
-"""Character cells in a list of runs: a name as folders have it by default, a verdict, and a line."""
+LEAST_RESULT, LONGEST_VERDICT, WIDEST_LIST = 8, 16, 110
+"""Character cells in a list of runs: of a result beside dates, of a verdict, and of a line."""
 save_dir_option = click.option(
     "--save-dir",
     is_eager=True,  # names of runs are looked up under it
@@ -249,7 +249,7 @@ def _page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
         (
             str(row["number"]),
             str(row["created"] or MISSING)[5:16].replace("T", " "),
-            _cut(Path(row["run"]).relative_to(save_dir).as_posix(), LONGEST_NAME),
+            Path(row["run"]).relative_to(save_dir).as_posix(),
             _cut(_verdict(row), LONGEST_VERDICT),
             " · ".join(filter(None, (row["headline"] or row["next_step"], row["what"]))),
             {**TONES, "READY": "good", "NOT-READY": "bad"}.get(row["validity"] or row["verdict"], "warn"),
@@ -257,12 +257,14 @@ def _page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
         for row in rows
     ]
     taken = 4 + sum(2 + max(len(line[place]) for line in lines) for place in range(4))
-    room = max(len("result"), min(get_terminal_size().columns, WIDEST_LIST) - taken)
+    room = min(get_terminal_size().columns, WIDEST_LIST) - taken
+    has_dates = room >= LEAST_RESULT  # names are never cut, and have the date by default
+    room = max(len("result"), room if has_dates else room + 2 + max(len(line[1]) for line in lines))
     listed = table(
         "",
         lines,
         Column.of("#", itemgetter(0)),
-        Column.of("date", itemgetter(1), align="left"),
+        Column.of("date", lambda line: line[1] if has_dates else "", align="left", is_optional=True),
         Column.of("run", itemgetter(2), align="left"),
         Column.of("verdict", lambda line: Cell(line[3], line[5]), align="left"),
         Column.of("result", lambda line: _cut(line[4], room), align="left"),

@@ -6,7 +6,6 @@ were written, and why each of the others was not: one that fails takes none of t
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,12 @@ from gpuproof.files import write_array, write_text
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING
 from gpuproof.records.page import Page
 from gpuproof.report.formats import render_page
 from gpuproof.report.pictures import write_picture
-from gpuproof.store.provenance import of_recording, side_by_side
 from gpuproof.verdict.comparison.recordings import recordings_page
 
 OutputFormat = Literal["native", "gputop"]
@@ -105,6 +104,5 @@ def _write_page(page: Page, path: Path) -> str:
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:
     before = load(other)
-    command = shlex.join(["gpuproof", "monitor", "compare", str(other), f"{path.parent}/{recording.source}"])
-    sides = side_by_side(of_recording(before), of_recording(recording), command=command)
+    sides = side_by_side(of_recording(before), of_recording(recording))
     return _write_page(recordings_page(compare(before, recording), sides), path)

@@ -36,8 +36,7 @@ from gpuproof.records.page import (
     pivot,
 )
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.units import MISSING, count, memory, seconds
-from gpuproof.verdict.doubts.base import more_below
+from gpuproof.units import MISSING, count, memory, more_below, seconds
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
@@ -180,12 +179,13 @@ def recording_page(result: Result, provenance: Provenance | None = None) -> Page
 def _verdict(result: Result, words: RecordingWords) -> Verdict:
     """Return whether anything unusual was read, then how long and how often it was read."""
     warnings = [
-        f"{device.title.partition(':')[0]}: {notice.text}"
-        for device in words.devices
-        for notice in device.notices
-        if notice.tone == "warn"
+        f"GPU {measure.labels['gpu']}: {measure.name} {measure.text}"
+        for measure in result.measures
+        if measure.labels["metric"] == "held_back" and measure.value and "phase" not in measure.labels
     ]
-    calm = "no driver event, no throttling and no spinning in it" if words.devices else _NO_GPU
+    for device in words.devices:
+        warnings += [f"GPU {device.index}: {one.text}" for one in device.notices if one.tone == "warn"]
+    calm = "nothing unusual in what was read" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "warn" if warnings else "plain"
     return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline)

@@ -242,7 +242,7 @@ def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
 
 def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
     return owner.figure(
-        name.replace(" ", "_"),
+        "held_back" if name == THROTTLED else name.replace(" ", "_"),
         "share of the time",
         item.share,
         name=f"{name}: {throttle_title(item.reason)}",

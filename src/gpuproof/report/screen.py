@@ -19,8 +19,8 @@ MOST_LINES: Final = 60
 """Of a page on a screen."""
 CLOSING_LINES: Final = 4
 """Kept for what says that something was left out."""
-LONGEST: Final = 16
-"""Lines of one part where not all parts fit."""
+LONGEST: Final = (40, 30, 24, 20, 16, 12)
+"""Lines of one part where not all parts fit whole: the first with which they do, else the last."""
 SHORTEST: Final = 4
 """Lines from which a part that is cut still says something."""
 MOST_NAMED: Final = 6
@@ -44,10 +44,12 @@ def fitting(parts: Sequence[PagePart], room: int) -> tuple[list[PagePart], list[
     open_parts = [part for part in parts if not part.is_folded]
     if sum(len(part.lines) for part in open_parts) <= room:
         return open_parts, left_out
+    lengths = [len(part.lines) for part in open_parts]
+    longest = next((most for most in LONGEST if sum(min(most, num) for num in lengths) <= room), LONGEST[-1])
     shown: list[PagePart] = []
-    room -= len(open_parts[-1].lines)
+    room -= lengths[-1]
     for part in open_parts[:-1]:
-        short = _cut(part, min(LONGEST, room))
+        short = _cut(part, min(longest, room))
         if len(short.lines) > room or len(short.lines) < min(SHORTEST, len(part.lines)):
             left_out.append(part)
             continue
@@ -61,7 +63,7 @@ def _cut(part: PagePart, most: int) -> PagePart:
     if len(part.lines) <= most:
         return part
     lines = part.lines[: max(0, most - 1)]
-    return replace(part, lines=(*lines, f"  … {len(part.lines) - len(lines)} more lines"))
+    return replace(part, lines=(*lines, f"  … {len(part.lines) - len(lines)} more lines (--verbose)"))
 
 
 def left_out_text(parts: Sequence[PagePart]) -> str:

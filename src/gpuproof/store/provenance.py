@@ -1,15 +1,14 @@
 """When, where, on which devices and by which versions was it measured, and how is it repeated?
 
-In: run.json, the records of the launches and the facts of their hosts; a recording; or what a machine tells
-now. Out: the one `Provenance` that every page and every export for people opens with. What is not known is
-None with the reason, and never filled in.
+In: run.json, the records of the launches and the facts of their hosts, or what a machine tells now. Out: the
+one `Provenance` that every page and every export for people opens with. What is not known is None with the
+reason, and never filled in.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -19,7 +18,7 @@ from gpuproof import __version__
 from gpuproof.errors import RecordError
 from gpuproof.groups import grouped
 from gpuproof.readings.parsing import fast_json
-from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.provenance import date_text, device_text, together
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Fact, Provenance
 from gpuproof.records.result import Result
@@ -33,7 +32,6 @@ SHOWN: Final = 12
 VERSIONS: Final = ("torch_cuda", "torch_hip", "torch")
 NO_FACTS: Final = "no launch wrote down what its host has"
 NO_COMMAND: Final = "run.json does not hold it: it was started from Python, or by an older version"
-NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
 Facts = Mapping[str, Any]
 """What a file says of a run, or of a host, by key."""
 
@@ -52,9 +50,9 @@ def of_run(
     source = str(description["source"]).removeprefix("recipe ")
     return Provenance(
         facts=(
-            Fact("date", _date(datetime.fromisoformat(str(description["created"])))),
+            Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
             Fact("host", listed(names or list(hosts)) or None, NO_FACTS),
-            Fact("device", _device_text(models), "no launch wrote down what it computed on"),
+            Fact("device", device_text(models), "no launch wrote down what it computed on"),
             *_versions(hosts.values(), NO_FACTS, uses_gpu=any(model != "CPU" for model in models)),
             Fact("gpuproof", str(description["gpuproof_version"])),
         ),
@@ -96,32 +94,9 @@ def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenan
 
 def of_old_tree() -> Provenance:
     """Return that a folder of an older test matrix says nothing of where its figures come from."""
-    names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch")
-    reason = "a folder of an older test matrix does not say"
-    unknown = tuple(Fact(name, None, reason) for name in names)
-    gpuproof = Fact("gpuproof", f"{__version__} made this page")
-    return Provenance(facts=(*unknown, gpuproof), command=Fact("command", None, reason))
-
-
-def of_recording(recording: RecordingData) -> Provenance:
-    """Return where the readings of a recording come from."""
-    header, began_s = recording.recording, recording.began_unix_s
-    devices = [track.identity for track in recording.devices]
-    driver = _together(device.static.get("driver_version") for device in devices)
-    date = None if began_s is None else _date(datetime.fromtimestamp(began_s, timezone.utc))
-    command = shlex.join(header.command) if header.command else None
-    return Provenance(
-        facts=(
-            Fact("date", date, "this format has no date"),
-            Fact("host", header.host or None, "this format names no host"),
-            Fact("device", _device_text(Counter(device.name for device in devices)), "no GPU was read"),
-            Fact("driver", driver, "the recording has no driver's version"),
-            Fact("CUDA or ROCm", None, NO_FRAMEWORK),
-            Fact("torch", None, NO_FRAMEWORK),
-            Fact("gpuproof", header.gpuproof_version or None, f"imported from {recording.format}"),
-        ),
-        command=Fact("command", command, "a recording holds it with --keep-command alone"),
-    )
+    names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch", "command")
+    *facts, command = (Fact(name, None, "a folder of an older test matrix does not say") for name in names)
+    return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} made this page")), command=command)
 
 
 def of_machine(facts: Facts, *, command: str) -> Provenance:
@@ -129,34 +104,14 @@ def of_machine(facts: Facts, *, command: str) -> Provenance:
     devices = (facts.get("accelerators") or {}).get("devices") or ()
     return Provenance(
         facts=(
-            Fact("date", _date(datetime.now(timezone.utc))),
+            Fact("date", date_text(datetime.now(timezone.utc))),
             Fact("host", str(facts["host"])),
-            Fact("device", _device_text(Counter(str(one["name"]) for one in devices) or {"CPU": 1})),
+            Fact("device", device_text(Counter(str(one["name"]) for one in devices) or {"CPU": 1})),
             *_versions([facts], "this Python has none", uses_gpu=bool(devices)),
             Fact("gpuproof", __version__),
         ),
         command=Fact("command", command),
     )
-
-
-def side_by_side(a: Provenance, b: Provenance, *, command: str) -> Provenance:
-    """Return where the figures of A and B come from: once what both share; `command` compares them again."""
-    facts = zip((*a.facts, a.command, *a.details), (*b.facts, b.command, *b.details), strict=False)
-    both = tuple(_both(*pair) for pair in facts)
-    num = len(a.facts)
-    return Provenance(facts=both[:num], command=Fact("command", command), details=both[num:])
-
-
-def _both(a: Fact, b: Fact) -> Fact:
-    if a == b:
-        return a
-    texts = [f"{side} {fact.text or f'not known: {fact.missing}'}" for side, fact in (("A", a), ("B", b))]
-    return Fact(" or ".join(dict.fromkeys((a.name, b.name))), "; ".join(texts))
-
-
-def _device_text(models: Mapping[str, int]) -> str | None:
-    """Name models of devices with how many there are of each; None where there is none."""
-    return ", ".join(f"{num} × {name}" if num > 1 else name for name, num in models.items()) or None
 
 
 def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
@@ -181,19 +136,11 @@ def _versions(hosts: Iterable[Facts], missing: str, *, uses_gpu: bool) -> tuple[
     facts = list(hosts)
     reason = "what its host has does not name it" if facts else missing
     no_gpu = reason if uses_gpu or not facts else "no GPU was used"
-    cuda, rocm, torch = (_together(host.get(key) for host in facts) for key in VERSIONS)
+    cuda, rocm, torch = (together(host.get(key) for host in facts) for key in VERSIONS)
     toolkit = Fact("CUDA", cuda) if cuda else Fact("ROCm" if rocm else "CUDA or ROCm", rocm, no_gpu)
-    return Fact("driver", _together(map(_driver, facts)), no_gpu), toolkit, Fact("torch", torch, reason)
+    return Fact("driver", together(map(_driver, facts)), no_gpu), toolkit, Fact("torch", torch, reason)
 
 
 def _driver(facts: Facts) -> str | None:
     drivers = (facts.get("accelerators") or {}).get("drivers") or {}
     return ", ".join(f"{vendor} {driver.get('version')}" for vendor, driver in drivers.items()) or None
-
-
-def _together(values: Iterable[Any]) -> str | None:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value)) or None
-
-
-def _date(when: datetime) -> str:
-    return f"{when:%Y-%m-%d %H:%M} {when.tzname() or '(no zone was recorded)'}"

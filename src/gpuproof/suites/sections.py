@@ -31,7 +31,7 @@ from gpuproof.records.page import (
 )
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
-from gpuproof.verdict.doubts.base import in_one_line, likely_first, more_below
+from gpuproof.verdict.doubts.base import in_one_line, likely_first
 from gpuproof.verdict.page import doubt_notice
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
@@ -236,7 +236,7 @@ def _why(result: Result) -> str:
     if not doubts:
         return meaning
     is_named = result.validity == "SUSPECT"
-    why = in_one_line(doubts) if is_named else doubts[0].reason + more_below(len(doubts) - 1)
+    why = in_one_line(doubts) if is_named else doubts[0].reason + units.more_below(len(doubts) - 1)
     return f"{meaning}: {why}"
 
 
@@ -255,13 +255,8 @@ def _doubts(result: Result) -> Notices:
 
 def failures_section(failures: Iterable[Failure]) -> Notices:
     """Lay out what failed, a notice a failure: the first of those that differ only in where they were met."""
-    alike = grouped(((failure.cause, _without_point(failure)), failure) for failure in failures)
+    alike = grouped(((x.cause, POINT.sub("", _first_line(x.message))), x) for x in failures)
     return Notices(title="What failed", notices=tuple(map(_failure, alike.values())))
-
-
-def _without_point(failure: Failure) -> str:
-    """Return the first line of a message less the point at which it was met."""
-    return POINT.sub("", _first_line(failure.message))
 
 
 def _cause(failure: Failure) -> str:

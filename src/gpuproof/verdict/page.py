@@ -44,11 +44,10 @@ def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
         return None
     gravest = min(judged, key=lambda item: GRAVEST_FIRST.index(item.outcome.status))
     outcome, num = gravest.outcome, sum(item.outcome.status == "PASS" for item in judged)
-    is_passed = outcome.status == "PASS"
     return pages.Verdict(
         word=outcome.status,
         tone=TONES[outcome.status],
-        reason="" if is_passed else f"{gravest.name}: {outcome.summary}",
+        reason="" if outcome.status == "PASS" else f"{gravest.name}: {outcome.summary}",
         headline=f"{num} of {len(judged)} checks passed",
         advice=outcome.next_step,
     )

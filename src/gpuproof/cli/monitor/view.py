@@ -87,7 +87,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
       gpuproof monitor show --format csv results
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.recording_page import recording_page, recording_result
-    from gpuproof.store.provenance import of_recording
+    from gpuproof.readings.provenance import of_recording
 
     chosen = chosen_format(form, output, as_json=as_json)
     readings = _load(recording)
@@ -128,7 +128,7 @@ def compare(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
-    from gpuproof.store.provenance import of_recording, side_by_side
+    from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
     if len(recordings) != 2:

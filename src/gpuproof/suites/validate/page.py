@@ -17,7 +17,6 @@ from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.verdict.aspects import AspectCell, Standing, agreements
-from gpuproof.verdict.doubts.base import more_below
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
 from gpuproof.verdict.simulated import MEANING
@@ -69,7 +68,7 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
     return Verdict(
         word=result.verdict,
         tone=WORD_TONES.get(readiness.word, "bad"),
-        reason=reason.removeprefix(OPEN).removesuffix(f". {advice}") + more_below(num_more),
+        reason=reason.removeprefix(OPEN).removesuffix(f". {advice}") + units.more_below(num_more),
         headline=f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else "",
         advice=advice,
     )

@@ -33,7 +33,6 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.verdict.doubts.base import likely_first
 from gpuproof.verdict.page import doubt_notice
 
 TONES: dict[str, Tone] = {
@@ -61,7 +60,7 @@ def headline(comparison: SideBySide) -> str:
 
 def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     """Lay out a comparison of two runs by itself."""
-    doubts = likely_first([doubt for _, side in _named(comparison) for doubt in side.doubts])
+    doubts = [doubt for _, side in _named(comparison) for doubt in side.doubts]
     verdict = Verdict(
         word=judgement.word,
         tone=TONES.get(judgement.word, "plain"),

@@ -17,6 +17,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.records.result import DOUBTS, Doubt
+from gpuproof.units import more_below
 
 if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
     from gpuproof.analysis.collectives import CollectiveLaunch
@@ -81,8 +82,3 @@ def in_one_line(doubts: Sequence[Doubt]) -> str:
     first, *others = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
     cause = LIKELY.get(first, first.replace("-", " "))
     return f"most likely {cause}{more_below(len(others))}" if others else cause
-
-
-def more_below(num_more: int) -> str:
-    """Say that a reason is not the only one; nothing where it is."""
-    return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""
