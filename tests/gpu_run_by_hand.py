@@ -19,7 +19,7 @@ from gpuproof.records.journal import encode
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.readings import DriverEvent
 from gpuproof.records.run import Ceilings, CeilingTrial, Environment, Start
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store.layout import recording_name
 from gpuproof.store.run import RunDirectory
 from records_by_hand import H200, Story, case, setup, window, write_run

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -24,8 +24,10 @@ from gpuproof.report.charts import NARROW, WIDTH, chart_drawing, picture_drawing
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
+    column_blocks,
     is_empty,
     measures_as_table,
+    needed_width,
     several_lines,
 )
 from gpuproof.report.pictures import picture_data
@@ -33,6 +35,8 @@ from gpuproof.report.svg import STYLE, svg_element
 
 STYLE_HASH = "sha256-of-style"
 """Stands in the template where the hash of its style is to be."""
+TABLE_WIDTH = 110
+"""Character cells of a table; wider ones are shared out over several."""
 
 
 def html(page: pages.Page) -> str:
@@ -77,6 +81,8 @@ def _template() -> Template:
     environment.filters["kind"] = _kind
     environment.filters["figures"] = measures_as_table
     environment.filters["points"] = chart_as_table
+    environment.filters["blocks"] = partial(column_blocks, width=TABLE_WIDTH)
+    environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
     environment.tests["nothing"] = is_empty
     environment.globals["narrow"] = NARROW

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gpuproof.cli.options import say
+from gpuproof.cli.options import say, typed_command, verbose_option
 from gpuproof.cli.report import chosen_format, report_options, write_report
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 
@@ -74,6 +74,7 @@ def _existing(source: str) -> Path:
 @click.command("show")
 @click.option("--balance", is_flag=True, help="Judge how evenly the load is spread over the GPUs.")
 @report_options(formats=FORMATS)
+@verbose_option
 @click.argument("recording")
 def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool, recording: str) -> None:
     """Print the summary of RECORDING, a file of any known format or a pattern (newest match).
@@ -89,12 +90,13 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     from gpuproof.observe.recording_page import recording_page, recording_result
     from gpuproof.observe.side_by_side import balance_picture
     from gpuproof.observe.timeline import recording_picture
+    from gpuproof.readings.provenance import of_recording
     from gpuproof.records.page import with_pictures
 
     chosen = chosen_format(form, output, as_json=as_json)
     readings = _load(recording)
     result = recording_result(readings, with_balance=balance)
-    page = recording_page(result)
+    page = recording_page(result, of_recording(readings))
     if chosen == "html":
         pictures = [replace(recording_picture(readings), title="Over time")]
         pictures += [balance_picture(readings)] if balance else []
@@ -113,6 +115,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
 )
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also draw both into this file.")
 @report_options(formats=FORMATS)
+@verbose_option
 @click.argument("recordings", nargs=-1, required=True, metavar="A B")
 def compare(
     *,
@@ -135,6 +138,7 @@ def compare(
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
     from gpuproof.observe.side_by_side import comparison_picture
+    from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.records.page import with_pictures
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
@@ -148,7 +152,9 @@ def compare(
     is_drawn = picture is not None or chosen == "html"
     first, second = (_load(name, None if is_drawn else READ_METRICS) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
-    page, drawn = recordings_page(comparison), comparison_picture(first, second, comparison)
+    drawn = comparison_picture(first, second, comparison)
+    provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
+    page = recordings_page(comparison, provenance)
     if is_drawn and drawn.charts:
         page = with_pictures(page, [drawn], before=["Conditions"])
     write_report(recordings_result(comparison), page, chosen, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuproof.analysis.points import PEAK_MEMORY, PointFigures
+from gpuproof.analysis.point_figures import PEAK_MEMORY, PointFigures
 from gpuproof.config.axes import short_names
 from gpuproof.groups import grouped
 from gpuproof.records.page import Axis, Chart

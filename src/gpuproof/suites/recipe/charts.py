@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof.records.page import Chart
 from gpuproof.records.result import WHOLE, Measure
+from gpuproof.suites.recipe.measures import PART, PHASE
 from gpuproof.suites.recipe.roofline import Ceiling, roofline_chart
-from gpuproof.suites.recipe.totals import PART, PHASE
 from gpuproof.verdict.measure_charts import bars, chart_of_launches, titled
 
 
