@@ -276,17 +276,6 @@ class Page:
     """None of a page that is about no measurement, such as a list of runs."""
 
 
-def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
-    """Put pictures behind the first figures of a page; where it has none, before a section of a title."""
-    titles = [section.title for section in page.sections]
-    figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
-    if figures is None:
-        place = next((n for n, title in enumerate(titles) if title in before), len(titles))
-    else:  # what has no title goes on with the one before it
-        place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
-    return replace(page, sections=(*page.sections[:place], *pictures, *page.sections[place:]))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """A column and how it reads a row: its text, or a cell with a tone."""
