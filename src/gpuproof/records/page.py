@@ -120,6 +120,8 @@ class Axis:
     """Of the places 0, 1, 2 …, where no numbers stand there; of the vertical axis rows, from the top."""
     reach: tuple[float, ...] = ()
     """Values that the axis has at least; the horizontal one ends with them."""
+    ticks: tuple[float, ...] = ()
+    """Where ticks stand, if not at round numbers: at all that was measured, where that is few."""
 
 
 Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]
@@ -153,11 +155,13 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """A stretch along the horizontal axis, such as a phase; every other name is shaded."""
+    """A stretch along the horizontal axis, such as a phase; of those that touch, every other is shaded."""
 
     name: str
     begin: float
     end: float
+    colour: str = ""
+    """As #c0392b; empty is the one of all stretches that have a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +183,37 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Charts in a file of their own, under two lines of text; those below each other share the same axis."""
+    """Charts that stand together, in a file or in a page; those below each other share an axis."""
 
     title: str
     subtitle: str
     charts: tuple[Chart, ...]
     widths: tuple[float, ...] = (1.0,)
     """Of the columns, to each other."""
+
+    @property
+    def is_timeline(self) -> bool:
+        """Whether all charts are over the same time, so that people look into a part of it."""
+        return len(self.widths) == 1 and all(chart.x.unit == "s" for chart in self.charts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatCell:
+    """How one thing ended for one subject, as a word, and all there is to say of it."""
+
+    word: str
+    tone: Tone
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Words by row and column, each of which opens to what it stands for; in words, other sections say it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
+    """A name, and a cell a column; None where there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +261,7 @@ class Files:
     names: tuple[str, ...]
 
 
-Section = Measures | Pivot | Table | Chart | Notices | Text | Commands | Files
+Section = Measures | Pivot | Table | Chart | Picture | HeatMap | Notices | Text | Commands | Files
 """A section without a title goes on with the one before it."""
 
 
@@ -246,6 +274,17 @@ class Page:
     sections: tuple[Section, ...]
     provenance: Provenance | None = None
     """None of a page that is about no measurement, such as a list of runs."""
+
+
+def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
+    """Put pictures behind the first figures of a page; where it has none, before a section of a title."""
+    titles = [section.title for section in page.sections]
+    figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
+    if figures is None:
+        place = next((n for n, title in enumerate(titles) if title in before), len(titles))
+    else:  # what has no title goes on with the one before it
+        place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
+    return replace(page, sections=(*page.sections[:place], *pictures, *page.sections[place:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,11 @@ from gpuproof.records.page import (
     Commands,
     Fact,
     Files,
+    HeatMap,
     Measures,
     Notices,
     Page,
+    Picture,
     Pivot,
     Reference,
     Section,
@@ -69,9 +71,10 @@ def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 def in_words(page: Page) -> Iterator[Section]:
-    """Yield the sections for a renderer without pictures: all but charts of what a table has already."""
+    """Yield the sections for a renderer without pictures: all but these, and charts of what a table has."""
     for section in page.sections:
-        if not (isinstance(section, Chart) and section.is_in_a_table):
+        is_picture = isinstance(section, Picture | HeatMap)
+        if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
             yield section
 
 
@@ -88,10 +91,12 @@ def is_empty(section: Section) -> bool:
         case (
             Measures(measures=content)
             | Notices(notices=content)
+            | HeatMap(rows=content)
             | Pivot(rows=content)
             | Table(rows=content)
             | Text(lines=content)
             | Commands(commands=content)
+            | Picture(charts=content)
         ):
             return not content
 

@@ -41,6 +41,7 @@ MEANING = {
     "INVALID": "do not use these figures",
 }
 CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
+DURING = "Host and devices during the run"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
 """Where `at_point` says a failure was met."""
@@ -286,7 +287,7 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     """Say what devices and host did in the windows: a row a device, then all that stood out."""
     if not common.was_read:
         return
-    title = "Host and devices during the run"
+    title = DURING
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     least = common.least_coverage
     share = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"

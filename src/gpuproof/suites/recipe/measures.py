@@ -16,6 +16,7 @@ from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.point_figures import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.model import InferencePhase
@@ -23,7 +24,7 @@ from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.devices import device_measures
-from gpuproof.suites.recipe.work import memory_measures, work_measures
+from gpuproof.suites.recipe.work import memory_measures, memory_parts, work_measures
 from gpuproof.verdict.summary import RunSummary
 
 LATENCY_OF: Mapping[InferencePhase, str] = {
@@ -31,6 +32,8 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
     "prefill": "time to first token",
     "decode": "time per output token",
 }
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 
 
 def latency_title(launch: Launch) -> str:
@@ -259,7 +262,12 @@ def total_measures(
     """
     if not summary.launches:
         return ()
-    measures = [*_of_launches(summary, rates), *_total_energy(energy)]
+    measures = [
+        *_of_launches(summary, rates),
+        *_total_energy(energy),
+        *_phases(summary),
+        *_memory_parts(summary),
+    ]
     if summary.launches[0].case.measures_latency:
         measures.append(replace(rate_measure(summary, rates), name=RATE_ONE_BY_ONE, better=None))
     return tuple(replace(measure, validity=summary.validity) for measure in measures)
@@ -299,6 +307,25 @@ def _of_launches(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterato
             text=units.seconds(value) if unit == "s" else f"{units.count(int(value or 0))} {unit}",
             statistic="mean" if name == STEP else "total",
             launches=tuple(replace(rate, value=launch.figures[name]) for rate, launch in values),
+        )
+
+
+def _phases(summary: RunSummary) -> Iterator[Measure]:
+    phases = phases_of(summary.launches)
+    for name, value_s in {} if isinstance(phases, str) else phases.parts_s.items():
+        measure = seconds_measure(f"{name} in a step", value_s, "after the window, between marks")
+        yield replace(measure, better=None, statistic="mean", labels={PHASE: name})
+
+
+def _memory_parts(summary: RunSummary) -> Iterator[Measure]:
+    for name, value in memory_parts(summary.launches).items():
+        yield Measure(
+            name=f"memory of {name}",
+            value=value,
+            unit="bytes",
+            text=units.memory(value),
+            detail="estimated for the largest rank",
+            labels={PART: name},
         )
 
 
