@@ -73,7 +73,7 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def compared_figures(records: CaseRecords) -> dict[str, float]:
-    """Return what one launch says of the figure that launches are compared by; none where nothing was measured.
+    """Return what one launch says of the figure by which launches are compared, if it measured it.
 
     That is its throughput, or in latency mode its median latency in seconds.
     """
