@@ -231,7 +231,7 @@ def test_the_quick_recipe_is_five_launches_or_more_of_resnet18_on_digits() -> No
     assert (config.data.name, config.data.image_size, config.data.batch_size) == ("digits", 32, 32)
     assert (config.training.precision, config.training.optimizer) == ("fp32", "SGD")
     assert (config.benchmark.warmup_steps, config.benchmark.measure_by) == (3, "time")
-    assert (config.benchmark.measure_seconds, config.run.repeats) == (5.0, 5)
+    assert (config.benchmark.measure_seconds, config.run.repeats) == (4.0, 5)
     assert (config.run.target_precision, config.run.target_time_s) == (0.03, 60)
 
 
