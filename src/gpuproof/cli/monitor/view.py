@@ -15,7 +15,6 @@ from gpuproof.cli.report import chosen_format, report_options, write_report
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.analysis.comparing.recordings import RecordingComparison
     from gpuproof.observe.stream import ProcessFacts, Records
     from gpuproof.readings.recording import RecordingData
     from gpuproof.records.page import Picture
@@ -138,6 +137,7 @@ def compare(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+    from gpuproof.observe.side_by_side import comparison_picture
     from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.records.page import with_pictures
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
@@ -154,18 +154,11 @@ def compare(
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
     provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
     page = recordings_page(comparison, provenance)
-    drawn = _both(first, second, comparison) if is_drawn else None
-    drawn_ones = [drawn] if drawn is not None and drawn.charts else []
-    page = with_pictures(page, drawn_ones, before=["Conditions"])
+    drawn = [comparison_picture(first, second, comparison)] if is_drawn else []
+    page = with_pictures(page, [one for one in drawn if one.charts], before=["Conditions"])
     write_report(recordings_result(comparison), page, chosen, output)
-    if picture is not None and drawn is not None:
-        _write(drawn, picture)
-
-
-def _both(first: RecordingData, second: RecordingData, comparison: RecordingComparison) -> Picture:
-    from gpuproof.observe.side_by_side import comparison_picture
-
-    return comparison_picture(first, second, comparison)
+    if picture is not None:
+        _write(drawn[0], picture)
 
 
 @click.command("plot")
