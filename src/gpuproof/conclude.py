@@ -19,7 +19,6 @@ from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
-from gpuproof.report.pictures import write_picture
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
 from gpuproof.store.provenance import of_old_tree, of_run, read_provenance
@@ -27,9 +26,7 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
-from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import Common, benchmark_page
-from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
 
@@ -91,6 +88,9 @@ def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
     result = None if evidence.launches else run.read_result()
     if result is None or not result.num_launches:
         return None
+    from gpuproof.suites.many_subjects import figures_table
+    from gpuproof.verdict.page import outcome_sections
+
     common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=(RECORDS_GONE,))
     sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
     figures = figures_table(result.measures)
@@ -181,6 +181,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                     if not isinstance(content, PictureContent):
                         content(path)
                     elif (picture := content.make()) is not None:
+                        from gpuproof.report.pictures import write_picture  # not of runs without pictures
+
                         write_picture(picture, path)
                 except EnvironmentUnfitError as error:
                     yield f"no {export.name}: {error}"

@@ -17,8 +17,7 @@ from gpuproof.cli.main import cli
 from gpuproof.cli.options import start_logging
 from gpuproof.conclude import conclude
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, RecordError, UsageError
-from gpuproof.launchers.archive import node_side_for
-from gpuproof.launchers.commands import INSTALLED_WORKER
+from gpuproof.launchers.commands import INSTALLED_WORKER, node_side_for
 from gpuproof.records.codec import to_json
 from gpuproof.records.page import Table
 from gpuproof.store.run import RunDirectory

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from concluding import commands_of, detail_of, notes_of, table_of, text_of
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
@@ -72,7 +72,7 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert conclusion.result.exit_code == ExitCode.DONE
     best = point_of(conclusion, "precision=bf16")
     # 3,000 samples in 1.515 s, 3.03 s and 1.53 s.
-    assert best.side.value == pytest.approx(3000 / 1.515)
+    assert best.rate_value == pytest.approx(3000 / 1.515)
     assert best.assignment == {"training.precision": "bf16"}
     assert outcome(conclusion, "precision=bf16") == "best"
     assert outcome(conclusion, "precision=fp32") == "-50.0%; slower at 95%, all pairs together"

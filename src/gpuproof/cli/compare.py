@@ -171,7 +171,7 @@ def _launch(
     as_json: bool,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
 
     where: dict[str, Any] = {"hosts": HostChoice(), "python": python}
     if resume is not None:

@@ -23,8 +23,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.secrets import refuse_unset_variables
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
-from gpuproof.launchers.registry import open_launcher, resumed_site, site_type
+from gpuproof.launchers.registry import HostChoice, open_launcher, resumed_site, site_type
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
 from gpuproof.processes.processors import memory_total_bytes

@@ -15,13 +15,12 @@ from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import InferenceSpec, ModelSpec
-from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.records.work.parallel import ParallelSpec
+from gpuproof.records.work.placed import DeviceShare
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.records.work.sharing import DeviceShare
 from gpuproof.records.work.training import Checkpointing, TrainingSpec
-from gpuproof.records.work.window import ProfilingSpec, WindowSpec
+from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
 CASE_SCHEMA_VERSION = 4
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).

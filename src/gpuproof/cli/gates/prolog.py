@@ -123,8 +123,7 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     from gpuproof.cli.measuring import plan_run
     from gpuproof.cli.options import typed_command
     from gpuproof.cli.report import show_report
-    from gpuproof.launchers.choice import HostChoice
-    from gpuproof.launchers.registry import open_launcher
+    from gpuproof.launchers.registry import HostChoice, open_launcher
     from gpuproof.scheduler import UnheardProgress
     from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
 

@@ -10,14 +10,14 @@ from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
-from gpuproof.records.result import WHOLE, Result
+from gpuproof.records.result import A_LAUNCH, WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.verdict.aspects import AspectCell, Standing, agreements
-from gpuproof.verdict.page import A_LAUNCH, GRAVEST_FIRST, outcome_sections
+from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
 from gpuproof.verdict.simulated import MEANING
 

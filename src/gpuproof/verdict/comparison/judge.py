@@ -16,11 +16,10 @@ from gpuproof import units
 from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_measure
-from gpuproof.analysis.intervals import as_record
 from gpuproof.errors import ExitCode
 from gpuproof.records.result import Doubt, Measure, Result, Validity
 from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.verdict.rollup import listed
 
 ComparisonWord = Literal[

@@ -18,11 +18,12 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
+    doubt_notice,
     figure,
     pivot,
     table,
 )
-from gpuproof.records.result import Measure
+from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
@@ -33,7 +34,6 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT, doubt_notice
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",

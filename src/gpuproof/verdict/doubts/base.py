@@ -11,19 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from gpuproof.analysis.collectives import CollectiveLaunch
-from gpuproof.analysis.comparing.winners import TABLE
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.probes.figures import ProbeLaunch
-from gpuproof.analysis.requests.served import Served
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import DOUBTS, Doubt
 from gpuproof.units import more_below
 
+if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
+    from gpuproof.analysis.collectives import CollectiveLaunch
+    from gpuproof.analysis.probes.figures import ProbeLaunch
+    from gpuproof.analysis.requests.served import Served
+
+WRONG: Final = "wrong-results"
+"""The code of a doubt that wrong results raise."""
 REPORT_IT = "Please report it: the records contradict each other"
-LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(TABLE)}
+LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
 """What a doubt says in a few words, the likeliest cause of the others first: what names somebody or something
 comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of
 how figures may be quoted."""

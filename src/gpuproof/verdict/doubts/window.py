@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof.analysis.data_wait import waiting_window
 from gpuproof.analysis.generations import evened_steps
-from gpuproof.analysis.idleness import idle_share, idle_text
+from gpuproof.analysis.idleness import idle_share, idle_text, waiting_window
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
