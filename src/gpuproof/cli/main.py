@@ -54,7 +54,7 @@ SUMMARIES: dict[str, str] = {
     "selftest": "Plant faults in what is measured, and show that each turns the verdict and is named.",
     "matrix": "Run every case of a matrix, each with its monitor, and put them side by side.",
     "report": "Show the report of a run again, and make its derived files again.",
-    "runs": "List the runs, newest first: what ran, its result, and whether to trust it.",
+    "runs": "List the runs, newest first: when, what, whether to trust it, and the result.",
     "doctor": "Say what this machine has, what will be missing, and what to do about it.",
     "init": "Look at this machine and write a commented recipe that fits it.",
     "config": "Show what a recipe comes to, and every key there is.",

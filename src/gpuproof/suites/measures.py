@@ -73,7 +73,7 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def compared_figures(records: CaseRecords) -> dict[str, float]:
-    """Return what one launch says of the figure that launches are compared by; none without a measurement.
+    """Return the figure that launches are compared by, of one launch; nothing where nothing was measured.
 
     That is its throughput, or in latency mode its median latency in seconds.
     """
