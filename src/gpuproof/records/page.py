@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
-from gpuproof.records.result import Measure
+from gpuproof.records.result import Doubt, Measure
 from gpuproof.units import MISSING, SCALED, in_one_unit
 
 Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
@@ -308,6 +308,12 @@ class Column:
     ) -> Column:
         """Return a column."""
         return cls(header=Header(title=title, align=align, folds=folds), text=text, is_optional=is_optional)
+
+
+def doubt_notice(doubt: Doubt, word: str) -> Notice:
+    """Lay out a doubt under a word, with its code."""
+    tone: Tone = "bad" if doubt.validity == "INVALID" else "warn"
+    return Notice(word=word, tone=tone, text=doubt.reason, advice=doubt.remedy, code=doubt.code)
 
 
 def table(title: str, rows: Sequence[Any], *columns: Column) -> Table:

@@ -27,12 +27,12 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
+    doubt_notice,
     table,
 )
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
-from gpuproof.verdict.page import doubt_notice
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {

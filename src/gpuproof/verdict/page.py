@@ -10,7 +10,7 @@ from itertools import starmap
 from gpuproof.groups import grouped
 from gpuproof.records import page as pages
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.records.result import WHOLE, Doubt
+from gpuproof.records.result import WHOLE
 from gpuproof.verdict.rollup import listed
 
 SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
@@ -51,12 +51,6 @@ def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
         headline=f"{num} of {len(judged)} checks passed",
         advice=outcome.next_step,
     )
-
-
-def doubt_notice(doubt: Doubt, word: str) -> pages.Notice:
-    """Lay out a doubt under a word, with its code."""
-    tone: pages.Tone = "bad" if doubt.validity == "INVALID" else "warn"
-    return pages.Notice(word=word, tone=tone, text=doubt.reason, advice=doubt.remedy, code=doubt.code)
 
 
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[pages.Section]:

@@ -22,6 +22,7 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
+    doubt_notice,
     figure,
     pivot,
     table,
@@ -38,7 +39,6 @@ from gpuproof.verdict.comparison.judge import (
     verdict_text,
 )
 from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
-from gpuproof.verdict.page import doubt_notice
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
