@@ -6,7 +6,6 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Commands,
     Fact,
     Files,
@@ -21,10 +20,10 @@ from gpuproof.records.page import (
     Table,
     Text,
     Verdict,
-    table,
 )
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Failure
+from gpuproof.records.tables import Column, table
 
 THROUGHPUT = Measure(
     name="throughput",

@@ -22,8 +22,9 @@ from gpuproof.analysis.profile import (
 from gpuproof.errors import RecordError
 from gpuproof.files import place_inside
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.page import Column, Section, Table, Text, table
+from gpuproof.records.page import Section, Table, Text
 from gpuproof.records.run import ProfileTrace
+from gpuproof.records.tables import Column, table
 
 TITLE = "Profile"
 SHOWN = 5

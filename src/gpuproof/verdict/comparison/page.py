@@ -13,7 +13,6 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Notices,
     Page,
     Pivot,
@@ -23,11 +22,9 @@ from gpuproof.records.page import (
     Tone,
     Verdict,
     doubt_notice,
-    figure,
-    pivot,
-    table,
 )
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
+from gpuproof.records.tables import Column, figure, pivot, table
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
