@@ -21,9 +21,9 @@ from gpuproof.records.page import (
     Text,
     Verdict,
 )
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Failure
-from gpuproof.records.tables import Column, table
 
 THROUGHPUT = Measure(
     name="throughput",

@@ -34,7 +34,7 @@ from gpuproof.records.page import (
     Table,
     Text,
 )
-from gpuproof.records.tables import Column, table
+from gpuproof.records.page.tables import Column, table
 
 NOTHING = "none"
 """What stands under the title of an empty section: silence could mean that it was forgotten."""

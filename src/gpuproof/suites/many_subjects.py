@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.page import Figure, Pivot
+from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure
-from gpuproof.records.tables import Column, pivot_of_rows
 
 IN_RESULT_ALONE = re.compile(
     r"p\d+ step|mean step|per device|memory|fingerprint|"

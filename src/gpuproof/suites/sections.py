@@ -28,9 +28,9 @@ from gpuproof.records.page import (
     Verdict,
     doubt_notice,
 )
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
-from gpuproof.records.tables import Column, table
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}

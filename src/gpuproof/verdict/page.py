@@ -9,8 +9,8 @@ from itertools import starmap
 
 from gpuproof.groups import grouped
 from gpuproof.records import page as pages
-from gpuproof.records import tables
 from gpuproof.records.outcome import Judged, Outcome, Status
+from gpuproof.records.page import tables
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.rollup import listed
 

@@ -50,7 +50,7 @@ def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
 
 def _page(report: SelftestReport) -> Page:
     from gpuproof.records.page import Cell, Page, Verdict
-    from gpuproof.records.tables import Column, table
+    from gpuproof.records.page.tables import Column, table
 
     def verdict_cell(row: object) -> Cell:
         is_right = bool(getattr(row, "is_found", False))

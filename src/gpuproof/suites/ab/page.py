@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Page
+from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import Result
-from gpuproof.records.tables import Column, pivot_of_rows
 from gpuproof.suites.ab.conclude import JUDGEMENT
 from gpuproof.suites.ab.course import NAME, SIDES
 from gpuproof.suites.points.page import figure_columns, validity_cell

@@ -9,8 +9,8 @@ from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Figure, Page, Pivot, Section, Text
+from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.records.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.host import titled
 from gpuproof.suites.by_host.measures import (

@@ -11,8 +11,8 @@ from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
 from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
-from gpuproof.records.tables import Column, figure, pivot
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.measure_charts import by_size, titled

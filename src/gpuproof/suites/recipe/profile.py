@@ -23,8 +23,8 @@ from gpuproof.errors import RecordError
 from gpuproof.files import place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Section, Table, Text
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.run import ProfileTrace
-from gpuproof.records.tables import Column, table
 
 TITLE = "Profile"
 SHOWN = 5

@@ -8,8 +8,8 @@ from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Page, Pivot
+from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import Measure, Result
-from gpuproof.records.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.charts import serving_charts
 from gpuproof.suites.serving.conclude import ServingDetail

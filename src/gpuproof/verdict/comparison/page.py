@@ -23,8 +23,8 @@ from gpuproof.records.page import (
     Verdict,
     doubt_notice,
 )
+from gpuproof.records.page.tables import Column, figure, pivot, table
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
-from gpuproof.records.tables import Column, figure, pivot, table
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
