@@ -1,4 +1,4 @@
-"""docs/monitoring.md says what the code does: commands parse, the table is the catalogue, files exist."""
+"""docs/guides/monitor.md says what the code does: commands parse, the table is the catalogue, files exist."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import ThrottleReason
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
-MORE = sorted((ROOT / "docs/monitoring").glob("*.md"))
+PAGE = (ROOT / "docs/guides/monitor.md").read_text(encoding="utf-8")
+MORE = sorted((ROOT / "docs/guides").glob("monitor-*.md"))
 ALL = "".join([PAGE, *(page.read_text(encoding="utf-8") for page in MORE)])
 DEVICES = ROOT / "src/gpuproof/devices"
 THROTTLE_TIME = "throttle_time_REASON_s"
