@@ -9,7 +9,7 @@ WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 2 )); echo $$(( n < 4 
 BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 PATHS ?= src tests
 # Where it could matter that `make test` forks commands from one process: with each started as a user starts it.
-BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py readme_commands.py data.py plugins.py \
+BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py documented_commands.py data.py plugins.py \
   pipeline.py monitor_exec.py monitor_view.py sampler_process.py working_directory.py lost_output.py)
 # pip compiles what it installs on one processor, with all that nothing here imports.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt

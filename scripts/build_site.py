@@ -10,6 +10,7 @@ and CONTRIBUTING.md. Each page also lies in the site as plain Markdown, and `llm
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -93,7 +94,10 @@ def build(root: Path) -> None:
         subprocess.CalledProcessError: Zensical found something; it has said what.
     """
     program = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
-    subprocess.run(program, cwd=root, check=True)
+    colours = {} if sys.stdout.isatty() else {"NO_COLOR": "1"}
+    ended = subprocess.run(program, cwd=root, env={**os.environ, **colours}, capture_output=True, text=True)
+    print(ended.stdout + ended.stderr.partition("Traceback")[0], end="")
+    ended.check_returncode()
     docs, site = root / "docs", root / SITE
     for page in docs.rglob("*.md"):
         beside = site / page.relative_to(docs)
@@ -117,7 +121,7 @@ def _first_sentence(page: Path) -> str:
     paragraphs = [part for part in FENCED.sub("", text).split("\n\n") if re.match(r"[A-Z`*\[]", part.strip())]
     first = " ".join(paragraphs[0].split()) if paragraphs else title_of(page)
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", first).replace("**", "")
-    return re.split(r"(?<=[.!?:]) ", plain)[0]
+    return re.split(r"(?<=[.!?]) ", plain)[0]
 
 
 def main() -> int:
