@@ -128,6 +128,17 @@ def test_slow_lane_has_every_number_and_gpm_from_the_second_reading_on(nvml: nvm
     assert second.reading.values == pytest.approx(SLOW | GPM)
 
 
+def test_a_mean_that_is_no_number_is_missing_with_its_reason(nvml: nvml_library.FakeNvml) -> None:
+    """An H200's driver answers nan where two samples are too near each other: the last of a recording was."""
+    nvml.update(g0_gpm2="nan")
+    adapter = nvidia.open_adapter()
+    adapter.read(GPU_0, lane="slow")
+    readout = adapter.read(GPU_0, lane="slow")
+    assert "sm_active_percent" not in readout.reading.values
+    assert readout.unavailable["sm_active_percent"] == "the driver gave nan, which is no number"
+    assert readout.reading.values["sm_occupancy_percent"] == GPM["sm_occupancy_percent"]
+
+
 def test_static_facts_and_identity(nvml: nvml_library.FakeNvml) -> None:
     device = nvidia.open_adapter().identities()[0]
 

@@ -1,10 +1,11 @@
 """A captured step without CUDA: the order of things, what is copied where, and every refusal.
 
-What a graph really does on a device was never run here; a stand-in runs the step's Python instead.
+What a graph does on a device is docs/lab-log.md; here a stand-in runs the step's Python.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from torch import nn
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import PROCESSOR, find_accelerator
 from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.records.case import TrainingWork
 from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.sample_pool import SamplePool
@@ -28,7 +30,7 @@ from gpuproof.worker.step.cuda_graph import (
     StaticBatches,
     Step,
     capture_step,
-    check_capturable,
+    is_captured,
 )
 from gpuproof.worker.step.precision import PrecisionPolicy
 from gpuproof.worker.step.training import TrainingStep
@@ -152,12 +154,25 @@ def test_a_lack_of_memory_in_a_capture_stays_one() -> None:
     ],
 )
 def test_where_nothing_can_be_captured(device_type: str, world_size: int, reason: str) -> None:
+    accelerator = find_accelerator(device_type)
     with pytest.raises(EnvironmentUnfitError, match=reason):
-        check_capturable(find_accelerator(device_type), world_size=world_size)
+        is_captured(work(cuda_graphs=True), accelerator, world_size=world_size)
+    assert not is_captured(work(cuda_graphs="auto"), accelerator, world_size=world_size)
 
 
 def test_one_rank_on_cuda_can_be_captured() -> None:
-    check_capturable(find_accelerator("cuda"), world_size=1)
+    cuda = find_accelerator("cuda")
+    assert is_captured(work(cuda_graphs=True), cuda, world_size=1)
+    assert is_captured(work(cuda_graphs="auto"), cuda, world_size=1)
+    assert not is_captured(work(cuda_graphs=False), cuda, world_size=1)
+    assert not is_captured(work(cuda_graphs="auto", precision="amp"), cuda, world_size=1)
+
+
+def work(**chosen: Any) -> TrainingWork:
+    """Return a training case's work with these options of `training`."""
+    work = case().work
+    assert isinstance(work, TrainingWork)
+    return replace(work, training=replace(work.training, **chosen))
 
 
 def test_a_kept_loss_holds_no_graph_of_its_step() -> None:

@@ -65,6 +65,7 @@ def test_precisions_graphs_and_inference_in_forked_cases(tmp_path: Path) -> None
         {"training.precision": "bf16"},
         {"training.precision": "amp"},
         {"training.cuda_graphs": True},
+        {"training.cuda_graphs": "auto"},
         {"kind": "inference"},
     ]
     recipe = tmp_path / "sweep.yaml"
@@ -76,12 +77,12 @@ def test_precisions_graphs_and_inference_in_forked_cases(tmp_path: Path) -> None
     run = run_directory(tmp_path, "s")
     cases = run.cases()
     setups = [setup for records in cases for setup in records.of(Setup)]
-    assert sorted(setup.precision for setup in setups) == ["amp", "bf16", "fp32", "fp32", "fp32"]
+    assert sorted(setup.precision for setup in setups) == ["amp", "bf16", *["fp32"] * 4]
     assert {start.start for records in cases for start in records.of(Start)} == {"fork"}
     assert {setup.device.kind for setup in setups} == {"simgpu"}
     assert {text for records in cases for text in stderr_of(run, records)} == {""}
     assert sum(isinstance(records.case.work, InferenceWork) for records in cases) == 1
-    assert sum(setup.options is not None and setup.options.cuda_graphs is True for setup in setups) == 1
+    assert sum(setup.options is not None and setup.options.cuda_graphs is True for setup in setups) == 2
 
 
 @pytest.mark.long

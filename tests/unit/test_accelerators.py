@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,9 +23,11 @@ from gpuproof.accelerators.choose import (
     choose_accelerator,
     find_accelerator,
 )
+from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.doctor.plugins import list_plugins
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import OWN_DEVICE_TYPES, Placement
+from gpuproof.worker.host import environment
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.rank.identity import RankIdentity
 from records_by_hand import PARALLEL
@@ -148,7 +151,7 @@ def test_a_processor_answers_for_what_it_lacks() -> None:
     assert accelerator.why_no_graphs() == "CUDA graphs are for CUDA devices, and this run is on the CPU"
     assert accelerator.peak_memory_bytes(cpu) == (None, None)
     assert accelerator.free_and_total_bytes(cpu) is None
-    assert accelerator.driver_uuid(cpu) is None
+    assert accelerator.properties(cpu).uuid is None
     assert accelerator.arithmetic(cpu).has_bf16
     accelerator.forget_peak_memory(cpu)
     accelerator.synchronize(cpu)
@@ -185,3 +188,17 @@ def test_a_device_module_that_lacks_a_part_is_answered_with_none(monkeypatch: py
     assert bare.properties(device).name == "Bare"
     assert not bare.has_events()
     assert bare.why_no_graphs() == f"torch {torch.__version__} captures no graphs on Bare devices"
+
+
+def test_a_gpu_has_one_spelling_for_ranks_and_for_the_facts_of_its_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch writes no `GPU-` before the number, NVML does: a validation of an H200 once counted two GPUs."""
+    answer = SimpleNamespace(
+        name="NVIDIA H200", uuid="f8fd7c37", total_memory=1, major=9, minor=0, multi_processor_count=132
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: answer)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    cuda = CudaAccelerator()
+    facts = environment._device(cuda, 0)
+    assert facts["uuid"] == cuda.properties(torch.device("cuda", 0)).uuid == "GPU-f8fd7c37"

@@ -49,6 +49,7 @@ class DeviceProperties:
 
     name: str
     uuid: str | None = None
+    """As its driver writes it."""
     memory_total_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
     """Major and minor, as NVIDIA counts; AMD's have another meaning."""
@@ -255,10 +256,6 @@ class Accelerator(Protocol):
         """Say whether a device copies to another directly; None where torch does not tell."""
         answer = self._ask("can_device_access_peer", device, peer)
         return None if answer is None else bool(answer)
-
-    def driver_uuid(self, device: torch.device) -> str | None:
-        """Return the permanent identity of a device as its driver writes it; None where torch has none."""
-        return self.properties(device).uuid
 
     def arithmetic(self, device: torch.device) -> Arithmetic:
         """Ask torch what the device computes with."""

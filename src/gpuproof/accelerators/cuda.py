@@ -35,20 +35,16 @@ class CudaAccelerator(Accelerator):
         return replay
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe one device."""
+        """Describe one device; torch leaves out what NVML writes before its UUID."""
         properties = torch.cuda.get_device_properties(device)
+        uuid = getattr(properties, "uuid", None)
         return DeviceProperties(
             name=properties.name,
-            uuid=str(getattr(properties, "uuid", "")) or None,
+            uuid=None if uuid is None else f"GPU-{uuid}",
             memory_total_bytes=properties.total_memory,
             compute_capability=(properties.major, properties.minor),
             multiprocessors=properties.multi_processor_count,
         )
-
-    def driver_uuid(self, device: torch.device) -> str | None:
-        """Return the permanent identity of a device as its driver writes it; None where torch has none."""
-        uuid = self.properties(device).uuid
-        return None if uuid is None else f"GPU-{uuid}"
 
     def arithmetic(self, device: torch.device) -> Arithmetic:
         """Ask torch what the device computes with."""

@@ -55,7 +55,7 @@ def accepted(schema: Mapping[str, Any]) -> str:
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
-        return f"one of {', '.join(schema['enum'])}"
+        return f"one of {', '.join(str(v).lower() if isinstance(v, bool) else v for v in schema['enum'])}"
     if schema["type"] == "array":
         return f"a list, each {accepted(schema['items'])}"
     if schema["type"] == "string":

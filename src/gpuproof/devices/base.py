@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -157,8 +158,10 @@ class DeviceAdapter(ABC):
         return self._readout(vendor_index, names(kind="counter"))
 
     def _readout(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Readout:
-        """Account for every wanted metric."""
+        """Account for every wanted metric; an H200's NVML gives nan as a mean between samples too near."""
         values, missing = self.gather(vendor_index, wanted)
+        for name in [n for n, value in values.items() if isinstance(value, float) and not isfinite(value)]:
+            missing[name] = f"the driver gave {values.pop(name)}, which is no number"
         unavailable = {name: missing.get(name, self.unknown) for name in wanted if name not in values}
         reasons = values.pop(THROTTLE_REASONS, None)
         return Readout(

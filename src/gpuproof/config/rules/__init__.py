@@ -83,7 +83,6 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     pruning.pruning_ends_in_the_window,
     pruning.whole_weights_are_pruned,
     pruning.scores_see_whole_gradients,
-    pruning.a_graph_replays_one_update,
     probe.probe_keys_are_of_the_probe,
     probe.probe_can_be_done,
     command.command_has_words,

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.records.work.capture import CaptureObstacle, capture_obstacles
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
-
-
-OWN_GRAPHS = ("reduce-overhead", "max-autotune")
-"""Modes in which torch.compile makes CUDA graphs by itself."""
 
 
 def window_has_an_end(config: RunConfig) -> Refusals:
@@ -62,56 +59,27 @@ def latency_keeps_its_steps(config: RunConfig) -> Refusals:
 
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
     """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
-    if config.training.cuda_graphs:
-        for key, holds, cause, next_step in _obstacles_to_a_graph(config):
-            if holds:
-                yield Refusal(
-                    keys=("training.cuda_graphs", key),
-                    cause=f"the step cannot be captured: {cause}",
-                    next_step=next_step,
-                )
-                return
+    if config.training.cuda_graphs is True:
+        for obstacle in (*_obstacles_of_work(config), *_obstacles_of_ranks(config)):
+            yield Refusal(
+                keys=("training.cuda_graphs", obstacle.key),
+                cause=f"the step cannot be captured: {obstacle.cause}",
+                next_step=obstacle.next_step,
+            )
+            return
 
 
-def _obstacles_to_a_graph(config: RunConfig) -> Iterator[tuple[str, bool, str, str]]:
-    """Yield keys, whether what they say stands in the way, why, and what to do."""
-    training, ranks, compiled = config.training, config.distributed, config.training.compile
-    yield (
-        "training.precision",
-        training.precision == "amp" and config.kind == "training",
-        "amp's gradient scaler waits for the device in each step",
-        "Set training.precision to bf16",
-    )
-    yield (
-        "training.activation_checkpointing",
-        training.activation_checkpointing != "none" and config.kind == "training",
-        "checkpointing saves and restores the random state on the host",
-        "Set training.activation_checkpointing to none",
-    )
-    yield (
-        "training.compile.mode",
-        compiled.enabled and compiled.mode in OWN_GRAPHS,
-        f"torch.compile makes graphs of its own in mode {compiled.mode}",
-        "Set training.compile.mode to default or max-autotune-no-cudagraphs, or "
-        "training.cuda_graphs to false",
-    )
-    without_graphs = "Set training.cuda_graphs to false"
-    yield "kind", config.kind == "serving", "requests come in batches of several sizes", without_graphs
-    yield (
-        "inference.phase",
-        config.kind == "inference" and config.inference.phase != "forward",
-        f"{config.inference.phase} works on a cache that grows",
-        f"{without_graphs}, or inference.phase to forward",
-    )
-    is_loaded = config.data.loading == "loader"
-    yield (
-        "data.loading",
-        is_loaded,
-        "a loader brings each batch to another place",
-        "Set data.loading to device",
-    )
-    yield "distributed.device", ranks.device == "cpu", "the device is cpu", without_graphs
-    yield "distributed.nproc", ranks.nproc > 1, "a graph holds one rank only", "Set distributed.nproc to 1"
+def _obstacles_of_work(config: RunConfig) -> Iterator[CaptureObstacle]:
+    phase = config.inference.phase if config.kind == "inference" else "forward"
+    return capture_obstacles(config.kind, config.training, config.data, phase=phase)
+
+
+def _obstacles_of_ranks(config: RunConfig) -> Iterator[CaptureObstacle]:
+    if config.distributed.device == "cpu":
+        yield CaptureObstacle("distributed.device", "the device is cpu")
+    if config.distributed.nproc > 1:
+        cause = "a graph holds one rank only"
+        yield CaptureObstacle("distributed.nproc", cause, "Set distributed.nproc to 1")
 
 
 def host_is_read_no_more_often(config: RunConfig) -> Refusals:

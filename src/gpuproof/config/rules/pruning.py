@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 METHOD = "training.pruning.method"
 OPTIMIZER = "training.optimizer"
-CHANGING = ("AdamWAdv", "AdamWSpam")
-"""Optimizers whose updates are not all alike."""
 
 
 def a_method_has_its_target(config: RunConfig) -> Refusals:
@@ -104,19 +102,6 @@ def scores_see_whole_gradients(config: RunConfig) -> Refusals:
             cause="a fused optimizer under amp leaves updates out by itself, and movement pruning would sum "
             "up gradients that overflowed",
             next_step="Set training.optimizer_implementation to auto, or training.precision to bf16",
-        )
-
-
-def a_graph_replays_one_update(config: RunConfig) -> Refusals:
-    """Refuse a graph of updates that are not all alike."""
-    training = config.training
-    prunes = training.pruning.method != "none"
-    if training.cuda_graphs and config.kind == "training" and (prunes or training.optimizer in CHANGING):
-        yield Refusal(
-            keys=("training.cuda_graphs", METHOD if prunes else OPTIMIZER),
-            cause="the step cannot be captured: updates are not all alike with "
-            f"{'pruning' if prunes else training.optimizer}, and a graph replays always the same",
-            next_step="Set training.cuda_graphs to false",
         )
 
 

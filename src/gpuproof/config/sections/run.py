@@ -20,6 +20,11 @@ class RunSection(Options):
     """The folder of all results."""
     repeats: Annotated[int, Limits(ge=1, le=1000)] = 1
     """Launches, which repeat the whole measurement in fresh processes; three or more give an interval."""
+    target_precision: Annotated[float, Limits(gt=0, lt=1)] | None = None
+    """Of one recipe, where repeats are 5 or more: launch on until the 95% interval of its figure is ± this
+    share of it or narrower; null stops at repeats."""
+    target_time_s: Seconds = 60.0
+    """With target_precision: launches may take so many seconds in all; none that would end later is begun."""
     capture_env: bool = True
     """Record host, devices, versions and NCCL's variables."""
     commit_hash: CommitHash | None = "auto"

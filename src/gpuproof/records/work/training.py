@@ -71,8 +71,8 @@ class TrainingSpec(Options):
     activation_checkpointing: Checkpointing = "none"
     """What is computed again in the backward pass to save memory: nothing, each repeated block (blocks), each
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
-    cuda_graphs: bool = False
-    """Capture the whole step as one CUDA graph and replay it: one GPU, no amp."""
+    cuda_graphs: Literal[False, True, "auto"] = False
+    """Capture the whole step as one CUDA graph and replay it: one GPU, no amp. auto captures where it can."""
     pruning: PruningSpec = field(default_factory=PruningSpec)
     """Pruning while the model learns."""
     spam: SpamSpec = field(default_factory=SpamSpec)

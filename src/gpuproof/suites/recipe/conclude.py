@@ -60,7 +60,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     explanations = explain_launches(evidence)
     summary = summarize(
         evidence.launches,
-        num_planned=config.run.repeats,
+        num_planned=max(config.run.repeats, len(evidence.launches)),
         find_peak=find_peak,
         observed=doubts_about_readings(explanations),
         clock_max_mhz=highest_clock_mhz(explanations),

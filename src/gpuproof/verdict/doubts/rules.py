@@ -12,6 +12,7 @@ from dataclasses import replace
 from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import more_launches
 from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
 from gpuproof.verdict.doubts.collectives import (
@@ -37,6 +38,8 @@ from gpuproof.verdict.doubts.window import data_bound, gaps, growing, not_finite
 
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
+FEW_LAUNCHES = 10
+"""Where so many would do, launches do not differ much: they are too few."""
 OF_STEPS: tuple[Rule, ...] = (
     contradictions,
     over_ceiling,
@@ -89,19 +92,30 @@ def doubts_about_readings(explanations: Iterable[LaunchExplanation]) -> list[Dou
 
 
 def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> list[Doubt]:
-    """Return the doubts about launches that differ, from the interval between them."""
+    """Return the doubts about launches that differ, or that are too few, from the interval between them."""
     if isinstance(interval, Unavailable) or interval.relative_reach is None:
         return []
     if not interval.between_launches or interval.relative_reach <= WIDE_INTERVAL:
         return []
-    reach = plus_minus(interval.relative_reach)
-    which = f"{of} of {interval.num_launches} launches is"
+    reach, target = plus_minus(interval.relative_reach), plus_minus(WIDE_INTERVAL)
+    is_known, number = reach != NOT_WELL_ENOUGH, interval.num_launches
+    enough = more_launches(interval, relative_half_width=WIDE_INTERVAL)
+    if is_known and isinstance(enough, int) and enough <= FEW_LAUNCHES:
+        reason = f"{number} launches are too few to tell: the interval of the {of} is {reach} wide; {enough} "
+        return [
+            suspect(
+                "launches-differ",
+                f"{reason}that differ as much would make it {target}",
+                f"Raise run.repeats to {enough} or more, or set run.target_precision",
+            )
+        ]
+    which = f"{of} of {number} launches is"
     return [
         suspect(
             "launches-differ",
-            f"launches differ: the {which} {reach}"
-            if reach == NOT_WELL_ENOUGH
-            else f"launches differ: the interval of the {which} {reach} wide",
+            f"launches differ: the interval of the {which} {reach} wide"
+            if is_known
+            else f"launches differ: the {which} {reach}",
             "Raise run.repeats, measure longer, or find out what differs between launches",
         )
     ]

@@ -115,7 +115,7 @@ def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
 @contextmanager
 def window_of(bench: Bench, *, expected_steps: int | None, stop_reason: str) -> Iterator[None]:
     """Measure between a meeting of all ranks and the record of the window, which is written at the end."""
-    uuid = accelerator_of(bench.device).driver_uuid(bench.device)
+    uuid = accelerator_of(bench.device).properties(bench.device).uuid
     with bench.recorder.phase("measure", expected_steps=expected_steps):
         bench.ranks.barrier()
         before, begin_s = read_load(), monotonic()

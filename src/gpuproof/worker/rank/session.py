@@ -241,7 +241,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
 
 
 def _neighbours(prepared: Prepared) -> DeviceNeighbours:
-    uuid = accelerator_of(prepared.device).driver_uuid(prepared.device)
+    uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
     return other_users(uuid, our_pids=(os.getpid(),))
 
 

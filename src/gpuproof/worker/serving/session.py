@@ -81,7 +81,7 @@ def _prepare_model(
     from gpuproof.worker.step.preparation import prepare
 
     prepared = prepare(case, identity=identity, run_folder=run_folder)
-    return prepared, model_target(prepared), accelerator_of(prepared.device).driver_uuid(prepared.device)
+    return prepared, model_target(prepared), accelerator_of(prepared.device).properties(prepared.device).uuid
 
 
 def _rule(spec: ServingSpec) -> BatchingRule:

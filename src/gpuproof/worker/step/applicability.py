@@ -11,6 +11,7 @@ from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.parallel.profiles import NCCL
+from gpuproof.worker.step.cuda_graph import capture_obstacle
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -25,6 +26,7 @@ def not_applied(
     work = case.model_work
     ineffective = [
         *_device_keys(work, shape, accelerator=accelerator),
+        *_graph_keys(work, accelerator, world_size),
         *_kind_keys(work),
         *_inference_keys(work),
         *_window_keys(work),
@@ -55,6 +57,12 @@ def _device_keys(
         yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
     if work.window.sync_cuda and not queues:
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
+
+
+def _graph_keys(work: ModelWork, accelerator: Accelerator, world_size: int) -> Iterator[tuple[str, str]]:
+    reason = capture_obstacle(work, accelerator, world_size=world_size)
+    if work.training.cuda_graphs == "auto" and reason is not None:
+        yield "training.cuda_graphs", reason
 
 
 def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,9 @@ from torch import nn
 
 from gpuproof.accelerators.base import Accelerator, OutOfMemory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.records.case import InferenceWork, ModelWork
 from gpuproof.records.what_ran import Effective
+from gpuproof.records.work.capture import WITHOUT_GRAPHS, capture_obstacles
 from gpuproof.worker.data.batch_source import Batches
 
 Step = Callable[[], None]
@@ -107,22 +109,29 @@ class CapturedStep:
         return self.eager.outputs
 
 
-def check_capturable(accelerator: Accelerator, *, world_size: int) -> None:
-    """Check that a step can be captured here; what a recipe alone can tell is refused with the recipe.
-
-    Raises:
-        EnvironmentUnfitError: it cannot.
-    """
-    reason = accelerator.why_no_graphs()
-    if reason is None and world_size > 1:
-        reason = (
+def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> str | None:
+    """Return why the step cannot be captured here; None where it can."""
+    phase = work.inference.phase if isinstance(work, InferenceWork) else "forward"
+    for obstacle in capture_obstacles(work.kind, work.training, work.data, phase=phase):
+        return obstacle.cause
+    if world_size > 1:
+        return (
             f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
         )
-    if reason is None:
-        return
-    raise EnvironmentUnfitError(
-        reason, place="training.cuda_graphs", next_step="Set training.cuda_graphs to false"
-    )
+    return accelerator.why_no_graphs()
+
+
+def is_captured(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> bool:
+    """Return whether the step is captured: where it is asked for, and under `auto` where it can be.
+
+    Raises:
+        EnvironmentUnfitError: it is asked for, and cannot be.
+    """
+    choice = work.training.cuda_graphs
+    reason = capture_obstacle(work, accelerator, world_size=world_size) if choice else None
+    if reason is not None and choice is True:
+        raise EnvironmentUnfitError(reason, place="training.cuda_graphs", next_step=WITHOUT_GRAPHS)
+    return bool(choice) and reason is None
 
 
 def capture_step(

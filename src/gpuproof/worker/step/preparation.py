@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -35,7 +35,7 @@ from gpuproof.worker.rank.window import num_steps_of_window
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
 from gpuproof.worker.step.compilation import read_counts
-from gpuproof.worker.step.cuda_graph import CapturedStep, ModelStep, StaticBatches, check_capturable
+from gpuproof.worker.step.cuda_graph import CapturedStep, ModelStep, StaticBatches, is_captured
 from gpuproof.worker.step.determinism import choose_algorithms, deterministic_now
 from gpuproof.worker.step.fp8 import convert_linear_layers, count_linear_layers
 from gpuproof.worker.step.generation import (
@@ -131,7 +131,8 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
-    work, (device, threads, precision) = case.model_work, _set_process_up(case, identity)
+    device, threads, precision = _set_process_up(case, identity)
+    work = _with_capture_decided(case.model_work, device, world_size=identity.world_size)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
@@ -199,9 +200,12 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
         accelerator, deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark
     )
     precision = apply_precision(compute.precision, device)
-    if compute.cuda_graphs:
-        check_capturable(accelerator, world_size=identity.world_size)
     return device, threads, precision
+
+
+def _with_capture_decided(work: ModelWork, device: torch.device, *, world_size: int) -> ModelWork:
+    captures = is_captured(work, accelerator_of(device), world_size=world_size)
+    return replace(work, training=replace(work.training, cuda_graphs=captures))
 
 
 def _load(
@@ -347,7 +351,7 @@ def device_record(device: torch.device) -> Device:
         kind=device.type,
         index=device.index,
         name=properties.name,
-        uuid=accelerator.driver_uuid(device),
+        uuid=accelerator.properties(device).uuid,
         memory_total_bytes=properties.memory_total_bytes,
         simulated=accelerator.simulated,
     )

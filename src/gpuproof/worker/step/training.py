@@ -46,7 +46,7 @@ class TrainingStep:
         training, groups = work.training, groups_alike(module)
         total_steps = training.total_steps or total_steps
         self.optimizer = make_optimizer(
-            groups, training, capturable=work.training.cuda_graphs, total_steps=total_steps
+            groups, training, capturable=bool(work.training.cuda_graphs), total_steps=total_steps
         )
         self.pruner = (
             None
