@@ -2,9 +2,9 @@
 
     python scripts/build_site.py [--root FOLDER]
 
-Zensical reports links and anchors that lead nowhere. What it does not look at is looked at here: pages that the
-navigation of mkdocs.yml lacks or names in vain, pictures, links that leave docs/, and the links of README.md
-and CONTRIBUTING.md. Each page also lies in the site as plain Markdown, and `llms.txt` is the list of them.
+Zensical reports links and anchors that lead nowhere. What it does not look at is looked at here: pages that
+the navigation of mkdocs.yml lacks or names in vain, pictures, links that leave docs/, and the links of README
+and CONTRIBUTING. Each page also lies in the site as plain Markdown, and `llms.txt` is the list of them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def build(root: Path) -> None:
     """
     program = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
     colours = {} if sys.stdout.isatty() else {"NO_COLOR": "1"}
-    ended = subprocess.run(program, cwd=root, env={**os.environ, **colours}, capture_output=True, text=True)
+    ended = subprocess.run(
+        program, cwd=root, env={**os.environ, **colours}, capture_output=True, text=True, check=False
+    )
     print(ended.stdout + ended.stderr.partition("Traceback")[0], end="")
     ended.check_returncode()
     docs, site = root / "docs", root / SITE

@@ -2,8 +2,8 @@
 
     python scripts/write_reference.py
 
-Commands come from click's tree, keys from the schema of recipes; records, metrics, checks and doubts from their
-tables and classes. `pytest tests/golden --update-golden` writes them, too, and a test compares them.
+Commands come from click's tree, keys from the schema of recipes; records, metrics, checks and doubts from
+their tables and classes. `pytest tests/golden --update-golden` writes them, too, and a test compares them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ def command_line() -> str:
 def _commands(
     command: click.Command, path: tuple[str, ...], parent: click.Context | None
 ) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
-    context = click.Context(
-        command, info_name=path[-1], parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
-    )
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(command, info_name=path[-1], parent=parent, **settings)
     yield path, command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

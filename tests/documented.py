@@ -1,9 +1,10 @@
 """Commands that pages show, and the output beside them: found in the Markdown, made small, compared in shape.
 
 A block `sh` holds commands; `console` holds commands after `$ ` with what they print, where `…` stands for
-whatever is left out. Both may be preceded by a line `<!-- run: PART; PART -->`: `exit N` is the exit code (`exit 0, 4`
-of each command), `on PLACE` who answers (a simulated device, hosts, a cluster), `whole` has a command measure in `make test`, too.
-`<!-- not run: REASON -->` leaves a block out. A block with a title is a file of that name: `yaml title="k.yaml"`.
+whatever is left out. Both may be preceded by a line `<!-- run: PART; PART -->`: `exit N` is the exit code
+(`exit 0, 4` of each command), `on PLACE` who answers (a cluster of the tests, fake GPUs), `whole` lets it
+measure in `make test`, too. `<!-- not run: REASON -->` leaves a block out. A block with a title is a file of
+that name: `yaml title="k.yaml"`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STARTS = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:gpuproof|torchrun|srun) ", re.MUL
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command line, the variables before it, and what the page says it prints; None where it says nothing."""
+    """One command line, the variables before it, and what the page shows that it prints, if it shows that."""
 
     text: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -158,9 +159,11 @@ def words_of(text: str) -> list[str]:
 
 # Output
 
-TIME = re.compile(r"\d{8}T?[_-]?\d{6}(?:_\d+)?|\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?|\d+ \w+ 20\d\d")
+TIME = re.compile(r"\d{8}T?[_-]?\d{6}(?:_\d+)?|\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?")
 NUMBER = re.compile(r"[-+±−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-UNIT = re.compile(r"# ?(?:[µmnk]?s|min|h|[kMGT]?i?B(?:/s)?|[kMGTP]?FLOP(?:/s)?|%|[µmk]?J|Wh?|[kMG]?Hz)(?=[\s);,.:]|$)")
+UNIT = re.compile(
+    r"# ?(?:[µmnk]?s|min|h|[kMGT]?i?B(?:/s)?|[kMGTP]?FLOP(?:/s)?|%|[µmk]?J|Wh?|[kMG]?Hz)(?=[\s);,.:]|$)"
+)
 SKIP = "…"
 
 
@@ -172,8 +175,9 @@ def shape(text: str, *, folder: str = "") -> list[str]:
     >>> shape("mean 1.2 ms") == shape("mean 310 µs")
     True
     """
-    for own, shown in ((folder, "/shared/me"), (sys.executable, "/opt/gpuproof/bin/python"), (gethostname(), "vm")):
-        text = text.replace(own, shown) if own else text
+    shown = {folder: "/shared/me", sys.executable: "/opt/gpuproof/bin/python", gethostname(): "vm"}
+    for own, name in shown.items():
+        text = text.replace(own, name) if own else text
     text = NUMBER.sub("#", TIME.sub("TIME", text))
     return UNIT.sub("#", text).split()
 

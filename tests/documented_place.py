@@ -21,7 +21,10 @@ TINY_RUN = (
 )
 """Behind a command that trains: as long as importing torch takes."""
 RECORDED = {
-    "runs/training/run": ("quick/RUN", "quick/before", "quick/after", "quick/fp32", "main/run_1", "main/run_2"),
+    "runs/training/run": (
+        *("quick/RUN", "quick/before", "quick/after", "quick/fp32"),
+        *("main/run_1", "main/run_2"),
+    ),
     "runs/load/run": ("load/RUN",),
     "to_ready": ("validate/RUN", "validate/day1", "validate/day2"),
     "disturbed_cpu": ("crowded/RUN",),
@@ -52,8 +55,8 @@ def make_place(folder: Path) -> None:
             shutil.copytree(results / first, results / other)
     shutil.copytree(results / "quick/fp32", results / "quick/bf16")
     for name in ("run.json", "result.json"):
-        other = results / "quick/bf16" / name
-        other.write_text(other.read_text(encoding="utf-8").replace('"fp32"', '"bf16"'), encoding="utf-8")
+        file = results / "quick/bf16" / name
+        file.write_text(file.read_text(encoding="utf-8").replace('"fp32"', '"bf16"'), encoding="utf-8")
     for number, name in enumerate(("before", "after", "small", "large")):
         (folder / f"{name}.yaml").write_text(SMALL_RECIPE % (8 * (number + 1)), encoding="utf-8")
     for name in ("ours", "stricter"):

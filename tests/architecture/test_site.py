@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "scripts" / "build_site.py"
+PROGRAM: dict[str, Any] = runpy.run_path(str(BUILD))
 
 
 def built(root: Path) -> subprocess.CompletedProcess[str]:
@@ -40,10 +43,10 @@ def test_the_site_builds_strictly_with_pages_for_programs(checkout: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("page", "text", "found"),
+    ("page", "text", "problem"),
     [
-        ("docs/guides/serve.md", "[a](nowhere.md)", "page does not exist"),
-        ("docs/guides/serve.md", "[a](load.md#nowhere)", "anchor does not exist"),
+        ("docs/guides/serve.md", "[a](nowhere.md)", "nowhere.md is not there"),
+        ("docs/guides/serve.md", "[a](load.md#nowhere)", "load.md#nowhere: no heading of that name"),
         ("docs/guides/serve.md", "![a](../images/nowhere.png)", "../images/nowhere.png is not there"),
         ("docs/guides/serve.md", "[a](../../README.md)", "leaves docs/"),
         ("README.md", "[a](docs/nowhere.md)", "docs/nowhere.md is not there"),
@@ -52,9 +55,16 @@ def test_the_site_builds_strictly_with_pages_for_programs(checkout: Path) -> Non
         ("mkdocs.yml", "  - Nowhere: nowhere.md", "names nowhere.md, which is not there"),
     ],
 )
-def test_what_leads_nowhere_is_found(checkout: Path, page: str, text: str, found: str) -> None:
+def test_what_leads_nowhere_is_found(checkout: Path, page: str, text: str, problem: str) -> None:
     with (checkout / page).open("a", encoding="utf-8") as file:
         file.write(f"\n{text}\n")
+    assert [problem in line for line in PROGRAM["problems"](checkout)] == [True]
+
+
+def test_zensical_refuses_a_page_and_an_anchor_that_are_not_there(checkout: Path) -> None:
+    with (checkout / "docs" / "guides" / "serve.md").open("a", encoding="utf-8") as file:
+        file.write("\n[a](nowhere.md) [b](load.md#nowhere)\n")
     ended = built(checkout)
     assert ended.returncode == 1
-    assert found in ended.stdout + ended.stderr
+    assert "page does not exist" in ended.stdout
+    assert "anchor does not exist" in ended.stdout

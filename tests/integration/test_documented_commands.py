@@ -8,12 +8,10 @@ simulated device, sshd on loopback, or a cluster of the tests.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +19,18 @@ from pathlib import Path
 import click
 import pytest
 
-from documented import ROOT, Block, Command, blocks_of, difference, files_of, pages, text_of, unseen_commands, words_of
+from documented import (
+    ROOT,
+    Block,
+    Command,
+    blocks_of,
+    difference,
+    files_of,
+    pages,
+    text_of,
+    unseen_commands,
+    words_of,
+)
 from documented_place import TINY_RUN, make_place
 from gpuproof.cli.main import cli
 from gpuproof.errors import ExitCode
@@ -42,7 +51,7 @@ SMALL: Mapping[str, tuple[str, ...]] = {
         "--model.name=medium",
     ),
     "run collectives": ("-b", "8", "-e", "64", "-n", "2", "--nproc=2", "--run.repeats=1"),
-    "run probe": ("--probe.name=fingerprint", "--nproc=2", "--probe.fingerprint.edge=64", "--run.repeats=1"),
+    "run probe": ("--probe.name=fingerprint", "--nproc=2", "--probe.fingerprint.edge=64"),
     "run pruning": ("--benchmark.measure_steps=12", "--training.epochs=1", "--model.name=lenet5"),
     "run load": ("--load.num_batches=2", "--load.num_epochs=1", "--run.repeats=1"),
     "run": TINY_RUN,
@@ -52,7 +61,8 @@ SMALL: Mapping[str, tuple[str, ...]] = {
         *("--benchmark.measure_steps=5", "--benchmark.warmup_steps=1", "--scale.breakdown_runs=0"),
     ),
     "validate": (
-        *("--model=medium", "--batch-size=4", "--active-iterations=5", "--warmup-iterations=1", "--allow-cpu"),
+        *("--model=medium", "--batch-size=4", "--active-iterations=5", "--warmup-iterations=1"),
+        "--allow-cpu",
         *("--validate.stages=[gemm]", "--validate.gemm_size=64", "--validate.window_s=0.2"),
     ),
     "compare": ("--model.name=medium", "--data.name=synthetic", "--ab.pilot_pairs=3", "--max-pairs=3"),
@@ -69,7 +79,7 @@ WITHOUT_GPU: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Places:
-    """The folder in which commands run, and what answers them; a cluster is started when it is first named."""
+    """The folder in which commands run, and what answers them; a cluster starts when it is first named."""
 
     folder: Path
     stack: ExitStack
@@ -155,7 +165,8 @@ def run_block(block: Block, places: Places, *, whole: bool) -> None:
             assert f"\n{command.text.split()[1]}: " in (ROOT / "Makefile").read_text(encoding="utf-8")
             continue
         words = runnable(command, whole=whole)
-        if any(name in command.text for name in FOREVER) or (kind_of(command.text) == "selftest" and not whole):
+        is_long = kind_of(command.text) == "selftest" and not whole
+        if is_long or any(name in command.text for name in FOREVER):
             assert_parses(words_of(command.text))
             continue
         environment = clean_environment(**places.environment(block.place), **command.environment)
@@ -174,7 +185,7 @@ def run_block(block: Block, places: Places, *, whole: bool) -> None:
 def assert_ended(
     block: Block, command: Command, ended: subprocess.CompletedProcess[str], expected: int
 ) -> None:
-    """It ended with the exit code that the page says; a window of a few steps may hold nothing that counts."""
+    """It ended with the exit code of the page; a window of a few steps may hold nothing that counts."""
     text = f"{block}: {command.text}\n{ended.stdout}{ended.stderr}"
     assert "Traceback" not in ended.stderr, text
     if 'echo "exit $?"' in command.text:
@@ -213,7 +224,8 @@ def test_no_command_of_ours_stands_where_nothing_runs_it(page: str) -> None:
 
 
 def test_what_is_not_run_says_why() -> None:
-    reasons = [reason for page in pages() for reason in re.findall(r"^<!-- not run: (.*?) -->", text_of(page), re.M)]
+    left_out = re.compile(r"^<!-- not run: (.*?) -->", re.MULTILINE)
+    reasons = [reason for page in pages() for reason in left_out.findall(text_of(page))]
     assert all(len(reason) > 10 for reason in reasons)
     assert len(reasons) <= 12
 

@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from documented import blocks_of
 from gpuproof.cli.load import load
 from gpuproof.cli.main import cli
 from gpuproof.config.errors import ConfigError
@@ -136,13 +137,8 @@ def test_a_type_of_device_that_nobody_knows_is_refused() -> None:
 
 @pytest.mark.promise("S0.26")
 def test_the_commands_of_its_page_are_commands() -> None:
-    page = (ROOT / "docs/guides/load.md").read_text(encoding="utf-8")
-    commands = [
-        shlex.split(line, comments=True)
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
-        if not language
-        for line in block.splitlines()
-    ]
+    blocks = blocks_of("docs/guides/load.md")
+    commands = [shlex.split(command.text) for block in blocks for command in block.commands]
     assert len(commands) >= 9
     # click keeps a command's help option as it was first asked for: ask as the real group does.
     parent = click.Context(cli, **cli.context_settings)
