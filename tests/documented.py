@@ -121,7 +121,9 @@ def _commands(language: str, body: str) -> Iterator[Command]:
     parts = re.split(r"^\$ ", body, flags=re.MULTILINE)[1:] if language == "console" else [body]
     for part in parts:
         lines = re.sub(r"\\\n", " ", part).splitlines()
-        written, printed = (lines[:1], "\n".join(lines[1:])) if language == "console" else (lines, None)
+        written, printed = (
+            (lines[:1], "\n".join(lines[1:]) or None) if language == "console" else (lines, None)
+        )
         for line in filter(None, map(_without_comment, written)):
             text, variables = _without_variables(Template(line).safe_substitute(exported))
             if text:

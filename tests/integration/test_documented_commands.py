@@ -45,6 +45,8 @@ NOT_MEASURING = ("--dry-run", "--from", "--resume", "--prolog", "init prolog")
 """With these it launches nothing, or says so at once where there is no GPU."""
 FOREVER = ("monitor live", "monitor serve")
 """These run until they are stopped: their own tests start and stop them, here their words are read."""
+LONG = ("gpuproof selftest", "exec --model", "record --duration 10", "show throttled")
+"""These take long and have no `--dry-run`: in `make test` their words are read."""
 SMALL: Mapping[str, tuple[str, ...]] = {
     "run serving": (
         *("--serving.rate_per_s=20", "--serving.window_s=1", "--serving.min_requests=5", "--run.repeats=1"),
@@ -165,8 +167,8 @@ def run_block(block: Block, places: Places, *, whole: bool) -> None:
             assert f"\n{command.text.split()[1]}: " in (ROOT / "Makefile").read_text(encoding="utf-8")
             continue
         words = runnable(command, whole=whole)
-        is_long = kind_of(command.text) == "selftest" and not whole
-        if is_long or any(name in command.text for name in FOREVER):
+        unstarted = FOREVER if whole else (*FOREVER, *LONG)
+        if any(name in command.text for name in unstarted):
             assert_parses(words_of(command.text))
             continue
         environment = clean_environment(**places.environment(block.place), **command.environment)
