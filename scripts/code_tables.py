@@ -1,4 +1,4 @@
-"""What stands in the source alone: doubts with their remedies, checks with their actions.
+"""What stands in the source alone: checks with their actions, and the meanings of fields.
 
 In: the syntax trees of src/gpuproof. Out: rows for the pages that `write_reference.py` writes. A text that is
 put together at run time stands with … for what is filled in.
@@ -16,22 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "gpuproof"
-DOUBTS = {"suspect": "SUSPECT", "invalid": "INVALID", "Doubt": ""}
 CHECKS_OF_RULES = ("verdict/checks",)
 CHECKS_OF_MACHINES = ("doctor", "launchers/kubernetes")
-REPORT_IT = "Please report it: the records contradict each other"
-UNPLACED = 99
-"""The place of an argument that is given by its name alone."""
 MAKERS = {"check", "gpu_check", "host_check", "stated_check", "_mode_check"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoubtRow:
-    """A code that a page may print, with what it leaves of the figures and the remedies beside it."""
-
-    code: str
-    validity: str
-    remedies: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,27 +96,6 @@ def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 def _called(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
-
-
-def doubts() -> list[DoubtRow]:
-    """Return every doubt that the source raises, by code."""
-    raised: dict[tuple[str, str], list[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        for function in (node for node in tree(path).body if isinstance(node, ast.FunctionDef)):
-            named = constants(path) | _assigned(function, constants(path))
-            for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-                is_plain = _called(call) == "Doubt"
-                code = text_of(_argument(call, UNPLACED if is_plain else 0, "code"), named)
-                if _called(call) not in DOUBTS or not code:
-                    continue
-                validity = DOUBTS[_called(call)] or text_of(_argument(call, UNPLACED, "validity"), named)
-                remedy = text_of(_argument(call, UNPLACED if is_plain else 2, "remedy"), named)
-                usual = REPORT_IT if validity == "INVALID" else ""
-                raised.setdefault((code, validity), []).append(remedy or usual)
-    return [
-        DoubtRow(code=code, validity=validity, remedies=tuple(dict.fromkeys(filter(None, remedies))))
-        for (code, validity), remedies in sorted(raised.items())
-    ]
 
 
 def checks(*folders: str) -> list[CheckRow]:

@@ -2,7 +2,7 @@
 
     python scripts/write_reference.py
 
-Commands come from click's tree, keys from the schema of recipes; records, metrics, checks and doubts from
+Commands come from click's tree, keys from the schema of recipes; records, metrics and checks from
 their tables and classes. `pytest tests/golden --update-golden` writes them, too, and a test compares them.
 """
 
@@ -327,30 +327,6 @@ def events() -> str:
     ])  # fmt: skip
 
 
-# Codes and words
-
-
-def glossary() -> str:
-    """Return every doubt, status and term that pages print."""
-    from gpuproof.verdict.doubts.base import LIKELY
-
-    places = {name: place for place, name in enumerate(LIKELY)}
-    ordered = sorted(code_tables.doubts(), key=lambda row: (row.validity, places.get(row.code, 99), row.code))
-    rows = [
-        (
-            code(row.code),
-            row.validity,
-            LIKELY.get(row.code, row.code.replace("-", " ")),
-            "; or: ".join(row.remedies),
-        )
-        for row in ordered
-    ]
-    return "\n".join([
-        head("glossary"),
-        table(("code", "the figures are", "in words", "what to do"), rows),
-    ])  # fmt: skip
-
-
 def exit_codes() -> str:
     """Return the exit codes."""
     from gpuproof.errors import ExitCode
@@ -399,7 +375,6 @@ PAGES = {
     "reference/metrics.md": metrics,
     "reference/checks.md": checks,
     "reference/events.md": events,
-    "reference/glossary.md": glossary,
     "reference/exit-codes.md": exit_codes,
     "reference/python.md": python,
     "decisions/index.md": decisions,

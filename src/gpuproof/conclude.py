@@ -19,16 +19,14 @@ from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
-from gpuproof.report.pictures import write_picture
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
+from gpuproof.store.provenance import of_old_tree, of_run, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
-from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import Common, benchmark_page
-from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
 
@@ -64,7 +62,7 @@ def conclude(run: RunDirectory) -> Concluded:
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
-        run.write_json("environment.json", facts)
+        run.write_json(layout.ENVIRONMENT, facts)
     concluded = _concluded(suite, conclusion.result, evidence)
     run.write_text(layout.RESULT, json_text(concluded.result))
     return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
@@ -90,10 +88,14 @@ def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
     result = None if evidence.launches else run.read_result()
     if result is None or not result.num_launches:
         return None
+    from gpuproof.suites.many_subjects import figures_table
+    from gpuproof.verdict.page import outcome_sections
+
     common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=(RECORDS_GONE,))
     sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
     figures = figures_table(result.measures)
-    return Concluded(result=result, page=benchmark_page(result, common, *sections, figures, num_measures=0))
+    page = benchmark_page(result, common, *sections, figures, num_measures=0)
+    return Concluded(result=result, page=replace(page, provenance=read_provenance(run, result)))
 
 
 @without_collection()
@@ -112,11 +114,13 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
 
 
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
-    """Return a result with its page; both say so where nothing ran on hardware."""
-    if not is_simulated(evidence.launches):
-        return Concluded(result=result, page=suite.page(result))
-    result = as_simulated(result)
-    return Concluded(result=result, page=marked(suite.page(result)))
+    """Return a result with its page, which says where it is from; both say so where no hardware ran it."""
+    simulated = is_simulated(evidence.launches)
+    result = as_simulated(result) if simulated else result
+    page = marked(suite.page(result)) if simulated else suite.page(result)
+    hosts = environment_facts(evidence.launches, by_inventory=True) or {}
+    provenance = of_run(evidence.description, evidence.launches, hosts, result.conditions)
+    return Concluded(result=result, page=replace(page, provenance=provenance))
 
 
 def conclude_tree(folder: Path) -> Concluded:
@@ -136,7 +140,8 @@ def conclude_tree(folder: Path) -> Concluded:
         title="Files", folder=str(folder), names=tuple(sorted(path.name for path in folder.iterdir()))
     )
     more = [Text(title="", lines=notes)] if notes else []
-    return Concluded(result=result, page=replace(laid_out, sections=(*laid_out.sections, *more, files)))
+    sections = (*laid_out.sections, *more, files)
+    return Concluded(result=result, page=replace(laid_out, sections=sections, provenance=of_old_tree()))
 
 
 def read_evidence(run: RunDirectory) -> Evidence:
@@ -176,6 +181,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                     if not isinstance(content, PictureContent):
                         content(path)
                     elif (picture := content.make()) is not None:
+                        from gpuproof.report.pictures import write_picture  # not of runs without pictures
+
                         write_picture(picture, path)
                 except EnvironmentUnfitError as error:
                     yield f"no {export.name}: {error}"

@@ -91,7 +91,7 @@ def test_the_rows_say_in_words_what_is_wrong() -> None:
     state = LiveState()
     state.apply(records())
     table = shown(device_table({"": state}, width=160))
-    assert "● not held back" in table
+    assert "● not throttled" in table
     assert "▲ software thermal slowdown" in table
     assert "40.0/80 GiB" in table
     state.apply(LOSS)

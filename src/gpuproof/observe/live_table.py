@@ -1,7 +1,7 @@
 """How do many GPUs stand in one table? What matters first, and no more columns than there is room for.
 
 In: the states of one host or of several, and the width. Out: a table whose state column comes right after the
-GPU and is never the one that is cut: at 80 columns it still says which GPU is lost or held back by heat. Of
+GPU and is never the one that is cut: at 80 columns it still says which GPU is lost or throttled by heat. Of
 several hosts those in trouble come first.
 """
 
@@ -123,7 +123,7 @@ def state_text(device: DeviceState) -> Text:
         return Text("– not told", style=DIM)
     if "idle" in device.reasons:
         return Text("○ idle", style=DIM)
-    return Text("● not held back", style=GOOD)
+    return Text("● not throttled", style=GOOD)
 
 
 def _held(device: DeviceState) -> list[str]:

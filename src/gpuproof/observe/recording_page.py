@@ -27,13 +27,16 @@ from gpuproof.records.page import (
     Notice,
     Notices,
     Page,
+    Provenance,
     Section,
     Text,
+    Tone,
+    Verdict,
     figure,
     pivot,
 )
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.units import MISSING, count, memory, seconds
+from gpuproof.units import MISSING, count, memory, more_below, seconds
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
@@ -153,7 +156,7 @@ def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
         yield Notice(word="not read", tone="faint", text=f"{', '.join(names)}: {reason}")
 
 
-def recording_page(result: Result) -> Page:
+def recording_page(result: Result, provenance: Provenance | None = None) -> Page:
     """Lay out a recording from its result alone."""
     words = from_json(RecordingWords, result.detail, place="the recording")
     by_owner = grouped((_part(measure), measure) for measure in result.measures)
@@ -169,7 +172,23 @@ def recording_page(result: Result) -> Page:
     sections += [_phases(by_owner["phase"])] if "phase" in by_owner else []
     if VARIATION in by_owner:
         sections.append(Measures(title="Load balance", measures=tuple(by_owner[VARIATION])))
-    return Page(title=result.run_id, verdict=None, sections=tuple(sections))
+    verdict = _verdict(result, words)
+    return Page(title=result.run_id, verdict=verdict, sections=tuple(sections), provenance=provenance)
+
+
+def _verdict(result: Result, words: RecordingWords) -> Verdict:
+    """Return whether anything unusual was read, then how long and how often it was read."""
+    warnings = [
+        f"GPU {measure.labels['gpu']}: {measure.name} {measure.text}"
+        for measure in result.measures
+        if measure.labels["metric"] == "held_back" and measure.value and "phase" not in measure.labels
+    ]
+    for device in words.devices:
+        warnings += [f"GPU {device.index}: {one.text}" for one in device.notices if one.tone == "warn"]
+    calm = "nothing unusual in what was read" if words.devices else _NO_GPU
+    reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
+    tone: Tone = "warn" if warnings else "plain"
+    return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline)
 
 
 def _part(measure: Measure) -> int | str:
@@ -212,6 +231,6 @@ def _phases(measures: Sequence[Measure]) -> Section:
         figure("time", "duration_s"),
         *(figure(head, metric, is_optional=True) for metric, head in columns.items()),
         figure("energy", "energy_j", is_optional=True),
-        figure("held back", "held_back", is_optional=True),
+        figure("throttled", "held_back", is_optional=True),
         key=lambda measure: measure.labels["metric"],
     )

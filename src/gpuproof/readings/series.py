@@ -162,7 +162,7 @@ def counter_change(
     column = track.values(metric)
     if column is None and not recording.counters:
         return None  # most counters of most devices
-    return total_change(*_readings(recording, track, metric), window=window)
+    return total_change(*readings_of(recording, track, metric), window=window)
 
 
 def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> CounterChange | None:
@@ -234,7 +234,7 @@ def _within_many(times: Floats, totals: Floats, spans: Sequence[Span]) -> Counte
     )
 
 
-def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tuple[Floats, Floats]:
+def readings_of(recording: RecordingData, track: DeviceTrack, metric: str) -> tuple[Floats, Floats]:
     """Join what the samples carry with what was read at the ends and at marks, in order of time."""
     key = str(track.identity.physical_index)
     extra = [

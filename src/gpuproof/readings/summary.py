@@ -31,7 +31,7 @@ from gpuproof.units import memory, share
 NO_REASON: Final = "no reason was recorded"
 SPREAD: Final = ("mean", "minimum", "maximum", "p95")
 """The statistics of a metric's readings."""
-HELD_BACK: Final = "held back"
+THROTTLED: Final = "throttled"
 STATE: Final = "clock state"
 """Names of the shares of time: of what kept a device below its clock, and of what it was asked to do."""
 PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
@@ -237,12 +237,12 @@ def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
     if not faults:
         yield _not_held(owner, throttled)
     for item in throttled.shares:
-        yield _share(owner, item, HELD_BACK if item in faults else STATE)
+        yield _share(owner, item, THROTTLED if item in faults else STATE)
 
 
 def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
     return owner.figure(
-        name.replace(" ", "_"),
+        "held_back" if name == THROTTLED else name.replace(" ", "_"),
         "share of the time",
         item.share,
         name=f"{name}: {throttle_title(item.reason)}",
@@ -255,7 +255,7 @@ def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
 
 def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
     """Return that nothing held a device back, as far as it told, or that it did not tell."""
-    about: dict[str, Any] = {"name": HELD_BACK, "unit": "1"}
+    about: dict[str, Any] = {"name": THROTTLED, "unit": "1"}
     if not throttled.has_answers:
         return owner.figure("held_back", "share of the time", None, missing=throttled.missing, **about)
     if throttled.answered_share >= _TOLD_THROUGHOUT:
@@ -273,7 +273,7 @@ def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:
     longest = next((item for item in throttled.shares if item.reason not in STATE_REASONS), None)
     if longest is not None:
         text = f"{throttle_title(longest.reason)} {share(longest.share)}"
-        return replace(_share(owner, longest, HELD_BACK), text=text)
+        return replace(_share(owner, longest, THROTTLED), text=text)
     never = _not_held(owner, throttled)
     is_partly = throttled.has_answers and throttled.answered_share < _TOLD_THROUGHOUT
     return replace(never, text="never, where told") if is_partly else never

@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
 from gpuproof.records.result import Measure
-from gpuproof.units import MISSING
+from gpuproof.units import MISSING, SCALED, in_one_unit
 
 Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
 """How a text is set off; each renderer has its own way."""
@@ -40,14 +40,36 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The first line under the title: the figure, how certain it is, and whether to trust it."""
+    """What a page opens with: the word, why, the figure and how certain it is, and what to do."""
 
-    headline: str
-    """The figure as people read it; empty where there is none."""
-    uncertainty: str
     word: str
     tone: Tone
-    meaning: str
+    reason: str
+    """In one line; empty where the word says all."""
+    headline: str = ""
+    """The figure as people read it; empty where there is none."""
+    uncertainty: str = ""
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that is known of where figures come from; its text is None where it is not known."""
+
+    name: str
+    text: str | None
+    missing: str = ""
+    """Why it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """When, where, on which devices and by which versions figures were measured, and how to repeat it."""
+
+    facts: tuple[Fact, ...]
+    command: Fact
+    details: tuple[Fact, ...] = ()
+    """Hashes of the recipe and the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +87,8 @@ class Table:
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    is_folded: bool = False
+    """Whether it is closed until somebody asks for it: what is right, or says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +196,8 @@ class Notice:
     tone: Tone
     text: str
     advice: str | None = None
+    code: str = ""
+    """Of a doubt, by which docs/verdicts.md explains it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +244,8 @@ class Page:
     title: str
     verdict: Verdict | None
     sections: tuple[Section, ...]
+    provenance: Provenance | None = None
+    """None of a page that is about no measurement, such as a list of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,13 +346,25 @@ def _laid_out(
     rows: Sequence[Any], columns: Sequence[Column]
 ) -> tuple[tuple[Header, ...], tuple[tuple[Cell | Figure, ...], ...]]:
     """Return the headers and the cells of every row, less optional columns in which nothing stands."""
-    cells = [[_cell(column.text(row)) for row in rows] for column in columns]
+    cells = [_in_one_unit([_cell(column.text(row)) for row in rows]) for column in columns]
     shown = [
         (column.header, texts)
         for column, texts in zip(columns, cells, strict=True)
         if not column.is_optional or any(cell.text not in ("", MISSING) for cell in texts)
     ]
     return tuple(header for header, _ in shown), tuple(zip(*(texts for _, texts in shown), strict=True))
+
+
+def _in_one_unit(cells: list[Cell | Figure]) -> list[Cell | Figure]:
+    """Return a column with one prefix for all figures of one unit that read as they do by themselves."""
+    plain = [cell for cell in cells if isinstance(cell, Figure) and cell.text == cell.measure.text]
+    scaled = [(cell, cell.measure.value) for cell in plain if cell.measure.value is not None]
+    shared, *others = {cell.measure.unit for cell, _ in scaled} or {""}
+    if others or shared not in SCALED or len({cell.text.rpartition(" ")[2] for cell, _ in scaled}) < 2:
+        return cells
+    texts = in_one_unit([value for _, value in scaled], shared)
+    rewritten = {id(cell): replace(cell, text=text) for (cell, _), text in zip(scaled, texts, strict=True)}
+    return [rewritten.get(id(cell), cell) for cell in cells]
 
 
 def _cell(value: str | Cell | Figure) -> Cell | Figure:

@@ -8,7 +8,7 @@ True
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -18,11 +18,16 @@ from gpuproof.report.charts import chart_drawing
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
+    column_blocks,
     is_empty,
     measures_as_table,
+    needed_width,
     several_lines,
 )
 from gpuproof.report.svg import STYLE, svg_element
+
+WIDTH = 110
+"""Character cells of a table; wider ones are shared out over several."""
 
 
 def html(page: pages.Page) -> str:
@@ -43,6 +48,8 @@ def _template() -> Template:
     environment.filters["kind"] = _kind
     environment.filters["figures"] = measures_as_table
     environment.filters["points"] = chart_as_table
+    environment.filters["blocks"] = partial(column_blocks, width=WIDTH)
+    environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
     environment.tests["nothing"] = is_empty
     return environment.get_template("page.html")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gpuproof.cli.options import say
+from gpuproof.cli.options import say, typed_command, verbose_option
 from gpuproof.cli.report import chosen_format, report_options, write_report
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 
@@ -73,6 +73,7 @@ def _existing(source: str) -> Path:
 @click.command("show")
 @click.option("--balance", is_flag=True, help="Judge how evenly the load is spread over the GPUs.")
 @report_options(formats=FORMATS)
+@verbose_option
 @click.argument("recording")
 def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool, recording: str) -> None:
     """Print the summary of RECORDING, a file of any known format or a pattern (newest match).
@@ -86,10 +87,12 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
       gpuproof monitor show --format csv results
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.recording_page import recording_page, recording_result
+    from gpuproof.readings.provenance import of_recording
 
     chosen = chosen_format(form, output, as_json=as_json)
-    result = recording_result(_load(recording), with_balance=balance)
-    write_report(result, recording_page(result), chosen, output)
+    readings = _load(recording)
+    result = recording_result(readings, with_balance=balance)
+    write_report(result, recording_page(result, of_recording(readings)), chosen, output)
 
 
 @click.command("compare")
@@ -103,6 +106,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
 )
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also draw both into this file.")
 @report_options(formats=FORMATS)
+@verbose_option
 @click.argument("recordings", nargs=-1, required=True, metavar="A B")
 def compare(
     *,
@@ -124,6 +128,7 @@ def compare(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+    from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
     if len(recordings) != 2:
@@ -136,7 +141,8 @@ def compare(
     metrics = READ_METRICS if picture is None else None
     first, second = (_load(name, metrics) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
-    write_report(recordings_result(comparison), recordings_page(comparison), chosen, output)
+    provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
+    write_report(recordings_result(comparison), recordings_page(comparison, provenance), chosen, output)
     if picture is not None:
         from gpuproof.observe.side_by_side import comparison_picture
 

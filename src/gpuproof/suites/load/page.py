@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.analysis.points import PEAK_MEMORY, STEP, PointFigures
+from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, PointFigures
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, Text, as_figure, pivot_of_rows
 from gpuproof.records.result import Result

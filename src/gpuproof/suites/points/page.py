@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof import units
-from gpuproof.analysis.points import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures, rank
+from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures
+from gpuproof.analysis.points import rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, as_figure, pivot_of_rows

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.base import HostPlace
-from gpuproof.suites.points.plan import PlannedSuite, plan_repeats
-from gpuproof.suites.recipe.plan import Repeats
+from gpuproof.suites.points.plan import PlannedSuite
 
 
 class Recipe(PlannedSuite):
@@ -20,10 +16,6 @@ class Recipe(PlannedSuite):
     def answers(self, config: RunConfig) -> bool:
         """Take what neither sweeps nor searches."""
         return config.kind in ("training", "inference") and not config.matrix and config.search.kind is None
-
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Repeats:
-        """Plan the launches."""
-        return Repeats(plan=plan_repeats(config), run=config.run)
 
 
 SUITE = Recipe()

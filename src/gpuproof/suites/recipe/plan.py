@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.config.sections.run import RunSection
+from gpuproof.config.models import RunConfig
+from gpuproof.config.sections import RunSection
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.base import LaunchKey
+from gpuproof.suites.base import HostPlace, LaunchKey
 from gpuproof.suites.cases import CASE_ID
-from gpuproof.suites.points.plan import Plan
+from gpuproof.suites.points.plan import Plan, plan_repeats
 
 FEWEST_BEFORE_A_STOP = 5
 """To stop where an interval happens to be narrow makes it hold the truth less often: in 93 % of runs at worst
@@ -38,12 +39,12 @@ class Repeats:
         plan = self.plan.settle(launch)
         if self.run.target_precision is None or self.run.repeats < FEWEST_BEFORE_A_STOP:
             return replace(self, plan=plan)
-        from gpuproof.suites.ab.course import figures_of  # it imports numpy
+        from gpuproof.suites.measures import compared_figures  # it imports numpy
 
         after = replace(
             self,
             plan=plan,
-            figures=(*self.figures, *figures_of(launch).values()),
+            figures=(*self.figures, *compared_figures(launch).values()),
             taken_s=self.taken_s + (launch.taken_s or 0.0),
         )
         return after if plan.num_left or not after._needs_another() else after._with_another()
@@ -62,6 +63,15 @@ class Repeats:
     def _with_another(self) -> Repeats:
         order = (*self.plan.order, (CASE_ID, len(self.plan.order)))
         return replace(self, plan=replace(self.plan, order=order))
+
+
+def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Repeats:
+    """Plan the launches that are known.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    return Repeats(plan=plan_repeats(config), run=config.run)
 
 
 def is_precise(figures: Sequence[float], target: float) -> bool:

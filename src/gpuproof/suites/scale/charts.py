@@ -29,7 +29,7 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     measures = {(m.case, m.labels.get("quantity")): m for m in result.measures}
 
     def rate(state: PointState) -> float | None:
-        return points[state.case_id].side.value
+        return points[state.case_id].rate_value
 
     def of(quantity: str) -> Callable[[PointState], float | None]:
         def value(state: PointState) -> float | None:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuproof import units
-from gpuproof.analysis.intervals import as_record
 from gpuproof.records.result import Better, Measure
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.suites.scale.apart import WAYS, PointApart
 from gpuproof.suites.scale.curves import ScaleCurve
 from gpuproof.suites.scale.plan import Law

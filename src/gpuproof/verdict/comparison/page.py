@@ -11,7 +11,6 @@ from gpuproof.analysis.comparing.sides import side_of, title_of
 from gpuproof.records.page import (
     Cell,
     Column,
-    Notice,
     Notices,
     Page,
     Pivot,
@@ -23,7 +22,7 @@ from gpuproof.records.page import (
     pivot,
     table,
 )
-from gpuproof.records.result import Measure
+from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
@@ -34,7 +33,7 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT
+from gpuproof.verdict.page import doubt_notice
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -61,12 +60,13 @@ def headline(comparison: SideBySide) -> str:
 
 def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     """Lay out a comparison of two runs by itself."""
+    doubts = [doubt for _, side in _named(comparison) for doubt in side.doubts]
     verdict = Verdict(
-        headline=headline(comparison),
-        uncertainty="",
         word=judgement.word,
         tone=TONES.get(judgement.word, "plain"),
-        meaning=judgement.meaning,
+        reason=judgement.meaning,
+        headline=headline(comparison),
+        advice=next((doubt.remedy for doubt in doubts), None),
     )
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
@@ -80,8 +80,9 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
 
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
     """Lay out the measures and what there is to say of them."""
+    unlike = (*comparison.unlike, *comparison.across)
     texts = (
-        Text(title="They differ in", lines=tuple(unlike.text for unlike in comparison.across)),
+        Text(title="They differ in", lines=tuple(key.text for key in unlike)),
         Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),
@@ -101,12 +102,7 @@ def _sides(comparison: SideBySide) -> Section:
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
     notices = tuple(
-        Notice(
-            word=f"{name} {doubt.validity}",
-            tone="bad" if doubt.validity == "INVALID" else "warn",
-            text=doubt.reason,
-            advice=doubt.remedy,
-        )
+        doubt_notice(doubt, f"{name} {doubt.validity}")
         for name, side in _named(comparison)
         for doubt in side.doubts
     )
