@@ -90,7 +90,7 @@ def _commands(
 
 def configuration() -> str:
     """Return every key of a recipe."""
-    from gpuproof.config.schema import json_schema
+    from gpuproof.config.keys import json_schema
 
     schema = json_schema()
     parts = [
@@ -133,7 +133,7 @@ def _default(node: Mapping[str, Any]) -> str:
 
 
 def _takes(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    from gpuproof.config.schema import accepted
+    from gpuproof.config.keys import accepted
 
     try:
         return accepted(node)
