@@ -54,9 +54,16 @@ def test_a_curve_is_in_order_and_leaves_out_what_is_missing() -> None:
 
 
 def judged(name: str, host: str, *, is_good: bool) -> Judged:
-    status = "PASS" if is_good else "FAIL"
-    fields = {"measured": "m", "expected": "e", "source": "s", "next_step": "look"}
-    outcome = Outcome(status=status, subject=f"host/{host}/gpu/0", measured_value=1.0, unit="s", **fields)
+    outcome = Outcome(
+        status="PASS" if is_good else "FAIL",
+        subject=f"host/{host}/gpu/0",
+        measured="m",
+        measured_value=1.0,
+        unit="s",
+        expected="e",
+        source="s",
+        next_step="look",
+    )
     return Judged(name=name, outcome=replace(outcome, expected_value=1.0), basis="peers")
 
 
