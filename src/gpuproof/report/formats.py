@@ -71,8 +71,18 @@ def choose_format(name: str | None, output: PurePath | None) -> ReportFormat:
     raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
 
 
-def render(result: Result, page: Page, form: ReportFormat, *, width: int | None = None) -> str:
-    """Return a report as text; `width` is that of a line of the terminal's format, None that of a log."""
+def render(
+    result: Result,
+    page: Page,
+    form: ReportFormat,
+    *,
+    width: int | None = None,
+    junit_strict: bool = False,
+) -> str:
+    """Return a report as text; `width` is that of a line of the terminal's format, None that of a log.
+
+    `junit_strict` makes a verdict that is SUSPECT or INCONCLUSIVE an error of JUnit's.
+    """
     if form == "json":
         return json_text(result)
     if form == "csv":
@@ -80,7 +90,7 @@ def render(result: Result, page: Page, form: ReportFormat, *, width: int | None 
     if form == "junit":
         from gpuproof.report.junit import junit
 
-        return junit(result)
+        return junit(result, is_strict=junit_strict)
     return render_page(page, form, width=width)
 
 
