@@ -2,8 +2,8 @@
 
 A failure is what was measured and is not as expected; an error is what could not be measured. SKIP is
 skipped, NOT-APPLICABLE too, each with its reason; WARN of a required check was not shown to be right, and is
-an error. A run that is SUSPECT or INCONCLUSIVE passed nothing and failed nothing: its verdict is skipped, or an
-error where that is asked for. Checks have no time of their own, so that none is told.
+an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor failed: its verdict is skipped, or an error
+where that is asked for. Checks have no time of their own, so that none is told.
 """
 
 from __future__ import annotations
