@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
@@ -27,9 +27,10 @@ from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingF
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
 from gpuproof.suites.many_subjects import figures_table
+from gpuproof.suites.registry import load_suite
 from gpuproof.suites.sections import Common, benchmark_page
 from gpuproof.verdict.page import outcome_sections
-from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
+from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +91,25 @@ def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
     result = None if evidence.launches else run.read_result()
     if result is None or not result.num_launches:
         return None
-    common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=(RECORDS_GONE,))
+    return Concluded(result=result, page=_page_of_measures(result, RECORDS_GONE))
+
+
+def _page_of_measures(result: Result, *notes: str) -> Page:
+    common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=notes)
     sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
-    figures = figures_table(result.measures)
-    return Concluded(result=result, page=benchmark_page(result, common, *sections, figures, num_measures=0))
+    return benchmark_page(result, common, *sections, figures_table(result.measures), num_measures=0)
+
+
+def page_of_result(result: Result) -> Page:
+    """Return the page of a result alone, without the files of its run.
+
+    It is that of its measures where the suite is not installed, or another version of it wrote the result.
+    """
+    try:
+        page = load_suite(result.suite).page(result)
+    except (UsageError, RecordError):
+        page = _page_of_measures(result)
+    return marked(page) if result.conditions.get(CONDITION) else page
 
 
 @without_collection()
