@@ -92,14 +92,9 @@ def report(
     from gpuproof.suites.matrix.old_tree import is_old_tree
 
     chosen = chosen_format(form, output, as_json=as_json)
-    if is_old_tree(run) and not checks:
-        concluded = conclude_tree(run)
-        write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
-        ctx.exit(concluded.result.exit_code)
-    directory = open_run(run, save_dir)
     if checks:
-        ctx.exit(_judge(directory, checks, as_json=as_json))
-    concluded = _concluded(directory)
+        ctx.exit(_judge(open_run(run, save_dir), checks, as_json=as_json))
+    concluded = conclude_tree(run) if is_old_tree(run) else _concluded(open_run(run, save_dir))
     write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
     ctx.exit(concluded.result.exit_code)
 

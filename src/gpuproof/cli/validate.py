@@ -179,16 +179,21 @@ def validate(
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
-    outputs: dict[str, Any] = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
-    for name, path in outputs.items():
-        try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
-    outputs["junit_strict"] = options.pop("junit_strict")
+    outputs = _outputs(options)
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
 
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
     ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
+
+
+def _outputs(options: dict[str, Any]) -> dict[str, Any]:
+    """Take out what is to be written beside the run; where it cannot be, nothing is measured."""
+    paths = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
+    for name, path in paths.items():
+        try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
+    return {**paths, "junit_strict": options.pop("junit_strict")}
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
