@@ -22,8 +22,8 @@ from typing import Any
 
 from gpuproof.analysis.comparing.recordings import compare
 from gpuproof.conclude import conclude
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import load_inventory
+from gpuproof.config.settings import ConfigError
 from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings.formats import gpu_stats, gputop, load

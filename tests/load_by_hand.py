@@ -11,7 +11,7 @@ import recordings as r
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause, Start
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import place_case

@@ -8,12 +8,14 @@ from gpuproof.records.page import (
     Chart,
     Column,
     Commands,
+    Fact,
     Files,
     Header,
     Measures,
     Notice,
     Notices,
     Page,
+    Provenance,
     Reference,
     Series,
     Table,
@@ -110,6 +112,7 @@ HOST_BARS = Chart(
     series=tuple(Series(name=host, points=((0.0, rate),)) for host, _, rate, _ in HOSTS),
     references=(Reference(label="median", y=1987.0),),
 )
+COMMAND = "gpuproof run quick --run.repeats=4 --distributed.nproc=2 --run.notes='a note'"
 PAGE = Page(
     title="resnet18 training on digits, 2 × NVIDIA H200, bf16, batch 20",
     verdict=Verdict(
@@ -117,7 +120,19 @@ PAGE = Page(
         uncertainty="±0.50 %",
         word="SUSPECT",
         tone="warn",
-        meaning="use these figures with care; 3 of 4 launches were measured",
+        reason="use with care; 3 of 4 launches were measured",
+        advice="Finish the run with --resume",
+    ),
+    provenance=Provenance(
+        facts=(
+            Fact("date", "2026-11-20 12:00 UTC"),
+            Fact("host", "node-001, node-002"),
+            Fact("device", "2 × NVIDIA H200"),
+            Fact("driver", "nvidia 570.86"),
+            Fact("torch", None, "no launch wrote down what its host has"),
+        ),
+        command=Fact("command", COMMAND),
+        details=(Fact("recipe", "quick, SHA-256 0123456789ab… of all its keys"),),
     ),
     sections=(
         Notices(
@@ -213,13 +228,19 @@ def hostile_page(text: str = HOSTILE) -> Page:
     )
     return Page(
         title=text,
-        verdict=Verdict(headline=text, uncertainty=text, word=text, tone="bad", meaning=text),
+        verdict=Verdict(headline=text, uncertainty=text, word=text, tone="bad", reason=text, advice=text),
+        provenance=Provenance(
+            facts=(Fact(text, text), Fact(text, None, text)),
+            command=Fact(text, text),
+            details=(Fact(text, text), Fact(text, None, text)),
+        ),
         sections=(
             Measures(
                 title=text,
                 measures=(Measure(name=text, value=1.0, unit=text, text=text, detail=text),),
             ),
             Table(title=text, headers=headers, rows=(cells, cells)),
+            Table(title=text, headers=headers, rows=(cells,), is_folded=True),
             *charts,
             Notices(title=text, notices=(Notice(word=text, tone="bad", text=text, advice=text),)),
             Text(title=text, lines=(text, text)),
@@ -232,7 +253,7 @@ def hostile_page(text: str = HOSTILE) -> Page:
 EMPTY_PAGE = Page(title="nothing yet", verdict=None, sections=())
 HOLLOW_PAGE = Page(
     title="",
-    verdict=Verdict(headline="", uncertainty="", word="NOTHING MEASURED", tone="bad", meaning=""),
+    verdict=Verdict(headline="", uncertainty="", word="NOTHING MEASURED", tone="bad", reason=""),
     sections=(
         Measures(title="Figures", measures=()),
         Table(title="Hosts", headers=(), rows=()),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -22,8 +22,7 @@ from typing import Any
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
-from gpuproof.comparison import NAME as COMPARISON
-from gpuproof.conclude import page_of_result
+from gpuproof.conclude import conclude_unwritten, page_of_result
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import OVERRIDES
@@ -33,9 +32,11 @@ from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json
+from gpuproof.records.page import Page
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, WHOLE, Measure, Result
 from gpuproof.report.formats import measure_rows, render_page
 from gpuproof.scheduler import UnheardProgress
+from gpuproof.store.layout import DESCRIPTION
 from gpuproof.store.run import RunDirectory
 
 RESULT_FILE = "result.json"
@@ -47,6 +48,9 @@ class MeasureNotFoundError(UsageError, KeyError):
 
 class RunResult(Result):
     """What a run came to, as Python has it: measures by name, as a table, and the page in a notebook."""
+
+    _page: Callable[[], Page] | None = None
+    """None where there is nothing but the result itself."""
 
     def __getitem__(self, name: str) -> Measure:
         """Return the measure of that name of the whole.
@@ -86,14 +90,16 @@ class RunResult(Result):
         return DataFrame(self.to_records())
 
     def _repr_html_(self) -> str:
-        """Return the page of `gpuproof report --format html`, without the run's files, in a frame."""
-        page = page_of(self) if self.suite == COMPARISON else page_of_result(self)
+        """Return the page of `gpuproof report --format html` in a frame of its own."""
+        page = page_of_result(self) if self._page is None else self._page()
         text = escape(render_page(page, "html"))
         return f'<iframe srcdoc="{text}" style="width: 100%; height: 40rem; border: 0"></iframe>'
 
 
-def _as_run_result(result: Result) -> RunResult:
-    return RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
+def _with_page(result: Result, page: Callable[[], Page] | None) -> RunResult:
+    shown = RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
+    object.__setattr__(shown, "_page", page)  # no part of the value: results are equal without it
+    return shown
 
 
 def run(
@@ -123,7 +129,7 @@ def run(
     directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
     with open_launcher(ThisMachine(python=python)) as launcher:
         concluded = run_campaign(directory, launcher=launcher, progress=UnheardProgress())
-    return _as_run_result(concluded.result)
+    return _with_page(concluded.result, lambda: concluded.page)
 
 
 def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
@@ -160,7 +166,10 @@ def load_result(path: str | os.PathLike[str]) -> RunResult:
             place=str(file),
             next_step="Install a newer gpuproof",
         )
-    return _as_run_result(from_json(Result, content, place=str(file)))
+    run = RunDirectory(file.parent)
+    is_of_run = file.name == RESULT_FILE and (run.root / DESCRIPTION).is_file()
+    page = (lambda: conclude_unwritten(run).page) if is_of_run else None
+    return _with_page(from_json(Result, content, place=str(file)), page)
 
 
 def load_step_times(path: str | os.PathLike[str]) -> dict[str, tuple[float, ...]]:
@@ -215,4 +224,4 @@ def compare(
         if error.place is not None and error.place.startswith("--"):  # an option of the command's
             error.place = error.place.removeprefix("--").replace("-", "_")
         raise
-    return _as_run_result(result)
+    return _with_page(result, lambda: page_of(result))

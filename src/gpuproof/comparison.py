@@ -18,17 +18,16 @@ from gpuproof.analysis.comparing.conditions import UnlikeKey, conditions_of, cov
 from gpuproof.analysis.comparing.measures import comparable, compare_measures, only_in_one
 from gpuproof.analysis.comparing.winners import Pairing, doubts_at
 from gpuproof.errors import UsageError
-from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.page import Page
+from gpuproof.records.page import Page, Provenance
 from gpuproof.records.result import Result
+from gpuproof.store.provenance import read_environment, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
 from gpuproof.verdict.comparison.page import comparison_page, headline
 from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
 NAME = "compare"
-ENVIRONMENT = "environment.json"
 OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
 """Keys with which a step is other work, so that its time says nothing."""
 STEP_TIMES = ("p50 step",)
@@ -46,6 +45,7 @@ class FinishedRun:
     conditions: Mapping[str, Any]
     knows_stack: bool
     """Whether the hosts' facts were captured."""
+    provenance: Provenance
 
 
 def read_finished(path: Path) -> FinishedRun:
@@ -63,13 +63,13 @@ def read_finished(path: Path) -> FinishedRun:
             place=str(path),
             next_step=f"`gpuproof report {path}` makes it",
         )
-    facts = path / ENVIRONMENT
-    hosts = parse_json(facts.read_bytes()) if facts.is_file() else None
+    hosts = read_environment(run)
     return FinishedRun(
         name=str(path),
         result=result,
         conditions=conditions_of(result, run.description()["config"], hosts),
         knows_stack=hosts is not None,
+        provenance=read_provenance(run, result),
     )
 
 

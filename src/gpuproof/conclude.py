@@ -13,23 +13,23 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
+from gpuproof.observe.run_timeline import run_pictures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Commands, Files, Page, Text
+from gpuproof.records.page import Commands, Files, Page, Text, with_pictures
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
-from gpuproof.report.pictures import write_picture
+from gpuproof.report.pictures import picture_data
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
+from gpuproof.store.provenance import of_old_tree, of_run, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
-from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.registry import load_suite
-from gpuproof.suites.sections import Common, benchmark_page
-from gpuproof.verdict.page import outcome_sections
+from gpuproof.suites.sections import DURING, Common, benchmark_page
 from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, marked
 
 
@@ -41,6 +41,10 @@ class Concluded:
     page: Page
 
 
+TIMELINES = "timelines.json"
+"""What pictures of records are drawn from, as a page holds it too."""
+BEHIND = (DURING, "Notes")
+"""Sections that pictures of records stand before, on a page that begins with no figures."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left as it is; "
     "tables, charts and files that are made from records are missing"
@@ -65,10 +69,13 @@ def conclude(run: RunDirectory) -> Concluded:
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
-        run.write_json("environment.json", facts)
+        run.write_json(layout.ENVIRONMENT, facts)
     concluded = _concluded(suite, conclusion.result, evidence)
     run.write_text(layout.RESULT, json_text(concluded.result))
-    return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
+    if pictures := run_pictures(evidence):
+        run.write_json(TIMELINES, [picture_data(picture) for picture in pictures])
+    page = with_pictures(concluded.page, pictures, before=BEHIND)
+    return replace(concluded, page=_with_files(page, run, concluded.result, suite, notes))
 
 
 @without_collection()
@@ -79,8 +86,10 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
-    kept = _without_records(run, evidence)
-    return kept or _concluded(suite, suite.conclude(evidence).result, evidence)
+    if (without_records := _without_records(run, evidence)) is not None:
+        return without_records
+    concluded = _concluded(suite, suite.conclude(evidence).result, evidence)
+    return replace(concluded, page=with_pictures(concluded.page, run_pictures(evidence), before=BEHIND))
 
 
 def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
@@ -91,17 +100,21 @@ def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
     result = None if evidence.launches else run.read_result()
     if result is None or not result.num_launches:
         return None
-    return Concluded(result=result, page=_page_of_measures(result, RECORDS_GONE))
+    page = _page_of_measures(result, RECORDS_GONE)
+    return Concluded(result=result, page=replace(page, provenance=read_provenance(run, result)))
 
 
 def _page_of_measures(result: Result, *notes: str) -> Page:
+    from gpuproof.suites.many_subjects import figures_table
+    from gpuproof.verdict.page import outcome_sections
+
     common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=notes)
     sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
     return benchmark_page(result, common, *sections, figures_table(result.measures), num_measures=0)
 
 
 def page_of_result(result: Result) -> Page:
-    """Return the page of a result alone, without the files of its run.
+    """Return the page of a result alone, without what its run has beside it.
 
     It is that of its measures where the suite is not installed, or another version of it wrote the result.
     """
@@ -128,11 +141,13 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
 
 
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
-    """Return a result with its page; both say so where nothing ran on hardware."""
-    if not is_simulated(evidence.launches):
-        return Concluded(result=result, page=suite.page(result))
-    result = as_simulated(result)
-    return Concluded(result=result, page=marked(suite.page(result)))
+    """Return a result with its page, which says where it is from; both say so where no hardware ran it."""
+    simulated = is_simulated(evidence.launches)
+    result = as_simulated(result) if simulated else result
+    page = marked(suite.page(result)) if simulated else suite.page(result)
+    hosts = environment_facts(evidence.launches, by_inventory=True) or {}
+    provenance = of_run(evidence.description, evidence.launches, hosts, result.conditions)
+    return Concluded(result=result, page=replace(page, provenance=provenance))
 
 
 def conclude_tree(folder: Path) -> Concluded:
@@ -152,7 +167,8 @@ def conclude_tree(folder: Path) -> Concluded:
         title="Files", folder=str(folder), names=tuple(sorted(path.name for path in folder.iterdir()))
     )
     more = [Text(title="", lines=notes)] if notes else []
-    return Concluded(result=result, page=replace(laid_out, sections=(*laid_out.sections, *more, files)))
+    sections = (*laid_out.sections, *more, files)
+    return Concluded(result=result, page=replace(laid_out, sections=sections, provenance=of_old_tree()))
 
 
 def read_evidence(run: RunDirectory) -> Evidence:
@@ -192,6 +208,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                     if not isinstance(content, PictureContent):
                         content(path)
                     elif (picture := content.make()) is not None:
+                        from gpuproof.report.pictures import write_picture  # not of runs without pictures
+
                         write_picture(picture, path)
                 except EnvironmentUnfitError as error:
                     yield f"no {export.name}: {error}"

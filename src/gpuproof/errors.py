@@ -12,9 +12,6 @@ import sys
 from collections.abc import Mapping
 from enum import IntEnum
 
-from gpuproof.outside import plain
-from gpuproof.redaction import redacted
-
 
 class ExitCode(IntEnum):
     """What the exit status of every gpuproof command means."""
@@ -49,6 +46,9 @@ class GpuproofError(Exception):
         if self.next_step:
             parts.append(self.next_step)
         paragraph = ". ".join(part.strip().rstrip(".") for part in parts) + "."
+        from gpuproof.outside import plain  # an error that is never shown needs neither
+        from gpuproof.redaction import redacted
+
         return redacted(plain(paragraph, allowed=""))
 
 

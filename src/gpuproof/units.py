@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean
 
 MISSING = "–"
 DECIMAL_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -125,6 +126,28 @@ SCALED: Mapping[str, Callable[[float], str]] = {
 """Units that are written with the prefix that fits each value."""
 
 
+STEPS: Mapping[str, Sequence[tuple[float, str]]] = {
+    "s": ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s")),
+    "B": tuple((1024.0**power, f"{prefix}B") for power, prefix in enumerate(("", "Ki", "Mi", "Gi", "Ti"))),
+    **{
+        unit: ((1.0, unit), *((scale, f"{prefix}{unit}") for scale, prefix in reversed(DECIMAL_PREFIXES)))
+        for unit in ("B/s", "FLOP", "FLOP/s")
+    },
+}
+"""What each prefix of a unit stands for, the smallest first."""
+
+
+def in_one_unit(values: Sequence[float], unit: str) -> list[str]:
+    """Write values of a column with the one prefix that fits their geometric mean.
+
+    >>> in_one_unit([1.2e9, 149e6, 0.0], "B/s")
+    ['1,200 MB/s', '149 MB/s', '0 MB/s']
+    """
+    middle = geometric_mean([abs(value) for value in values if value] or [1.0])
+    scale, name = max((step for step in STEPS[unit] if step[0] <= middle), default=STEPS[unit][0])
+    return [f"{significant(value / scale)} {name}" for value in values]
+
+
 def amount(value: float | None, unit: str, *, digits: int = 3) -> str:
     """Write a figure with its unit, and with the prefix that fits it where the unit takes one.
 
@@ -184,6 +207,11 @@ def loss_shown(detectable: float) -> str:
 def count(value: int | None) -> str:
     """Format a whole number with thousands separators."""
     return MISSING if value is None else f"{value:,}"
+
+
+def more_below(num_more: int) -> str:
+    """Say that a reason is not the only one; nothing where it is."""
+    return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""
 
 
 def unbroken(text: str) -> str:

@@ -78,3 +78,11 @@ def test_monitoring_a_block_loads_nothing_heavy() -> None:
     loaded = modules_after("import gpuproof; gpuproof.monitor('never-entered.jsonl')")
     assert "gpuproof.monitor.watch" in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    loaded = modules_after(
+        "import sys; sys.argv = ['gpuproof', '--help']\nfrom gpuproof.cli.main import main; main()"
+    )
+    ours = {name for name in loaded if name.startswith("gpuproof.cli.")}
+    assert ours == {"gpuproof.cli.main", "gpuproof.cli.entry", "gpuproof.cli.entry.group"}

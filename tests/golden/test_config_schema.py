@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gpuproof.config.schema import json_schema
+from gpuproof.config.keys import json_schema
 from gpuproof.report.formats import IN_RESULTS, result_schema
 
 

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gpuproof.cli.main import COMMANDS, cli
+from gpuproof.cli.main import COMMANDS, SUMMARIES, cli
 
 
 @pytest.mark.parametrize("command", ["gpuproof", *COMMANDS, "config show", "config schema"])
@@ -27,3 +27,16 @@ def test_every_option_says_what_it_does() -> None:
         assert [
             option.name for option in command.params if isinstance(option, click.Option) and not option.help
         ] == []
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    context = click.Context(cli)
+    listed = {
+        name: click.Command(name, help=summary).get_short_help_str(1000)
+        for name, summary in SUMMARIES.items()
+    }
+    assert list(SUMMARIES) == list(COMMANDS)
+    for name, summary in listed.items():
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(1000) == summary

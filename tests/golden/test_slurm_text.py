@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.text import SlurmNode, gpus_per_node, job_text, step_words
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from records_by_hand import case
 
 INSTALLED = SlurmNode(python="/venv/bin/python", worker=("-m", "gpuproof.worker"), run="/shared/quick/run_1")

@@ -14,7 +14,10 @@ from gpuproof.analysis.collectives import bus_factor
 from gpuproof.records.work.collective import CollectiveTrial, Operation
 from running import clean_environment, gpuproof, only_case, run_directory
 
-QUIETLY = ("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--monitoring.enabled=false")
+QUIETLY = (
+    *("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--monitoring.enabled=false"),
+    "--verbose",  # the whole page
+)
 CORRUPTING = Path(__file__).parents[1] / "fakes" / "corrupting_collective"
 RANKS, ITERATIONS = 3, 10
 

@@ -74,7 +74,7 @@ def test_a_host_that_cannot_be_reached_is_named_and_the_others_are_shown(
     done = live(tmp_path, *words)
     assert done.returncode == 5
     assert "✗ node 1: node 1: setup: cannot connect" in done.stdout
-    assert "● not held back" in done.stdout
+    assert "● not throttled" in done.stdout
 
 
 def test_what_a_sampler_refuses_is_its_hosts_word(hosts: Hosts, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_device_that_is_not_there_is_one_error_with_the_flag_that_mends_it(tmp
     done = gpuproof("load", "--quick", "--device=cuda", cwd=tmp_path)
     assert done.returncode == ExitCode.UNFIT_ENVIRONMENT, done.stderr
     said = " ".join(done.stdout.split())
-    assert said.count("no CUDA device") == 1
+    assert said.count("no CUDA device") == 2  # the reason of the verdict, and what failed
     assert "give `gpuproof load` --device cpu" in said
     assert len(list((tmp_path / "results" / "load").glob("*/cases/*"))) == 1
     (written,) = tmp_path.glob("gpu_loadtest_results_*.json")

@@ -195,7 +195,7 @@ def test_the_text_of_show_comes_from_any_format(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Old GPU" in done.stdout
     assert re.search(r"memory used +10 +1\.00 GiB", done.stdout)
-    assert re.search(r"held back +–", done.stdout)
+    assert re.search(r"throttled +–", done.stdout)
 
 
 @pytest.mark.promise("S4.1", "R4.1")

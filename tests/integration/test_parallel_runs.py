@@ -46,7 +46,7 @@ def test_the_rate_is_that_of_samples_done_once(
     result = gpuproof(
         *("run", "quick", *TINY, *DECODER, *QUICKLY, "--run.run_id=p", f"--nproc={ranks}"),
         *(f"--distributed.strategy={strategy}", *words, "--training.precision=bf16"),
-        *("--distributed.gradient_accumulation_steps=2",),
+        *("--distributed.gradient_accumulation_steps=2", "--verbose"),
         cwd=tmp_path,
     )
     assert result.returncode == 0, result.stdout + result.stderr

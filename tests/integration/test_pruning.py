@@ -180,6 +180,7 @@ def test_ranks_prune_the_same_weights_and_the_report_says_how_much_and_what_was_
         ),
         *("--distributed.nproc=2", "--distributed.device=cpu", "--distributed.threads_per_rank=1"),
         *("--training.pruning.method=movement", "--run.run_id=r", "--monitoring.enabled=false"),
+        "--verbose",
     )
     done = gpuproof("run", "pruning", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
         *("scale", "--device", "cpu", "--max-devices", "2", "--gpu-mode", "multi", "--scaling", "strong"),
         *("--runs", "2", "--batch-sizes", "8", "--output-dir", "out"),
         *("--benchmark.measure_steps=20", "--benchmark.warmup_steps=2", "--monitoring.enabled=false"),
-        "--scale.breakdown_runs=1",
+        *("--scale.breakdown_runs=1", "--verbose"),
         cwd=tmp_path,
         environment=NO_GPU,
     )

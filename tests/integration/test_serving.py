@@ -32,7 +32,7 @@ NULL = ("--serving.target=noop", "--serving.rate_per_s=2000", "--serving.min_req
 
 
 def serve(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return gpuproof("run", "serving", *TINY, *words, cwd=cwd)
+    return gpuproof("run", "serving", *TINY, *words, "--verbose", cwd=cwd)
 
 
 def summary(cwd: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gpuproof.records.run import Environment, Failure, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions
 from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
-SHORT = ("--benchmark.measure_steps=2", "--monitoring.enabled=false", "--run.run_id=s")
+SHORT = ("--benchmark.measure_steps=2", "--monitoring.enabled=false", "--run.run_id=s", "--verbose")
 
 SOURCE = """
 import torch

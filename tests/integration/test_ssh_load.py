@@ -122,7 +122,7 @@ def test_a_host_that_dies_keeps_its_tests_and_a_resumed_run_does_the_others(
     assert len(done_tests(run)) == 36
     assert results(command_line)["summary"]["success_rate"] == 1.0
     assert json.loads((run.root / "fleet.json").read_text())["fleet"]["summary"]["num_measured"] == 3
-    shown = " ".join(command_line.run("report", str(run.root)).stdout.split())
+    shown = " ".join(command_line.run("report", "--verbose", str(run.root)).stdout.split())
     assert "fleet: 3 of 3 hosts measured" in shown
     for server in (hosts.world.servers[0], hosts.world.servers[2]):
         assert not processes_with(str(hosts.directory(server)))

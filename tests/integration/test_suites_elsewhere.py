@@ -185,7 +185,9 @@ def test_kubernetes_validates_a_node_that_is_named(kubernetes: Mapping[str, str]
     )
     assert (unnamed.returncode, "kubernetes.io/hostname: NODE" in unnamed.stderr) == (ExitCode.USAGE, True)
     pinned = options(tmp_path, node_selector={"kubernetes.io/hostname": "node-0"}, max_launches=1)
-    found = gpuproof(*VALIDATE, "--on", f"kubernetes:{pinned}", cwd=tmp_path, environment=kubernetes)
+    found = gpuproof(
+        *VALIDATE, "--verbose", "--on", f"kubernetes:{pinned}", cwd=tmp_path, environment=kubernetes
+    )
     assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
     assert "gemm-fp32-one was measured" in found.stdout
 

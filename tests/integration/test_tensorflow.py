@@ -32,6 +32,7 @@ def test_one_process_on_two_logical_devices_writes_the_records_of_a_study(tmp_pa
         *("scale", "--framework", "tensorflow", "--python", str(PYTHON), "--reduction", "hierarchical_copy"),
         *("--device", "cpu", "--max-devices", "2", "--gpu-mode", "multi", "--scaling", "strong"),
         *("--runs", "1", "--batch-sizes", "64", "--output-dir", "out", "--run.run_id=one"),
+        "--verbose",
         *("--benchmark.measure_steps=30", "--benchmark.warmup_steps=3"),
         cwd=tmp_path,
         environment=NO_GPU,

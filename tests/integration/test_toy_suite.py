@@ -220,7 +220,9 @@ def test_a_run_is_concluded_with_the_workloads_package_gone(installed: Installed
     root = tmp_path / "results" / "toy" / "p"
     before = (root / "result.json").read_bytes()
     (root / "result.json").unlink()
-    again = gpuproof("report", "results/toy/p", cwd=tmp_path, environment=installed.environment("toy_suite"))
+    again = gpuproof(
+        "report", "-v", "results/toy/p", cwd=tmp_path, environment=installed.environment("toy_suite")
+    )
     assert again.returncode == run.returncode, again.stdout + again.stderr
     assert (root / "result.json").read_bytes() == before
     assert "a pair needs two hosts that measured alone" in " ".join(again.stdout.split())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.search import SearchConfig
+from gpuproof.config.sections import SearchConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause

@@ -19,7 +19,7 @@ from gpuproof.records.case import (
     TrainingWork,
 )
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store.versions import upgrade_case
 from records_by_hand import case, of_schema_2
 from served_by_hand import SPEC, records

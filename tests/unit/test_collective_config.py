@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.config.rules.base import Facts
+from gpuproof.config.settings import ConfigError
 from gpuproof.records.case import CollectiveWork
 from planning import next_cases
 

@@ -20,6 +20,7 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
 from gpuproof.report.formats import ReportFormat, render
 from gpuproof.report.terminal import terminal_text
+from gpuproof.store.provenance import of_old_tree
 from records_by_hand import environment, one_rank, steady_times, write_run
 
 RATES = (100.0, 101.0, 99.0, 100.5, 99.5)
@@ -68,6 +69,7 @@ def finished(
         result=result,
         conditions=conditions_of(result, config, hosts),
         knows_stack=hosts is not None,
+        provenance=of_old_tree(),
     )
 
 

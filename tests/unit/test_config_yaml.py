@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
-from gpuproof.config.settings import ConfigSetting
+from gpuproof.config.settings import ConfigError, ConfigSetting
 from gpuproof.config.yaml import MAX_DEPTH, read_settings, read_value, resolve
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.analysis.data_wait import data_wait_share
+from gpuproof.analysis.idleness import data_wait_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.records.work.data import DataUsed

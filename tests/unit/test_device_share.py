@@ -16,7 +16,7 @@ from gpuproof.devices.guard import GuardedDevices
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Placement
 from gpuproof.records.readings import DeviceIdentity, DeviceReading, PhysicalIndex
-from gpuproof.records.work.sharing import DeviceShare
+from gpuproof.records.work.placed import DeviceShare
 from gpuproof.worker.host import device_share
 from gpuproof.worker.host.device_share import DeviceTaker, HeldDevice
 

@@ -15,7 +15,7 @@ from gpuproof.conclude import conclude
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.readings import bare_uuid, named_among, spellings
 from gpuproof.records.run import DeviceNeighbours
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import CHECKS, write_fleet
 from gpuproof.store.run import RunDirectory

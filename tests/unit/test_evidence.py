@@ -15,7 +15,7 @@ from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from records_by_hand import CASE
 
 MONITORED = replace(CASE, monitor=MonitorSpec(interval_s=1.0))

@@ -12,7 +12,7 @@ from concluding import detail_of, doubt_of, lines_of, measure_of, table_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, HostLoad, Window
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.suites.recipe.conclude import RecipeDetail
 from gpuproof.suites.sections import Common
 from records_by_hand import ALONE, CPU, QUIET, Story, case, one_rank, setup, steady_times, window, write_run

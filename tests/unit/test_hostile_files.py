@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import load_inventory
 from gpuproof.config.load import load_config
+from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import MAX_BRACKETS
 from gpuproof.datasets.cifar import prepare_cifar
 from gpuproof.datasets.image_folder import list_images

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import load_inventory
+from gpuproof.config.settings import ConfigError
 
 
 def written(folder: Path, text: str, name: str = "hosts.yaml") -> str:

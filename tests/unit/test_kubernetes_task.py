@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
+from gpuproof.config.settings import ConfigError
 from gpuproof.errors import EnvironmentUnfitError, RecordError
 from gpuproof.launchers.kubernetes.files import join_output, take_files
 from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options

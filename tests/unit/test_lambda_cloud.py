@@ -22,7 +22,7 @@ from gpuproof.cloud.lambda_cloud import (
 )
 from gpuproof.config.inventory import load_inventory
 from gpuproof.errors import GpuproofError, UsageError
-from gpuproof.launchers.choice import HostChoice
+from gpuproof.launchers.registry import HostChoice
 from gpuproof.launchers.ssh.site import SshHosts
 
 KEY = "secret_test_4711"

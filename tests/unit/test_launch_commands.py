@@ -14,7 +14,7 @@ from gpuproof.launchers.commands import (
     rank_environment,
 )
 from gpuproof.records.case import Case
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from records_by_hand import case
 
 HERE = NodeSide(python="/usr/bin/python3", worker=INSTALLED_WORKER, run="/runs/a b", host="box", pid=7)

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from gpuproof.cli.load import load
 from gpuproof.cli.main import cli
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
+from gpuproof.config.settings import ConfigError
 from gpuproof.errors import UsageError
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import write_load_run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
+from gpuproof.config.settings import ConfigError
 from gpuproof.records.case import InferenceWork, TrainingWork
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.suites.load.plan import TESTS, points_of_tests, reading_interval_s
 from planning import next_cases, settled, suite_of
 

@@ -13,11 +13,11 @@ import pytest
 
 from concluding import notes_of
 from gpuproof.conclude import conclude
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.kconfig.cases import words_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
+from gpuproof.config.settings import ConfigError
 from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, RankResult

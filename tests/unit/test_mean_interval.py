@@ -119,7 +119,7 @@ def test_slow_steps_make_the_interval_reach_farther_up() -> None:
 def test_the_headline_rate_always_lies_in_its_own_interval(times_s: list[float], idle: float) -> None:
     records = one_rank(times_s=times_s, wall_s=sum(times_s) * idle).records()
     summary = summarize([records], num_planned=1, find_peak=find_peak)
-    rate, interval = summary.items_per_s_total, summary.items_per_s_total_interval
+    rate, interval = summary.rate, summary.throughput_interval
     assert rate is not None
     if isinstance(interval, Interval):
         assert 0 < interval.low <= rate <= interval.high

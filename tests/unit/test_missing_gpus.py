@@ -13,7 +13,7 @@ from gpuproof.cli.gates.counts import MissingGpusError, device_words
 from gpuproof.cli.gates.wrappers import gate_script, wrapper_files
 from gpuproof.cli.main import cli
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.launchers.choice import HostChoice
+from gpuproof.launchers.registry import HostChoice
 from running import clean_environment, gpuproof
 
 

@@ -220,12 +220,12 @@ def test_energy_and_time_held_back_are_told_of_the_whole(tmp_path: Path) -> None
     comparison = compare(a, b)
     spent = {(m.name, m.labels.get("reason")): m.value for m in comparison.spent}
     assert (spent["energy, A", None], spent["energy, B", None]) == (18_000.0, 19_800.0)
-    held = "held back: software thermal slowdown"
+    held = "throttled: software thermal slowdown"
     assert spent[f"{held}, A", "thermal_software"] == 0.0
     assert spent[f"{held}, B", "thermal_software"] == pytest.approx(11 / 62)
     lines = [" ".join(line.split()) for line in text_of(comparison).splitlines()]
     assert "energy 18.0 kJ (5.00 Wh) 19.8 kJ (5.50 Wh) +10 %" in lines
-    assert "held back: software thermal slowdown 0 % of the time 18 % of the time" in lines
+    assert "throttled: software thermal slowdown 0 % of the time 18 % of the time" in lines
 
 
 def test_what_one_side_does_not_tell_is_unknown_and_not_never(tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ def test_what_one_side_does_not_tell_is_unknown_and_not_never(tmp_path: Path) ->
     samples = [rec.sample(t, {0: {"util_gpu_percent": 95.0}}) for t in range(31)]
     b = rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples], name="b.jsonl")
     comparison = compare(a, b)
-    assert [m.value for m in comparison.spent if m.name in ("energy, B", "held back, B")] == [None, None]
+    assert [m.value for m in comparison.spent if m.name in ("energy, B", "throttled, B")] == [None, None]
     text = text_of(comparison)
     assert "energy of B is not known: no energy counter" in text
-    assert "held back of B is not known: " in text
+    assert "throttled of B is not known: " in text
 
 
 def test_a_difference_of_all_gpus_is_told_once(tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_the_text_of_a_comparison_says_conditions_basis_and_limits(tmp_path: Pat
     a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
     b = noisy(tmp_path, "b.jsonl", power_w=310.0, seed=2)
     lines = [" ".join(line.split()) for line in text_of(compare(a, b)).splitlines()]
-    assert lines[0] == "b.jsonl against a.jsonl"
-    assert lines[1] == "COMPARABLE: same GPU, driver, power limit and clock limits"
+    assert lines[0] == "COMPARABLE: same GPU, driver, power limit and clock limits"
+    assert lines[2] == "b.jsonl against a.jsonl"
     assert "A a.jsonl 1 4 min 09 s 3 min 20 s" in lines
     assert "Means over busy time: GPU utilisation of 10 % or more" in lines
     power = next(line for line in lines if line.startswith("power"))

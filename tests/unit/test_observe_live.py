@@ -91,7 +91,7 @@ def test_the_rows_say_in_words_what_is_wrong() -> None:
     state = LiveState()
     state.apply(records())
     table = shown(device_table({"": state}, width=160))
-    assert "● not held back" in table
+    assert "● not throttled" in table
     assert "▲ software thermal slowdown" in table
     assert "40.0/80 GiB" in table
     state.apply(LOSS)
@@ -173,6 +173,10 @@ def test_the_view_shows_goes_into_detail_and_quits() -> None:
             await until(pilot, "all GPUs", lambda: view.query_one("#overview").display)
             await pilot.press("space")
             await pilot.press("space")
+            await pilot.press("question_mark")
+            await until(pilot, "help", lambda: view.screen.query("HelpPanel"))
+            await pilot.press("question_mark")
+            await until(pilot, "no help", lambda: not view.screen.query("HelpPanel"))
             stop.set()
             await pilot.press("q")
         assert view.failure is None

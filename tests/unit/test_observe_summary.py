@@ -201,6 +201,28 @@ def test_a_counter_reset_by_a_driver_reload_is_summed_around(tmp_path: Path) -> 
     assert "went back 1 time(s)" in energy.note
 
 
+@pytest.mark.parametrize(("duration_s", "expected_w"), [(0.4, None), (0.9, None), (5.0, 120.0)])
+def test_a_counter_that_moved_too_seldom_tells_no_energy(
+    tmp_path: Path, duration_s: float, expected_w: float | None
+) -> None:
+    """An H200 counts each 0.1 s; by readings each 0.03 s a window of 0.08 s once had 18 W of 120 W."""
+    samples = [
+        rec.sample(i * 0.03, {0: {"power_w": 80.0, "energy_j": 12.0 * (i * 0.03 // 0.1)}}) for i in range(200)
+    ]
+    data = rec.loaded(tmp_path, [rec.header([rec.identity()], fast_interval_s=0.03), *samples])
+    between = window.between(
+        data, begin_monotonic_s=rec.MONOTONIC_S + 0.5, end_monotonic_s=rec.MONOTONIC_S + 0.5 + duration_s
+    )
+    energy = energy_used(data, track=data.devices[0], window=between)
+    if expected_w is None:
+        assert energy.energy_j is None
+        assert energy.note is not None
+        assert "and 10 are needed to tell" in energy.note
+    else:
+        assert energy.energy_j is not None
+        assert energy.energy_j / energy.covered_s == pytest.approx(expected_w, rel=0.03)
+
+
 def test_without_power_or_counter_there_is_no_energy(tmp_path: Path) -> None:
     samples = [rec.sample(t, {0: {"temp_gpu_c": 40.0}}) for t in range(3)]
     energy = energy_of(tmp_path, [rec.header([rec.identity()]), *samples])

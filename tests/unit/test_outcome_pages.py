@@ -9,7 +9,7 @@ import pytest
 from gpuproof.records.outcome import JUDGED, NEEDING_ACTION, Judged, Outcome, Status
 from gpuproof.records.page import Table, Text
 from gpuproof.suites.validate.page import subjects_table
-from gpuproof.verdict.page import MOST_NAMES, outcome_sections
+from gpuproof.verdict.page import MOST_NAMES, outcome_sections, outcomes_page
 from gpuproof.verdict.rollup import MOST_LISTED, roll_up
 
 
@@ -48,9 +48,41 @@ def test_what_was_found_stands_by_itself(status: Status) -> None:
 
 
 def test_rows_differ_where_anything_that_is_said_differs() -> None:
-    items = [judged("a", "PASS"), judged("b", "SKIP"), judged("c", "PASS", said="one"), judged("d", "PASS")]
-    advisory = judged("e", "PASS", is_required=False)
+    items = [judged("a", "SKIP"), judged("b", "ERROR"), judged("c", "SKIP", said="one"), judged("d", "SKIP")]
+    advisory = judged("e", "SKIP", is_required=False)
     assert first_cells(*items, advisory) == ["a; d", "b", "c", "e (advisory)"]
+
+
+def test_what_passed_or_does_not_apply_is_folded_with_its_count_where_there_is_more() -> None:
+    items = [judged("a", "PASS"), judged("b", "FAIL"), judged("c", "NOT-APPLICABLE"), judged("d", "PASS")]
+    first, _, folded = outcome_sections("Checks", items)
+    assert isinstance(first, Table)
+    assert isinstance(folded, Table)
+    assert (first.title, [row[0].text for row in first.rows], first.is_folded) == ("Checks", ["b"], False)
+    assert (folded.title, folded.is_folded) == ("Checks: 2 passed, 1 not applicable", True)
+    assert [row[0].text for row in folded.rows] == ["a; d", "c"]
+    (only,) = outcome_sections("Checks", items[:1])
+    assert isinstance(only, Table)
+    assert not only.is_folded
+
+
+@pytest.mark.parametrize(
+    ("statuses", "word", "headline"),
+    [
+        (("PASS", "PASS"), "PASS", "2 of 2 checks passed"),
+        (("PASS", "WARN", "FAIL"), "FAIL", "1 of 3 checks passed"),
+        (("PASS", "SKIP"), "SKIP", "1 of 2 checks passed"),
+        (("NOT-APPLICABLE",), "NOT-APPLICABLE", "0 of 1 checks passed"),
+    ],
+)
+def test_a_page_of_outcomes_opens_with_the_gravest(
+    statuses: tuple[Status, ...], word: str, headline: str
+) -> None:
+    items = [judged(f"check {number}", status) for number, status in enumerate(statuses)]
+    verdict = outcomes_page("", ("", items)).verdict
+    assert verdict is not None
+    assert (verdict.word, verdict.headline) == (word, headline)
+    assert outcomes_page("").verdict is None
 
 
 def test_a_row_of_a_large_fleet_counts_what_it_does_not_name() -> None:

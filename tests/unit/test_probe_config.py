@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.config.rules.base import Facts
+from gpuproof.config.settings import ConfigError
 from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.probe import ProbeName

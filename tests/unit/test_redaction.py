@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.config.rules.base import Facts
+from gpuproof.config.settings import ConfigError
 from gpuproof.errors import UsageError
 from gpuproof.records.run import Failure
 from gpuproof.records.work.serving import EndpointSpec

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpuproof.cli.main import cli
-from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
+from gpuproof.config.settings import ConfigError
 from gpuproof.errors import UsageError
 
 SERVING = "kind: serving\nserving: {rate_per_s: 10}\n"

@@ -17,9 +17,9 @@ from gpuproof.cli.main import cli
 from gpuproof.cli.options import start_logging
 from gpuproof.conclude import conclude
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, RecordError, UsageError
-from gpuproof.launchers.archive import node_side_for
-from gpuproof.launchers.commands import INSTALLED_WORKER
+from gpuproof.launchers.commands import INSTALLED_WORKER, node_side_for
 from gpuproof.records.codec import to_json
+from gpuproof.records.page import Table
 from gpuproof.store.run import RunDirectory
 from records_by_hand import one_rank, write_run
 from replay.exports import RECORDED
@@ -43,8 +43,8 @@ def test_report_prints_the_same_as_the_run_did_and_ends_as_it_did(tmp_path: Path
 @pytest.mark.parametrize(
     ("form", "suffix", "begin", "figure"),
     [
-        ("terminal", ".txt", "resnet18 training on digits, CPU, 4 threads", "throughput    1,000 samples/s"),
-        ("markdown", ".md", "# resnet18 training on digits, CPU, 4 threads", "1,000 samples/s"),
+        ("terminal", ".txt", "VALID: nothing was found that", "throughput    1,000 samples/s"),
+        ("markdown", ".md", "**VALID**: nothing was found that", "1,000 samples/s"),
         ("html", ".html", "<!DOCTYPE html>", "1,000 samples/s"),
         ("json", ".json", '{\n  "schema_version": 1,\n  "suite": "recipe",', '"value": 1000.0'),
         ("csv", ".csv", "name,value,unit,text,", "throughput,1000.0,samples/s,"),
@@ -125,8 +125,61 @@ def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
     shown = call("runs", "--save-dir", str(tmp_path))
     assert shown.exit_code == 0
     assert "1,000 samples/s" in shown.output
-    assert "no result yet: gpuproof report" in " ".join(shown.output.split())
-    assert shown.output.count("no result yet") == 1
+    (begun,) = [line for line in shown.output.splitlines() if "examples/begun" in line]
+    assert "no result" in begun
+    assert "gpuproof report" in begun
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_runs_is_one_line_a_run_however_narrow_the_terminal(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for run_id in ("run_20261126T014313_11790", "with-a-name-that-is-longer-than-most", "c"):
+        conclude(write_run(tmp_path, [one_rank().records()], run_id=run_id))
+    write_run(tmp_path, [], run_id="begun")
+    lines = call("runs", "--save-dir", str(tmp_path)).stdout.splitlines()
+    assert len(lines) == 1 + 1 + 4
+    assert max(map(len, lines[1:])) <= width
+    assert "examples/run_20261126T014313_11790 " in "\n".join(lines)
+
+
+def test_runs_are_chosen_by_suite_and_verdict_and_keep_their_numbers(tmp_path: Path) -> None:
+    for kind in ("one_rank", "failed", "sweep"):
+        shutil.copytree(RECORDED / kind / "run", tmp_path / "examples" / kind)
+        conclude(RunDirectory.open(tmp_path / "examples" / kind))
+
+    def names(*words: str) -> list[str]:
+        rows = json.loads(call("runs", "--save-dir", str(tmp_path), "--json", *words).stdout)
+        return [Path(row["run"]).name for row in rows]
+
+    every = names()
+    assert set(every) == {"one_rank", "failed", "sweep"}
+    assert names("--limit", "2") == every[:2]
+    assert names("--suite", "sweep") == ["sweep"]
+    assert names("--verdict", "valid") == ["failed"]
+    assert set(names("--verdict", "SUSPECT", "--suite", "recipe")) == {"one_rank"}
+    assert names("--verdict", "READY") == []
+    shown = call("runs", "--save-dir", str(tmp_path), "--suite", "sweep").stdout.splitlines()
+    assert shown[-1].split()[0] == str(every.index("sweep") + 1)
+
+
+def test_the_verdict_of_a_run_is_in_colour(tmp_path: Path) -> None:
+    from gpuproof.cli.report import _page_of_runs
+
+    tones = {}
+    for verdict, validity in (
+        ("VALID", "VALID"),
+        ("SUSPECT", "SUSPECT"),
+        ("READY", None),
+        ("NOT-READY", None),
+    ):
+        row = {"number": 1, "run": str(tmp_path / "a"), "created": None, "what": "w", "headline": "h"}
+        row |= {"launches": "1/1", "next_step": None, "verdict": verdict, "validity": validity}
+        (listed,) = _page_of_runs([row], tmp_path).sections
+        assert isinstance(listed, Table)
+        tones[verdict] = listed.rows[0][-2].tone
+    assert tones == {"VALID": "good", "SUSPECT": "warn", "READY": "good", "NOT-READY": "bad"}
 
 
 LOAD = "load suite, 12 tests, fp32, data drawn on the device"
@@ -173,17 +226,23 @@ def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
     }
     keys = ("suite", "what", "launches", "headline", "verdict")
     assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == SHOWN
+    for name, (*_, verdict) in SHOWN.items():
+        lines = call("report", str(tmp_path / "examples" / name)).stdout.splitlines()
+        assert len(lines) <= 60
+        assert lines[0].startswith(f"{verdict}: ")
+        assert any(line.startswith("  date 2026-11-2") for line in lines[:10])
+        whole = call("report", str(tmp_path / "examples" / name), "--verbose").stdout
+        assert ("--verbose" in "\n".join(lines)) == (len(whole.splitlines()) > len(lines))
     shown = " ".join(call("runs", "--save-dir", str(tmp_path)).stdout.split())
-    assert "no result yet" not in shown
+    assert "no result" not in shown
     for suite, _, launches, _, verdict in SHOWN.values():
         measured, planned = launches.split("/")
-        is_whole = measured == planned
-        assert (verdict if is_whole else f"{verdict}, {measured} of {planned} launches") in shown, suite
+        assert (verdict if measured == planned else f"{verdict} {launches}") in shown, suite
 
 
 def test_runs_says_how_to_begin_where_there_are_none(tmp_path: Path) -> None:
     shown = call("runs", "--save-dir", str(tmp_path))
-    assert shown.output == f"No runs under {tmp_path}. Start one: gpuproof run quick\n"
+    assert shown.output == f"No runs to list under {tmp_path}. Start one: gpuproof run quick\n"
 
 
 def test_a_damaged_run_cannot_be_reported(tmp_path: Path) -> None:

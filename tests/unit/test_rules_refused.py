@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet_by_hand import GEMM, gpu, hosts, judged, measured, rule
-from gpuproof.config.errors import ConfigError
+from gpuproof.config.settings import ConfigError
 from gpuproof.errors import UsageError
 from gpuproof.records.result import Measure
 from gpuproof.verdict.facts import FleetFacts

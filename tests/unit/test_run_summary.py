@@ -29,9 +29,9 @@ def test_throughput_is_total_over_total_and_its_interval_is_over_launches() -> N
     summary = summary_of(*three_launches(1.0, 1.25, 0.8))
     assert summary.items_total == 3000
     assert summary.window_s == pytest.approx(3.05)
-    assert summary.items_per_s_total == pytest.approx(3000 / 3.05)
+    assert summary.rate == pytest.approx(3000 / 3.05)
     assert summary.mean_step_s == pytest.approx(3.05 / 300)
-    interval = summary.items_per_s_total_interval
+    interval = summary.throughput_interval
     assert isinstance(interval, Interval)
     # Rates 1,000, 800 and 1,250: mean 1,016.67, s = 225.46, t(2) = 4.3027: ± 560.1.
     assert interval.num_launches == 3
@@ -51,9 +51,19 @@ def test_launches_may_differ_as_far_as_their_interval_stays_narrow(
     assert [found.code for found in summary.doubts] == expected
 
 
+def test_launches_that_differ_little_are_called_too_few() -> None:
+    (doubt,) = summary_of(*three_launches(1.0, 1.01)).doubts
+    # Half of a distance of 1 % is 0.7 % of spread: of three, ±4.3·0.7 %/√3 = 1.7 %.
+    assert (
+        "2 launches are too few to tell: the interval of the throughput is ±6.3 % wide; 3 that"
+        in doubt.reason
+    )
+    assert doubt.remedy == "Raise run.repeats to 3 or more, or set run.target_precision"
+
+
 def test_an_interval_of_rates_or_times_ends_at_zero() -> None:
     summary = summary_of(*three_launches(1.0, 4.0))
-    for interval in (summary.items_per_s_total_interval, summary.step_s_interval):
+    for interval in (summary.throughput_interval, summary.step_s_interval):
         assert isinstance(interval, Interval)
         assert interval.low == 0.0
         assert interval.relative_reach is not None
@@ -62,7 +72,7 @@ def test_an_interval_of_rates_or_times_ends_at_zero() -> None:
 
 def test_one_launch_has_an_interval_within_itself_only() -> None:
     summary = summary_of(one_rank().records())
-    interval = summary.items_per_s_total_interval
+    interval = summary.throughput_interval
     assert isinstance(interval, Interval)
     assert not interval.between_launches
     assert interval.centre == 1000
@@ -73,21 +83,21 @@ def test_one_launch_has_an_interval_within_itself_only() -> None:
 
 def test_without_step_times_one_launch_has_no_interval() -> None:
     summary = summary_of(Story(times_s=()).records())
-    assert isinstance(summary.items_per_s_total_interval, Unavailable)
+    assert isinstance(summary.throughput_interval, Unavailable)
     assert isinstance(summary.step_s_interval, Unavailable)
-    assert summary.items_per_s_total == 1000
+    assert summary.rate == 1000
 
 
 def test_nothing_measured_is_no_figure_and_no_validity() -> None:
     records = CaseRecords(case=case(), records=(start(), failure("exception")))
     summary = summary_of(records, planned=3)
     assert summary.validity is None
-    assert summary.items_per_s_total is None
+    assert summary.rate is None
     assert summary.mean_step_s is None
     assert summary.flops_per_s_per_device is None
     assert summary.peak is None
     assert [found.cause for found in summary.failures] == ["exception"]
-    assert isinstance(summary.items_per_s_total_interval, Unavailable)
+    assert isinstance(summary.throughput_interval, Unavailable)
     assert (summary.num_planned, len(summary.launches)) == (3, 0)
 
 
@@ -96,7 +106,7 @@ def test_a_failed_launch_leaves_the_others_their_figures() -> None:
     silent = CaseRecords(case=case(replicate=3), records=())
     summary = summary_of(*three_launches(1.0, 1.0), lost, silent)
     assert (len(summary.launches), [found.cause for found in summary.failures]) == (2, ["lost_rank"])
-    assert summary.items_per_s_total == pytest.approx(1000)
+    assert summary.rate == pytest.approx(1000)
 
 
 def test_the_same_doubt_of_several_launches_is_said_once_with_their_number() -> None:
@@ -161,10 +171,10 @@ def test_forked_launches_are_no_replicates() -> None:
     told = one_rank(replicate=3).records()
     forked = replace(told, records=(replace(start(), start="fork"), *told.records[1:]))
     summary = summary_of(*fresh, forked)
-    for interval in (summary.items_per_s_total_interval, summary.step_s_interval):
+    for interval in (summary.throughput_interval, summary.step_s_interval):
         assert isinstance(interval, Unavailable)
         assert "forked from one process" in interval.reason
-    assert summary.items_per_s_total == pytest.approx(4000 / 4.003)
+    assert summary.rate == pytest.approx(4000 / 4.003)
     alone = summary_of(forked)
-    assert isinstance(alone.items_per_s_total_interval, Interval)
-    assert not alone.items_per_s_total_interval.between_launches
+    assert isinstance(alone.throughput_interval, Interval)
+    assert not alone.throughput_interval.between_launches

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.statistics.blocks import choose_blocks
 from gpuproof.statistics.bootstrap import (
     CHUNK_VALUES,
     MOST_COUNTED,
     Centre,
     _resampled_medians,
     _rows,
+    choose_blocks,
     expanded_interval,
     resample,
 )

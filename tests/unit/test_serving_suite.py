@@ -12,7 +12,7 @@ from concluding import notes_of
 from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.run import RunSection
+from gpuproof.config.sections import RunSection
 from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import ServingWindow

@@ -68,13 +68,13 @@ def test_only_what_is_simulated_is_capped() -> None:
 
 def test_a_page_says_it_first() -> None:
     verdict = Verdict(
-        headline="1", uncertainty="", word="SIMULATED VALID", tone="good", meaning="well measured"
+        headline="1", uncertainty="", word="SIMULATED VALID", tone="good", reason="well measured"
     )
     page = Page(title="t", verdict=verdict, sections=())
     said = marked(page).verdict
     assert said is not None
-    assert said.meaning.startswith("a simulated device ran this")
-    assert said.meaning.endswith("; well measured")
+    assert said.reason.startswith("a simulated device ran this")
+    assert said.reason.endswith("; well measured")
     (first,) = marked(replace(page, verdict=None)).sections
     assert isinstance(first, Text)
     assert first.lines[0].startswith("SIMULATED: ")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.errors import ConfigError
+from gpuproof.config.settings import ConfigError
 from gpuproof.launchers.slurm.options import SlurmOptions, load_slurm_options
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from concluding import commands_of, detail_of, notes_of, table_of, text_of
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
@@ -20,6 +20,7 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.sections import MEANING
 from points_by_hand import at, failed, ladder
 from records_by_hand import one_rank, steady_times, write_run
 
@@ -71,7 +72,7 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert conclusion.result.exit_code == ExitCode.DONE
     best = point_of(conclusion, "precision=bf16")
     # 3,000 samples in 1.515 s, 3.03 s and 1.53 s.
-    assert best.side.value == pytest.approx(3000 / 1.515)
+    assert best.rate_value == pytest.approx(3000 / 1.515)
     assert best.assignment == {"training.precision": "bf16"}
     assert outcome(conclusion, "precision=bf16") == "best"
     assert outcome(conclusion, "precision=fp32") == "-50.0%; slower at 95%, all pairs together"
@@ -187,7 +188,7 @@ def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None
     assert headlines(conclusion) == ()
     assert any("count different things (samples, tokens)" in note for note in notes_of(conclusion))
     assert conclusion.result.headline == "2 of 2 points"
-    assert "\n2 of 2 points  VALID: " in text_of(conclusion)
+    assert text_of(conclusion).splitlines()[:2] == [f"VALID: {MEANING['VALID']}", "2 of 2 points"]
 
 
 def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> None:

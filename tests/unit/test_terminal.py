@@ -9,8 +9,11 @@ from rich.console import Console
 
 from gpuproof.records.page import Cell as PageCell
 from gpuproof.records.page import Commands, Files, Header, Page, Table, Text, Verdict
+from gpuproof.report.screen import MOST_LINES
 from gpuproof.report.terminal import print_page
-from pages_by_hand import EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, PAGE, hostile_page
+from pages_by_hand import COMMAND, EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, PAGE, hostile_page
+
+HEADERS = (Header(title="", align="left"),)
 
 
 def drawn(page: Page, width: int = 110) -> str:
@@ -19,20 +22,64 @@ def drawn(page: Page, width: int = 110) -> str:
     return out.getvalue()
 
 
-def test_title_then_verdict_then_sections_in_order() -> None:
+def test_verdict_then_title_then_provenance_then_sections_in_order() -> None:
     lines = drawn(PAGE).splitlines()
-    assert lines[0] == PAGE.title
-    assert lines[1].startswith("2,000 samples/s ±0.50 %  SUSPECT: use these figures with care")
+    assert lines[0] == "SUSPECT: use with care; 3 of 4 launches were measured"
+    assert lines[1] == "2,000 samples/s ±0.50 %"
+    assert lines[2] == "→ Finish the run with --resume"
+    assert lines[4] == PAGE.title
+    assert lines[5].startswith("  date 2026-11-20 12:00 UTC · host node-001, node-002 · device 2 × ")
     titles = [section.title for section in PAGE.sections if section.title]
-    assert [line for line in lines[2:] if line and not line.startswith(" ")] == titles
+    assert [line for line in lines[5:] if line and not line.startswith(" ")] == titles
+
+
+def test_what_is_not_known_is_said_with_its_reason_and_the_command_is_one_line() -> None:
+    lines = drawn(PAGE, 60).splitlines()
+    assert "  no torch: no launch wrote down what its host has" in lines
+    assert f"  {COMMAND}" in lines
     assert (
         lines[lines.index("a section without a title goes on".rjust(35)) - 1] == "  measured on 2 of 3 hosts"
     )
 
 
 def test_a_verdict_without_a_figure_begins_with_its_word() -> None:
-    verdict = Verdict(headline="", uncertainty="", word="READY", tone="good", meaning="")
-    assert drawn(Page(title="t", verdict=verdict, sections=())) == "t\nREADY\n"
+    verdict = Verdict(word="READY", tone="good", reason="")
+    assert drawn(Page(title="t", verdict=verdict, sections=())) == "READY\n\nt\n"
+
+
+def screen(page: Page, width: int = 110) -> str:
+    out = io.StringIO()
+    print_page(page, Console(file=out, width=width, highlight=False), most_lines=MOST_LINES)
+    return out.getvalue()
+
+
+def long_page(*lengths: int) -> Page:
+    sections = [
+        Text(title=f"part {number}", lines=tuple(f"{number}.{i}" for i in range(length)))
+        for number, length in enumerate(lengths)
+    ]
+    return Page(
+        title="t", verdict=PAGE.verdict, sections=(*sections, Commands(title="Next", commands=("do",)))
+    )
+
+
+@pytest.mark.parametrize("lengths", [(5,), (80,), (300,), (9,) * 30, (1, 200, 2, 100, 3, 40), (20, 20, 20)])
+@pytest.mark.parametrize("width", [40, 80, 110])
+def test_a_screen_has_sixty_lines_and_names_what_it_leaves_out(lengths: tuple[int, ...], width: int) -> None:
+    page = long_page(*lengths)
+    text = screen(page, width)
+    assert len(text.splitlines()) <= 60
+    assert "  do\n" in text
+    is_cut = len(drawn(page, width).splitlines()) > 60
+    assert ("more lines" in text or "Not shown: " in text) == is_cut
+
+
+def test_what_is_folded_is_counted_on_a_screen_and_whole_elsewhere() -> None:
+    passed = Table(title="Checks: 2 passed", headers=HEADERS, rows=((PageCell("ecc"),),) * 2, is_folded=True)
+    page = Page(title="t", verdict=PAGE.verdict, sections=(passed, Commands(title="Next", commands=("do",))))
+    assert "Not shown: Checks: 2 passed (4 lines); --verbose shows all" in screen(page)
+    assert "ecc" not in screen(page)
+    assert drawn(page).count("ecc") == 2
 
 
 @pytest.mark.parametrize("width", [20, 60, 110])

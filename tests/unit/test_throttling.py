@@ -38,7 +38,7 @@ def told(
     )
     data = rec.loaded(folder, records)
     text = rec.text_of(recording_page(recording_result(data)), width=200)
-    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  held back")]
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  throttled")]
     return throttling(data, track=data.devices[0], window=whole(data)), lines
 
 

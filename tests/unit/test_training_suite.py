@@ -14,6 +14,7 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.cases import build_case
 from planning import next_cases
+from records_by_hand import one_rank, steady_times
 
 
 def config(**sections: Any) -> RunConfig:
@@ -31,6 +32,43 @@ def test_every_repeat_is_a_launch_and_what_is_settled_is_not_launched_again() ->
     assert next_cases(asked, launched(asked, *range(4))) == []
     other = [replace(records, case=replace(records.case, case_id="other")) for records in launched(asked, 0)]
     assert len(next_cases(asked, other)) == 4
+
+
+def launches_of(*walls_s: float) -> list[CaseRecords]:
+    """Return launches of 100 steps each, of these windows, that took 12 s each in all."""
+    return [
+        one_rank(times_s=steady_times(100, wall_s / 100), replicate=number).records()
+        for number, wall_s in enumerate(walls_s)
+    ]
+
+
+UNSURE = (1.0, 1.04, 0.96, 1.05, 0.97)
+"""Rates of 1,000 samples/s, with an interval of ±5.1 %."""
+
+
+@pytest.mark.parametrize(
+    ("run", "walls_s", "more"),
+    [
+        ({"repeats": 5, "target_precision": 0.03, "target_time_s": 100}, UNSURE, 1),
+        ({"repeats": 5, "target_precision": 0.03, "target_time_s": 100}, (*UNSURE, 1.0), 1),
+        ({"repeats": 5, "target_precision": 0.06, "target_time_s": 100}, UNSURE, 0),
+        ({"repeats": 5}, UNSURE, 0),
+        ({"repeats": 4, "target_precision": 0.03, "target_time_s": 100}, UNSURE[:4], 0),
+        ({"repeats": 5, "target_precision": 0.03, "target_time_s": 71.9}, UNSURE, 0),
+        ({"repeats": 5, "target_precision": 0.03, "target_time_s": 72.0}, UNSURE, 1),
+    ],
+)
+def test_launches_go_on_until_their_figure_is_known_or_their_time_is_over(
+    run: dict[str, Any], walls_s: tuple[float, ...], more: int
+) -> None:
+    cases = next_cases(config(run=run), launches_of(*walls_s))
+    assert [case.replicate for case in cases] == list(range(len(walls_s), len(walls_s) + more))
+
+
+def test_after_a_launch_that_failed_no_further_one_is_begun() -> None:
+    broken = replace(launches_of(*UNSURE)[4], records=())
+    asked = config(run={"repeats": 5, "target_precision": 0.03, "target_time_s": 100})
+    assert next_cases(asked, [*launches_of(*UNSURE)[:4], broken]) == []
 
 
 def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:

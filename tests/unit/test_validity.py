@@ -19,7 +19,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, worst
 from gpuproof.records.run import Steps
 from gpuproof.verdict import doubts as doubts_package
-from gpuproof.verdict.doubts import rules
+from gpuproof.verdict.doubts import collectives, rules, serving
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
 from records_by_hand import H200, QUIET, Story, case, one_rank, setup, steady_times, window
@@ -449,9 +449,9 @@ def test_every_rule_is_registered() -> None:
     written = {name for module in modules if module is not rules for name in rules_in(module)}
     registers = (
         rules.OF_STEPS,
-        rules.OF_REQUESTS,
-        rules.OF_COLLECTIVES,
-        rules.OF_PROBES,
+        (*serving.OF_REQUESTS, *rules.NEIGHBOURS),
+        (*collectives.OF_COLLECTIVES, *rules.NEIGHBOURS),
+        (*collectives.OF_PROBES, *rules.NEIGHBOURS),
         rules.OF_READINGS,
     )
     registered = [rule for each in registers for rule in each]

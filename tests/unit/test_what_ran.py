@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import share_of_flops
 from gpuproof.records.result import Doubt
-from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch
+from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch, share_of_flops
 from gpuproof.suites.recipe.options import options_in_effect
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.figures import in_type, other_than_configured

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, summarize_launch, throughput
 from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuproof.analysis.explain import EnergyPerItem, SlowdownCause, energy_per_item, explain
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, summarize_launch, throughput
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData

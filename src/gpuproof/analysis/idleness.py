@@ -1,18 +1,42 @@
-"""For what share of the window did the device have nothing to do?
+"""For what share of the window did the device wait for data, or have nothing to do at all?
 
-In come a window, how often its device had come to the end of its queue, and the busy time of a step in blocks
-after it. Out comes the share with its interval over the blocks; time in which a loader was waited for is left
-out, since it is a figure of its own. It is the share of this window; how busy the device is in a step is
-taken to be the same in it and after it.
+Data was waited for only where a loader ran: with all samples on the device before the window every answer is
+None. The rank that waited longest decides, since all others wait for it in every step.
+
+How idle a device was: in come a window, how often its device had come to the end of its queue, and the busy
+time of a step in blocks after it. Out comes the share with its interval over the blocks; time in which a
+loader was waited for is left out, since it is a figure of its own. It is the share of this window; how busy
+the device is in a step is taken to be the same in it and after it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.run import DeviceBusy, Window
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.units import share
+
+
+def data_wait_share(launches: Sequence[Launch]) -> float | None:
+    """Return the share of all windows together that was waited; None where no loader ran.
+
+    >>> data_wait_share([]) is None
+    True
+    """
+    waits = [waiting_window(launch) for launch in launches]
+    pairs = [(w.data_wait_s, w.wall_s) for w in waits if w is not None and w.data_wait_s is not None]
+    if not pairs or len(pairs) < len(launches):
+        return None
+    return sum(wait_s for wait_s, _ in pairs) / sum(wall_s for _, wall_s in pairs)
+
+
+def waiting_window(launch: Launch) -> Window | None:
+    """Return the window of the rank that waited longest; None where none waited by a clock."""
+    windows = [window for window in launch.windows if window.data_wait_s is not None]
+    return max(windows, key=lambda window: window.data_wait_s or 0.0, default=None)
 
 
 def idle_share(launch: Launch) -> Interval | Unavailable | None:

@@ -1,16 +1,21 @@
 """One launch in figures: how long, how much, how fast, from the records of all its ranks.
 
 Throughput is the items of all ranks over the longest rank's window. Step times are those of that same
-rank, since it is the one that all others wait for.
+rank, since it is the one that all others wait for. Every rate is made by `throughput`: a mean of per-step
+rates overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s.
+
+>>> round(throughput(6_400, 0.8722), 1)
+7337.8
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
 
-from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.roofline import Roofline, build_roofline
+from gpuproof.analysis.point_figures import ITEMS, STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.breakdown import (
     BucketAllReduce,
     CollectiveOverlap,
@@ -27,6 +32,22 @@ from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Setup, Start,
 from gpuproof.records.what_ran import Compilation, Effective
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.records.work.pruning import Pruned
+
+if TYPE_CHECKING:
+    from gpuproof.analysis.roofline import Roofline
+
+
+def throughput(items_total: float, longest_window_s: float) -> float:
+    """Return items a second: those of all ranks over the seconds of the longest rank's window.
+
+    Raises:
+        ValueError: the seconds are not above 0, the items are negative, or one is not finite.
+    """
+    if not (isfinite(longest_window_s) and longest_window_s > 0):
+        raise ValueError(f"a rate needs a window longer than 0 s, not {longest_window_s} s")
+    if not (isfinite(items_total) and items_total >= 0):
+        raise ValueError(f"a rate needs a count of items, not {items_total}")
+    return items_total / longest_window_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +150,23 @@ class Launch:
         return self.slowest.wall_s / self.slowest.num_steps
 
     @property
+    def figures(self) -> dict[str, float]:
+        """What it says, by the name of the measure: items a second, items, steps, and seconds."""
+        return {
+            THROUGHPUT: self.items_per_s_total,
+            ITEMS: self.items_total,
+            STEPS: self.slowest.num_steps,
+            WINDOW: self.slowest.wall_s,
+            STEP: self.mean_step_s,
+        }
+
+    @property
     def roofline(self) -> Roofline | None:
         """The ceilings of the slowest device; None where they were not measured."""
+        if not self.ceilings:
+            return None
+        from gpuproof.analysis.roofline import build_roofline
+
         return build_roofline(self.ceilings)
 
     @property

@@ -7,12 +7,10 @@ largest that fits and the knee. A point is only compared where its launches are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
-from gpuproof.records.result import Doubt, LaunchValue, Measure, Validity
-from gpuproof.records.run import Failure
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison
 from gpuproof.units import would_show
 
@@ -28,90 +26,6 @@ TOO_FEW = (
 )
 NEAR_BEST = 0.95
 """The knee is the smallest batch with so much of the best throughput."""
-
-
-THROUGHPUT, PEAK_MEMORY = "throughput", "peak memory"
-RATE_ONE_BY_ONE = "rate, one batch after another"
-"""Of latency mode, in which nothing is queued: no throughput."""
-ITEMS, STEPS, WINDOW = "items", "steps", "window"
-STEP, ENERGY = "step of all launches", "energy of all launches"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointFigures:
-    """One recipe of a run: the only one, a point of a sweep or a test of a suite."""
-
-    case_id: str
-    assignment: Mapping[str, Any]
-    """Swept key → value; empty for the only one."""
-    kind: str
-    model: str
-    batch_size: int
-    item: str
-    items_per_sample: int
-    device: str | None
-    """None where nothing was measured."""
-    num_devices: int | None
-    num_launches: int
-    """That measured something."""
-    num_planned: int
-    validity: Validity | None
-    failures: tuple[Failure, ...]
-    """The first failure of each launch that failed or was cut short."""
-    refused: bool = False
-    """It failed as the search meant it to, for want of memory."""
-    doubts: tuple[Doubt, ...] = ()
-    """Of a point among several, its own; of the only recipe of a run they are the run's."""
-    measures: tuple[Measure, ...] = ()
-    """Of the point as a whole; a result has them among its own, and not with the point."""
-
-    @property
-    def success(self) -> bool | None:
-        """Whether every launch measured what it was asked to; None where it was not run to an end."""
-        if self.failures:
-            return False
-        return True if self.num_launches >= self.num_planned else None
-
-    @property
-    def are_replicates(self) -> bool:
-        """Whether launches may feed an interval between launches: each must be a fresh process."""
-        return all(launch.start == "exec" for launch in self.launches)
-
-    @property
-    def without_measures(self) -> PointFigures:
-        """The point as a detail holds it: the result has its measures."""
-        return replace(self, measures=())
-
-    def measure(self, *names: str) -> Measure | None:
-        """Return its measure of the first of these names that it has."""
-        by_name = {measure.name: measure for measure in self.measures}
-        return next((by_name[name] for name in names if name in by_name), None)
-
-    def value(self, *names: str) -> float | None:
-        """Return the value of a measure; None where there is none."""
-        measure = self.measure(*names)
-        return None if measure is None else measure.value
-
-    @property
-    def rate(self) -> Measure | None:
-        """Items a second, all ranks of all launches together."""
-        return self.measure(THROUGHPUT, RATE_ONE_BY_ONE)
-
-    @property
-    def launches(self) -> tuple[LaunchValue, ...]:
-        """The rate of each launch that measured something."""
-        return () if self.rate is None else self.rate.launches
-
-    @property
-    def side(self) -> ComparedSide:
-        """The point as others are held against it, by its rate."""
-        return ComparedSide(
-            name=self.case_id,
-            values=[launch.value for launch in self.launches],
-            doubts=self.doubts,
-            validity=self.validity,
-            value=None if self.rate is None else self.rate.value,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +64,21 @@ class BatchLimits:
     """The smallest batch whose throughput is near the best one's."""
 
 
+def side_of(point: PointFigures) -> ComparedSide:
+    """Return a point as others are held against it, by its rate."""
+    return ComparedSide(
+        name=point.case_id,
+        values=[launch.value for launch in point.launches],
+        doubts=point.doubts,
+        validity=point.validity,
+        value=point.rate_value,
+    )
+
+
 def rank(points: Sequence[PointFigures]) -> Ranking:
     """Find the best point of those that can be used and compare the others with it."""
-    measured = [point for point in points if point.side.value is not None]
-    outcome = contest([point.side for point in measured], better="higher")
+    measured = [point for point in points if point.rate_value is not None]
+    outcome = contest([side_of(point) for point in measured], better="higher")
     names = {side.name for side in outcome.contenders}
     usable = [point for point in measured if point.case_id in names]
     items = {point.item for point in usable}
@@ -170,7 +95,7 @@ def rank(points: Sequence[PointFigures]) -> Ranking:
 
 
 def _rate(point: PointFigures) -> float:
-    value = point.side.value
+    value = point.rate_value
     assert value is not None
     return value
 
@@ -181,7 +106,7 @@ def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> A
         return AgainstBest(comparison=None, missing=TOO_FEW)
     if not (best.are_replicates and point.are_replicates):
         return AgainstBest(comparison=None, missing=FORKED)
-    comparison = compare_sides(best.side, point.side, better="higher", confidence=confidence)
+    comparison = compare_sides(side_of(best), side_of(point), better="higher", confidence=confidence)
     return AgainstBest(comparison=comparison, missing=comparison.reason)
 
 

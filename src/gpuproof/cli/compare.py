@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume
+from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume, typed_command
 from gpuproof.cli.report import chosen_format, open_run, report_options, save_dir_option, write_report
 from gpuproof.errors import ExitCode, UsageError
 
@@ -170,7 +171,7 @@ def _launch(
     as_json: bool,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
 
     where: dict[str, Any] = {"hosts": HostChoice(), "python": python}
     if resume is not None:
@@ -198,6 +199,7 @@ def _compare_runs(
     save_dir: Path,
 ) -> ExitCode:
     from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
+    from gpuproof.readings.provenance import side_by_side
 
     if len(words) != 2 or any(word.startswith("--") for word in words):
         raise UsageError(
@@ -213,7 +215,8 @@ def _compare_runs(
         max_regression=max_regression,
         between_sessions=BETWEEN_SESSIONS if between_sessions is None else between_sessions,
     )
-    write_report(result, page_of(result), form, output)
+    provenance = side_by_side(*(side.provenance for side in sides), command=typed_command())
+    write_report(result, replace(page_of(result), provenance=provenance), form, output)
     return ExitCode(result.exit_code)
 
 

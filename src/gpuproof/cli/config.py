@@ -43,7 +43,7 @@ def schema(*, of_result: bool) -> None:
     """Print the JSON Schema of a recipe: every key with its type, bounds, default and meaning."""
     import json
 
-    from gpuproof.config.schema import json_schema
+    from gpuproof.config.keys import json_schema
     from gpuproof.report.formats import result_schema
 
     click.echo(json.dumps(result_schema() if of_result else json_schema(), indent=2))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, typed_command, verbose_option
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     help="How long to wait for the other hosts.",
 )
 @json_option
+@verbose_option
 @click.pass_context
 def doctor(
     ctx: click.Context,
@@ -79,6 +80,7 @@ def doctor(
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
+    from gpuproof.store.provenance import of_machine
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
@@ -87,7 +89,12 @@ def doctor(
     if as_json:
         print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
-        _print_text(checks, between)
+        from gpuproof.cli.report import show_page
+        from gpuproof.verdict.page import outcomes_page
+
+        groups = ("This machine", checks), ("Over several hosts", between)
+        provenance = of_machine(facts, command=typed_command())
+        show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))
     unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
 
@@ -123,10 +130,3 @@ def _ask(facts: Mapping[str, Any], *, multi_node: bool) -> tuple[list[Judged], l
     modules = (network, infiniband, nccl_settings, meeting) if multi_node else ()
     between = [item for module in modules for item in ask(checks_in(module), here)]
     return ask(checks_in(host), here), between
-
-
-def _print_text(checks: Sequence[Judged], between: Sequence[Judged]) -> None:
-    from gpuproof.cli.report import show_page
-    from gpuproof.verdict.page import outcomes_page
-
-    show_page(outcomes_page("", ("This machine", checks), ("Over several hosts", between)))

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuproof.launchers.choice import chosen_hosts
-from gpuproof.launchers.registry import LAUNCHERS, LOCAL, options_of_launchers
+from gpuproof.launchers.registry import LAUNCHERS, LOCAL, chosen_hosts, options_of_launchers
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import io
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,11 +17,8 @@ from typing import Any, NoReturn
 import click
 
 from gpuproof.cli.entry.group import LazyGroup
-from gpuproof.cli.entry.older import in_our_words
-from gpuproof.cli.options import say
 from gpuproof.errors import ExitCode, explained
-from gpuproof.launchers.registry import commands_of_launchers
-from gpuproof.outside import plain
+from gpuproof.launchers.registry import LAUNCHERS, commands_of_launchers
 
 COMMANDS: dict[str, str] = {
     "run": "gpuproof.cli.run:run",
@@ -46,6 +42,29 @@ COMMANDS: dict[str, str] = {
     "completion": "gpuproof.cli.entry.completion:completion",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
+SUMMARIES: dict[str, str] = {
+    "run": "Measure what a recipe describes.",
+    "load": "Run the twelve tests of the load suite, on this machine or on every host of a fleet.",
+    "scale": "Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.",
+    "validate": "Say whether a machine or a cluster is ready: READY, READY-WITH-EXCLUSIONS, NOT-READY or "
+    "INCONCLUSIVE.",
+    "rules": "Find rules and thresholds that could not judge anything.",
+    "baseline": "Record a fleet's own figures, and compare runs with them.",
+    "compare": "Say whether run B is faster than run A, slower, or no difference is shown.",
+    "selftest": "Plant faults in what is measured, and show that each turns the verdict and is named.",
+    "matrix": "Run every case of a matrix, each with its monitor, and put them side by side.",
+    "report": "Show the report of a run again, and make its derived files again.",
+    "runs": "List the runs, newest first: when, what, whether to trust it, and the result.",
+    "doctor": "Say what this machine has, what will be missing, and what to do about it.",
+    "init": "Look at this machine and write a commented recipe that fits it.",
+    "config": "Show what a recipe comes to, and every key there is.",
+    "plugins": "List workloads, checks and suites with the package that each comes from.",
+    "monitor": "Watch GPUs and host: live, beside a command, or afterwards.",
+    **{name: entry.summary for name, entry in LAUNCHERS.items() if entry.command},
+    "cloud": "Rent hosts to measure: list, deploy and terminate.",
+    "completion": "Print what makes a shell complete commands, options, recipes, keys and runs.",
+}
+"""How the help of each command begins: to list them, none is imported."""
 GARBAGE_AFTER = 100_000
 """Objects that the collector waits for: by Python's 700 it looks 180 times through what a command imports."""
 
@@ -61,7 +80,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.group(
     cls=LazyGroup,
     commands_by_path=COMMANDS,
-    in_our_words=in_our_words,
+    summaries=SUMMARIES,
+    older_words="gpuproof.cli.entry.older:in_our_words",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -131,6 +151,8 @@ def _tell_loss(files: Sequence[LossyFile]) -> None:
 
 def _tell_bug() -> ExitCode:
     """Print the error that is being handled, and say that the fault is ours."""
+    from gpuproof.outside import plain
+
     click.echo(plain(traceback.format_exc()), err=True, nl=False)
     click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
     return ExitCode.OUR_BUG
@@ -147,6 +169,8 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
+        from gpuproof.outside import plain
+
         shown = io.StringIO()
         error.show(file=shown)
         click.echo(plain(shown.getvalue()), err=True, nl=False)
@@ -157,6 +181,10 @@ def main() -> NoReturn:
         if fault is not None:
             click.echo(f"gpuproof: {fault}", err=True)
             if fault.more_words:
+                import shlex
+
+                from gpuproof.cli.options import say
+
                 say(f"  {shlex.join(['gpuproof', *sys.argv[1:], *fault.more_words])}", err=True)
     _tell_loss(files)
     sys.exit(int(code or 0))

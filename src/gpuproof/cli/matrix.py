@@ -17,7 +17,7 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
     from gpuproof.records.collected import CaseRecords
     from gpuproof.store.run import RunDirectory
 

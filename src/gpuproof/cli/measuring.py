@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.cli.options import say
+from gpuproof.cli.options import say, typed_command
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
@@ -23,8 +23,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.secrets import refuse_unset_variables
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
-from gpuproof.launchers.registry import open_launcher, resumed_site, site_type
+from gpuproof.launchers.registry import HostChoice, open_launcher, resumed_site, site_type
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
 from gpuproof.processes.processors import memory_total_bytes
@@ -64,7 +63,7 @@ def begin_run(
             origins=loaded.origins,
             source=loaded.source,
             places=places,
-            described=site.described(),
+            described={**site.described(), "command": typed_command()},
         )
         return directory, measure(directory, launcher, as_json=as_json, command=command)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +88,11 @@ class PlainFormatter(logging.Formatter):
         return redacted(plain(super().format(record)))
 
 
+def typed_command() -> str:
+    """Return the command line of this process, as it can be pasted into a shell; secrets are redacted."""
+    return redacted(shlex.join(["gpuproof", *sys.argv[1:]]))
+
+
 def print_json(content: Any) -> None:
     """Print records, or what JSON has, on standard output."""
     import json
@@ -117,6 +123,25 @@ def measuring_options(command: Command) -> Command:
     return wrapped
 
 
+VERBOSE = "gpuproof.verbose"
+
+
+def verbose_option(command: Command, *, text: str = "Print the whole page, not one screen of it.") -> Command:
+    """Add --verbose, which `is_verbose` reads."""
+
+    def note(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[VERBOSE] = value
+
+    option = click.option("--verbose", "-v", is_flag=True, expose_value=False, callback=note, help=text)
+    return option(command)
+
+
+def is_verbose() -> bool:
+    """Say whether the command that runs was asked for all that there is to print."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(VERBOSE))
+
+
 def log_options(command: Command) -> Command:
     """Add --log-file and --verbose; the log takes every detail, whatever the terminal shows."""
 
@@ -126,10 +151,10 @@ def log_options(command: Command) -> Command:
         metavar="FILE",
         help="Write a log with every detail.",
     )
-    @click.option("--verbose", "-v", is_flag=True, help="Print on standard error what is being done.")
+    @partial(verbose_option, text="Print the whole page, and on standard error what is being done.")
     @wraps(command)
-    def logged(*args: Any, log_file: Path | None, verbose: bool, **kwargs: Any) -> Any:
-        start_logging(log_file, verbose=verbose)
+    def logged(*args: Any, log_file: Path | None, **kwargs: Any) -> Any:
+        start_logging(log_file, verbose=is_verbose())
         return command(*args, **kwargs)
 
     return logged  # type: ignore[return-value]  # click's decorators keep the command's type

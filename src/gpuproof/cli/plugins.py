@@ -55,4 +55,4 @@ def _print(states: Sequence[PluginState]) -> None:
             "", lambda row: row.reason or row.summary or "", align="left", folds=True, is_optional=True
         ),
     )
-    show_page(Page(title="", verdict=None, sections=(listed,)))
+    show_page(Page(title="", verdict=None, sections=(listed,)), is_list=True)

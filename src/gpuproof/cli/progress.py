@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.cli.options import say
 from gpuproof.outside import plain
 from gpuproof.records.case import Case
@@ -201,7 +202,7 @@ def _speed(records: CaseRecords) -> str:
     if records.status != "done" or records.case.measures_latency or not records.windows:
         return ""
     launch = summarize_launch(records)
-    return "" if launch is None else f", {units.rate(launch.items_per_s_total, launch.setup.item)}"
+    return "" if launch is None else f", {units.rate(launch.figures[THROUGHPUT], launch.setup.item)}"
 
 
 def _host_line(error: HostError) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import Command, json_option, print_json, say
+from gpuproof.cli.options import Command, is_verbose, json_option, print_json, say, verbose_option
+from gpuproof.units import MISSING
 
 if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from gpuproof.report.formats import ReportFormat
     from gpuproof.store.run import RunDirectory
 
+LEAST_RESULT, LONGEST_VERDICT, WIDEST_LIST = 8, 16, 110
+"""Character cells in a list of runs: of a result beside dates, of a verdict, and of a line."""
 save_dir_option = click.option(
     "--save-dir",
     is_eager=True,  # names of runs are looked up under it
@@ -60,6 +66,7 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
 )
 @junit_strict_option
 @save_dir_option
+@verbose_option
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -162,6 +169,7 @@ def write_report(
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
     from gpuproof.conclude import read_evidence
+    from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.announced import facts_of
     from gpuproof.verdict.check import ask, exit_code_for
     from gpuproof.verdict.checks.registry import find_check
@@ -174,27 +182,36 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
     if as_json:
         print_json({"run": str(directory.root), "checks": judged})
     else:
-        show_page(outcomes_page("", ("", judged)))
+        show_page(outcomes_page("", ("", judged), provenance=read_provenance(directory)))
     return at_most(exit_code_for(judged), simulated=is_simulated(evidence.launches))
 
 
 @click.command()
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N of them only.")
+@click.option("--suite", metavar="NAME", help="Runs of this suite only: recipe, validate, scale, …")
+@click.option("--verdict", metavar="WORD", help="Runs whose verdict begins so only, such as SUSPECT.")
 @save_dir_option
 @json_option
-def runs(save_dir: Path, *, as_json: bool) -> None:
-    """List the runs, newest first: what ran, its result, and whether to trust it.
+def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str | None, as_json: bool) -> None:
+    """List the runs, newest first: when, what, whether to trust it, and the result.
 
     Every command that takes a run takes its number here, how its name begins, or `last` for the first.
     """
     from gpuproof.store.run import list_runs
 
-    rows = [_row(directory) for directory in list_runs(save_dir)]
+    rows = ({**_row(run), "number": number} for number, run in enumerate(list_runs(save_dir), start=1))
+    chosen = (
+        row
+        for row in rows
+        if suite in (None, row["suite"]) and str(row["verdict"]).startswith((verdict or "").upper())
+    )
+    shown = list(islice(chosen, limit))
     if as_json:
-        print_json(rows)
-    elif not rows:
-        click.echo(f"No runs under {save_dir}. Start one: gpuproof run quick")
+        print_json([{key: value for key, value in row.items() if key != "number"} for row in shown])
+    elif not shown:
+        click.echo(f"No runs to list under {save_dir}. Start one: gpuproof run quick")
     else:
-        show_page(_page_of_runs(rows, save_dir))
+        show_page(_page_of_runs(shown, save_dir), is_list=True)
 
 
 def _row(directory: RunDirectory) -> dict[str, object]:
@@ -229,39 +246,46 @@ def _work_of(result: Result) -> str:
     return str(common.get("work", result.suite)) if isinstance(common, dict) else result.suite
 
 
-def _page_of_runs(rows: Sequence[dict[str, object]], save_dir: Path) -> Page:
-    """Lay the list out so that neither name nor command is broken over lines: only date and work may be."""
-    from gpuproof.records.page import Column, Page, table
-    from gpuproof.units import MISSING
+def _page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
+    """Lay out a line a run: what its columns leave of the terminal's width is for the result."""
+    from gpuproof.records.page import Cell, Column, Page, table
+    from gpuproof.suites.sections import TONES
 
-    runs = table(
+    lines = [
+        (
+            str(row["number"]),
+            str(row["created"] or MISSING)[5:16].replace("T", " "),
+            Path(row["run"]).relative_to(save_dir).as_posix(),
+            _cut(_verdict(row), LONGEST_VERDICT),
+            " · ".join(filter(None, (row["headline"] or row["next_step"], row["what"]))),
+            {**TONES, "READY": "good", "NOT-READY": "bad"}.get(row["validity"] or row["verdict"], "warn"),
+        )
+        for row in rows
+    ]
+    taken = 4 + sum(2 + max(len(line[place]) for line in lines) for place in range(4))
+    room = min(get_terminal_size().columns, WIDEST_LIST) - taken
+    has_dates = room >= LEAST_RESULT  # names are never cut, and have the date by default
+    room = max(len("result"), room if has_dates else room + 2 + max(len(line[1]) for line in lines))
+    listed = table(
         "",
-        [{**row, "number": number} for number, row in enumerate(rows, start=1)],
-        Column.of("#", lambda row: str(row["number"])),
-        Column.of("run", lambda row: Path(row["run"]).relative_to(save_dir).as_posix(), align="left"),
-        Column.of("created", _created, align="left", folds=True),
-        Column.of("what", lambda row: row["what"] or MISSING, align="left", folds=True),
-        Column.of("result", lambda row: row["headline"] or MISSING, align="left"),
-        Column.of("verdict", _verdict, align="left"),
+        lines,
+        Column.of("#", itemgetter(0)),
+        Column.of("date", lambda line: line[1] if has_dates else "", align="left", is_optional=True),
+        Column.of("run", itemgetter(2), align="left"),
+        Column.of("verdict", lambda line: Cell(line[3], line[5]), align="left"),
+        Column.of("result", lambda line: _cut(line[4], room), align="left"),
     )
-    return Page(title=f"Runs under {save_dir}", verdict=None, sections=(runs,))
+    return Page(title=f"Runs under {save_dir}, dates in UTC", verdict=None, sections=(listed,))
 
 
-def _created(row: Mapping[str, Any]) -> str:
-    from gpuproof.units import MISSING
-
-    return str(row["created"] or MISSING)[:16].replace("T", " ")
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    """Say how a run ended and, where launches are missing, how many were measured; or what concludes it."""
-    from gpuproof.units import MISSING
-
-    if row["next_step"]:
-        return f"no result yet: gpuproof report {row['number']}"
+    """Say how a run ended and, where launches are missing, how many were measured."""
     measured, _, planned = str(row["launches"] or "").partition("/")
-    missing = "" if measured == planned else f", {measured} of {planned} launches"
-    return f"{row['verdict'] or MISSING}{missing}"
+    return f"{row['verdict'] or 'no result'}{'' if measured == planned else f' {measured}/{planned}'}"
 
 
 def show_report(concluded: Concluded, *, as_json: bool) -> None:
@@ -272,8 +296,8 @@ def show_report(concluded: Concluded, *, as_json: bool) -> None:
         show_page(concluded.page)
 
 
-def show_page(page: Page) -> None:
-    """Print a page on standard output."""
+def show_page(page: Page, *, is_list: bool = False) -> None:
+    """Print a page on standard output: one screen of it, or all with --verbose; a list is always whole."""
     from gpuproof.report import terminal
 
-    terminal.show_page(page)
+    terminal.show_page(page, is_whole=is_list or is_verbose())

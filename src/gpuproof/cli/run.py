@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.entry.completion import complete_recipe
+from gpuproof.cli.entry.run_name import complete_recipe
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
 
 COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),
@@ -57,7 +57,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     gpuproof run configs/synthetic_resnet50.yaml --training.precision=bf16 --nproc 4
     gpuproof run quick --model.name=resnet50 --data.batch_size=64 --run.repeats=5
     gpuproof run quick --matrix.data.batch_size='[16, 32]' --matrix.training.precision='[fp32, bf16]'
-    gpuproof run quick --data.name=synthetic --search.kind=batch_size
+    gpuproof run quick --data.name=synthetic --search.kind=batch_size --run.repeats=1
     gpuproof run serving --serving.latency_bound_s=0.1
     gpuproof run collectives --nproc 8 -b 8 -e 8G -f 2
     gpuproof run --resume results/quick/run_20261120T133012_4711

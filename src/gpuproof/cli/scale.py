@@ -17,7 +17,7 @@ from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import CommunicationProfile
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
     from gpuproof.store.run import RunDirectory
 
 RECIPE = "scale"

@@ -19,7 +19,7 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import try_place
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
 
 COMMAND = "validate"
 RECIPES = {

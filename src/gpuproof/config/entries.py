@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpuproof.config.errors import ConfigError, Mistake, shown
+from gpuproof.config.settings import ConfigError, Mistake, shown
 from gpuproof.config.yaml import Document, Place, read_document, read_text
 
 MAX_BYTES = 2**20

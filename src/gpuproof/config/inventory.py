@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
-from gpuproof.config.errors import ConfigError
+from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import Document, Place
 
 CLOUD_USER = "ubuntu"

@@ -14,14 +14,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import all_keys, check_keys
-from gpuproof.config.matrix import in_one_key, matrix_mistakes
 from gpuproof.config.models import RunConfig
-from gpuproof.config.overrides import read_overrides
 from gpuproof.config.rules import check_place, check_workload
 from gpuproof.config.rules.base import Facts
-from gpuproof.config.settings import COMMAND_LINE, ConfigSetting, dotted, lay_over
+from gpuproof.config.settings import (
+    COMMAND_LINE,
+    ConfigError,
+    ConfigSetting,
+    Mistake,
+    dotted,
+    lay_over,
+)
 from gpuproof.config.suite_options import is_suite, option_names
 from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text, resolve
@@ -65,11 +69,20 @@ def load_config(
     """
     source, _ = _read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
-    from_words, word_mistakes = check_keys(read_overrides(overrides, given_by))
-    settings = lay_over(in_one_key(in_file), in_one_key(from_words))
+    words: list[ConfigSetting] = []
+    if overrides:
+        from gpuproof.config.overrides import read_overrides
+
+        words = read_overrides(overrides, given_by)
+    from_words, word_mistakes = check_keys(words)
+    if has_matrix := any(setting.path[0] == "matrix" for setting in (*in_file, *from_words)):
+        from gpuproof.config.matrix import in_one_key, matrix_mistakes
+
+        in_file, from_words = in_one_key(in_file), in_one_key(from_words)
+    settings = lay_over(in_file, from_words)
     settings = lay_over(settings, list(_places_of_items(settings)))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
-    if mistakes := matrix_mistakes(settings, with_workloads=facts is not None):
+    if has_matrix and (mistakes := matrix_mistakes(settings, with_workloads=facts is not None)):
         raise ConfigError(mistakes)
     refusals = check_place(config, facts or Facts())
     if refusals := [*refusals, *(check_workload(config) if facts is not None else [])]:

@@ -12,10 +12,9 @@ from typing import Any
 
 from gpuproof.config.axes import EXCLUDE, INCLUDE, Assignment, assignments, matrix_keys, num_combinations
 from gpuproof.config.chosen_cases import MAX_CASES
-from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
 from gpuproof.config.rules import check_workload
-from gpuproof.config.settings import ConfigSetting, dotted, lay_over
+from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over, shown
 from gpuproof.config.validation import place_refusals, validate
 
 SECTION = "matrix"

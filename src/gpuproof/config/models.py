@@ -16,21 +16,17 @@ from pydantic_core import PydanticCustomError
 from gpuproof.config.entries import StrictModel
 from gpuproof.config.rules import check_recipe
 from gpuproof.config.rules.base import Refusal
-from gpuproof.config.sections.command import CasesConfig, CommandConfig
-from gpuproof.config.sections.load import LoadConfig
-from gpuproof.config.sections.run import RunSection
-from gpuproof.config.sections.search import SearchConfig
+from gpuproof.config.sections import CasesConfig, CommandConfig, LoadConfig, RunSection, SearchConfig
 from gpuproof.config.suite_options import is_suite, resolve_block
 from gpuproof.records.case import WorkKind
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import InferenceSpec, ModelSpec
-from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.records.work.training import TrainingSpec
-from gpuproof.records.work.window import ProfilingSpec, WindowSpec
+from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
 
 class RunConfig(StrictModel):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import enclosing_key
-from gpuproof.config.settings import COMMAND_LINE, ConfigSetting, KeyPath
+from gpuproof.config.settings import COMMAND_LINE, ConfigError, ConfigSetting, KeyPath, Mistake
 from gpuproof.config.yaml import is_storable, read_value
 
 _HOW = "Write --section.key=value, for example --training.epochs=5"

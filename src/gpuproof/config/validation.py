@@ -11,12 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuproof.config.errors import ConfigError, Mistake, shown
-from gpuproof.config.keys import all_keys, enclosing_key
+from gpuproof.config.keys import accepted, all_keys, enclosing_key, schema_at
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Refusal
-from gpuproof.config.schema import accepted, schema_at
-from gpuproof.config.settings import ConfigSetting, KeyPath, dotted, nest
+from gpuproof.config.settings import ConfigError, ConfigSetting, KeyPath, Mistake, dotted, nest, shown
 from gpuproof.config.yaml import resolve
 
 

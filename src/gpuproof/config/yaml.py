@@ -34,8 +34,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from gpuproof.config.errors import ConfigError, Mistake
-from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
+from gpuproof.config.settings import ConfigError, ConfigSetting, KeyPath, Mistake, dotted
 from gpuproof.files import open_plain
 
 Scalar = str | int | float | bool | None

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 
 import gpuproof
-from gpuproof.launchers.commands import INSTALLED_WORKER
 from gpuproof.processes.scratch import scratch_folder
 
 NODE_SIDE = (
@@ -32,7 +31,7 @@ NODE_SIDE = (
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
 READING_PACKAGES = ("readings", "statistics", "analysis/comparing", "verdict/comparison")
 READING_FILES = (
-    *("analysis/__init__.py", "analysis/intervals.py", "analysis/comparing/doubts.csv"),
+    *("analysis/__init__.py", "records/doubts.csv"),
     *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
     *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),
     *("observe/__init__.py", "observe/node_file.py", "observe/recording_page.py"),
@@ -81,16 +80,6 @@ def _members() -> dict[str, str]:
     members[f"{folder}/entry_points.txt"] = distribution("gpuproof").read_text("entry_points.txt") or ""
     members["__main__.py"] = MAIN
     return members
-
-
-@contextmanager
-def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
-    """Give the words that start the node side: as installed, or as one file for another Python."""
-    if python is None:
-        yield INSTALLED_WORKER
-        return
-    with built_node_side() as archive:
-        yield (str(archive),)
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpuproof.processes.start import SAFE_PATH
 from gpuproof.records.case import Case
-from gpuproof.records.work.monitor import MonitorSpec
+from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store import layout
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
@@ -124,3 +126,15 @@ def rank_environment(interface: str | None = None) -> dict[str, str]:
     """Return the variables that ranks get beside the host's own; `interface` is what they talk over."""
     talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
     return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **SAFE_PATH, **talk}
+
+
+@contextmanager
+def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
+    """Give the words that start the node side: as installed, or as one file for another Python."""
+    if python is None:
+        yield INSTALLED_WORKER
+        return
+    from gpuproof.launchers.archive import built_node_side
+
+    with built_node_side() as archive:
+        yield (str(archive),)

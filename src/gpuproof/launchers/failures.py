@@ -18,7 +18,6 @@ from gpuproof.processes.start import signal_name
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, RankResult, Start
 from gpuproof.store import layout
-from gpuproof.verdict.blame.hang import explain_hang
 
 WHERE_IT_HANGS = (
     "The stacks of each rank show where; raise distributed.hang_timeout_s if the work is that slow"
@@ -69,6 +68,8 @@ def unsaid_failure(
     host = records.case.placement.host
     if status is None:
         return launch_failure("timeout", f"not done within {time_limit_s:g} s", host=host)
+    from gpuproof.verdict.blame.hang import explain_hang
+
     silent, hang = _silent_ranks(records), explain_hang(records)
     if silent and not records.of(Start) and status > 0:
         return _not_begun(folder, host)

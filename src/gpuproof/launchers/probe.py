@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.launchers.archive import node_side_for
+from gpuproof.launchers.commands import node_side_for
 from gpuproof.outside import parse_json
 from gpuproof.processes.start import safe_environment, starting
 

@@ -1,6 +1,7 @@
-"""Which launchers there are: of each what stands for it on the command line and in run.json, one line each.
+"""Which launchers there are, one line each, and on which hosts a command is to work, as its options say it.
 
-Nothing of a launcher is loaded before it is used.
+A line has what stands for a launcher on the command line and in run.json. Nothing of one is loaded before it
+is used, and of what the options name nothing is read.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.launchers.base import Launcher
-    from gpuproof.launchers.choice import HostChoice
     from gpuproof.launchers.site import LaunchSite
     from gpuproof.store.run import RunDirectory
+from dataclasses import field
 
 LOCAL = "local"
 
@@ -36,7 +37,9 @@ class LauncherEntry:
     options: str = ""
     """Its own options on every command that measures: name → option, keywords of `click.option`."""
     command: str = ""
-    """A group of commands of its own."""
+    """A group of commands of its own …"""
+    summary: str = ""
+    """… and how its help begins."""
     key: str = ""
     """The key of run.json that holds its site, where that is not its name."""
 
@@ -52,7 +55,10 @@ LAUNCHERS: Mapping[str, LauncherEntry] = {
     ),
     "slurm": LauncherEntry(site="site:SlurmSite", file="optional"),
     "kubernetes": LauncherEntry(
-        site="site:KubernetesSite", file="optional", command="command_line:kubernetes"
+        site="site:KubernetesSite",
+        file="optional",
+        command="command_line:kubernetes",
+        summary="Look at a cluster before launches, and clean up after them.",
     ),
 }
 
@@ -126,3 +132,62 @@ def _part(launcher: str, part: str) -> Any:
 
 def _path(launcher: str, part: str) -> str:
     return f"gpuproof.launchers.{launcher}.{part}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChoice:
+    """A launcher, and what its options say; by default this machine alone."""
+
+    launcher: str = LOCAL
+    file: str = ""
+    """Of `--on LAUNCHER:FILE`; empty where none is named."""
+    one_job: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The values of all launchers' own options, by name."""
+
+    @property
+    def are_named(self) -> bool:
+        """Say whether the command is to work on other hosts."""
+        return self.launcher != LOCAL or self.one_job
+
+
+def places_to_run() -> list[str]:
+    """Return what `--on` takes.
+
+    >>> places_to_run()
+    ['local', 'ssh:FILE', 'slurm', 'slurm:FILE', 'kubernetes', 'kubernetes:FILE']
+    """
+    forms = {"none": ["{}"], "required": ["{}:FILE"], "optional": ["{}", "{}:FILE"]}
+    return [form.format(name) for name, entry in LAUNCHERS.items() for form in forms[entry.file]]
+
+
+def chosen_hosts(on: str, options: Mapping[str, Any], *, one_job: bool) -> HostChoice:
+    """Return the choice that `--on` and the launchers' own options make.
+
+    Raises:
+        UsageError: there is no such place, or hosts are named twice.
+    """
+    name, colon, file = on.partition(":")
+    if (f"{name}:FILE" if colon and file else on) not in places_to_run():
+        raise _not_a_place(on, "not a place to run")
+    for launcher, entry in LAUNCHERS.items():
+        named = options.get(entry.file_option.removeprefix("--").replace("-", "_"))
+        if named is None:
+            continue
+        if name not in (LOCAL, launcher):
+            raise _not_a_place(on, "cannot be combined with a file of hosts")
+        if name == launcher and file != named:
+            raise UsageError(
+                "the hosts are named twice", place=entry.file_option, next_step="Give one of the two"
+            )
+        name, file = launcher, named
+    return HostChoice(launcher=name, file=file, one_job=one_job, options=options)
+
+
+def _not_a_place(on: str, cause: str) -> UsageError:
+    *places, last = places_to_run()
+    return UsageError(
+        cause,
+        place=f"--on {on}",
+        next_step=f"Write {', '.join(places)} or {last}, and {file_options()} with {LOCAL} alone",
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
+from gpuproof.launchers.registry import HostChoice
 from gpuproof.records.case import Case
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace

@@ -17,6 +17,7 @@ from gpuproof.files import write_array, write_text
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING
 from gpuproof.records.page import Page
@@ -92,7 +93,7 @@ def _named(wanted: Wanted, ending: str) -> Path:
 
 
 def _write_summary(recording: RecordingData, path: Path) -> None:
-    _write_page(recording_page(recording_result(recording)), path)
+    _write_page(recording_page(recording_result(recording), of_recording(recording)), path)
 
 
 def _write_page(page: Page, path: Path) -> str:
@@ -102,4 +103,6 @@ def _write_page(page: Page, path: Path) -> str:
 
 
 def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:
-    return _write_page(recordings_page(compare(load(other), recording)), path)
+    before = load(other)
+    sides = side_by_side(of_recording(before), of_recording(recording))
+    return _write_page(recordings_page(compare(before, recording), sides), path)

@@ -75,15 +75,19 @@ def _unfit(args: Namespace, cause: str) -> EnvironmentUnfitError:
 
 def _summary(args: Namespace) -> Page:
     from gpuproof.observe.recording_page import recording_page, recording_result
+    from gpuproof.readings.provenance import of_recording
     from gpuproof.readings.recording import load_recording
 
-    return recording_page(recording_result(load_recording(args.recording)))
+    recording = load_recording(args.recording)
+    return recording_page(recording_result(recording), of_recording(recording))
 
 
 def _comparison(args: Namespace) -> Page:
     from gpuproof.analysis.comparing.recordings import READ_METRICS, compare
+    from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.readings.recording import load_recording
     from gpuproof.verdict.comparison.recordings import recordings_page
 
     first, second = (load_recording(path, metrics=READ_METRICS) for path in (args.first, args.second))
-    return recordings_page(compare(first, second, phase_name=args.phase))
+    provenance = side_by_side(of_recording(first), of_recording(second))
+    return recordings_page(compare(first, second, phase_name=args.phase), provenance)

@@ -6,7 +6,7 @@ from it: the whole of each device and of the host first, then a row a phase and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
@@ -15,9 +15,17 @@ from gpuproof import __version__
 from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.readings.balance import VARIATION, load_balance
+from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.spinning import SPIN_MEANING, spins
-from gpuproof.readings.summary import PHASE_METRICS, SPREAD, EventAt, events_within, summarise
+from gpuproof.readings.summary import (
+    PHASE_METRICS,
+    SPREAD,
+    THROTTLED_METRIC,
+    EventAt,
+    events_within,
+    summarise,
+)
 from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
@@ -27,13 +35,16 @@ from gpuproof.records.page import (
     Notice,
     Notices,
     Page,
+    Provenance,
     Section,
     Text,
+    Tone,
+    Verdict,
     figure,
     pivot,
 )
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.units import MISSING, count, memory, seconds
+from gpuproof.units import MISSING, count, memory, more_below, seconds
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
@@ -153,7 +164,39 @@ def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
         yield Notice(word="not read", tone="faint", text=f"{', '.join(names)}: {reason}")
 
 
-def recording_page(result: Result) -> Page:
+def figures_line(measures: Iterable[Measure]) -> str:
+    """Return what the GPUs of a recording did, in one line; what one of them did not tell is a dash."""
+    figures = [m for m in measures if "gpu" in m.labels and "phase" not in m.labels]
+    gpus = {measure.labels["gpu"] for measure in figures}
+    if not gpus:
+        return "no GPU was read"
+
+    def of(metric: str, statistic: str, join: Callable[[list[float]], float]) -> str:
+        named = [m for m in figures if (m.labels["metric"], m.statistic) == (metric, statistic)]
+        values = [measure.value for measure in named if measure.value is not None]
+        return quantity(metric, join(values)) if values and len(values) == len(gpus) else MISSING
+
+    throttled = [m for m in figures if m.labels["metric"] == THROTTLED_METRIC]
+    longest = max(throttled, key=lambda measure: measure.value or 0.0, default=None)
+    parts = {
+        "mean power": of("power_w", "mean", sum),
+        "energy": of("energy_j", "total", sum),
+        "highest temperature": of("temp_gpu_c", "maximum", max),
+        "throttled": MISSING if longest is None or longest.value is None else _share_of(longest),
+        "most memory": of("mem_used_bytes", "maximum", max),
+    }
+    together = f"{count(len(gpus))} GPUs together: " if len(gpus) > 1 else ""
+    return together + ", ".join(f"{name} {text}" for name, text in parts.items())
+
+
+def _share_of(throttled: Measure) -> str:
+    if not throttled.value:
+        return throttled.text
+    reason = throttle_title(throttled.labels["reason"])
+    return f"{throttled.text} (GPU {throttled.labels['gpu']}, {reason})"
+
+
+def recording_page(result: Result, provenance: Provenance | None = None) -> Page:
     """Lay out a recording from its result alone."""
     words = from_json(RecordingWords, result.detail, place="the recording")
     by_owner = grouped((_part(measure), measure) for measure in result.measures)
@@ -169,7 +212,23 @@ def recording_page(result: Result) -> Page:
     sections += [_phases(by_owner["phase"])] if "phase" in by_owner else []
     if VARIATION in by_owner:
         sections.append(Measures(title="Load balance", measures=tuple(by_owner[VARIATION])))
-    return Page(title=result.run_id, verdict=None, sections=tuple(sections))
+    verdict = _verdict(result, words)
+    return Page(title=result.run_id, verdict=verdict, sections=tuple(sections), provenance=provenance)
+
+
+def _verdict(result: Result, words: RecordingWords) -> Verdict:
+    """Return whether anything unusual was read, then how long and how often it was read."""
+    warnings = [
+        f"GPU {measure.labels['gpu']}: {measure.name} {measure.text}"
+        for measure in result.measures
+        if measure.labels["metric"] == "held_back" and measure.value and "phase" not in measure.labels
+    ]
+    for device in words.devices:
+        warnings += [f"GPU {device.index}: {one.text}" for one in device.notices if one.tone == "warn"]
+    calm = "nothing unusual in what was read" if words.devices else _NO_GPU
+    reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
+    tone: Tone = "warn" if warnings else "plain"
+    return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline)
 
 
 def _part(measure: Measure) -> int | str:
@@ -212,6 +271,6 @@ def _phases(measures: Sequence[Measure]) -> Section:
         figure("time", "duration_s"),
         *(figure(head, metric, is_optional=True) for metric, head in columns.items()),
         figure("energy", "energy_j", is_optional=True),
-        figure("held back", "held_back", is_optional=True),
+        figure("throttled", "held_back", is_optional=True),
         key=lambda measure: measure.labels["metric"],
     )

@@ -85,9 +85,9 @@ def description(recording: RecordingData) -> str:
     return "  ·  ".join([*parts, seconds(recording.duration_s)])
 
 
-def line_of(name: str, time_s: Floats, column: Floats) -> Iterator[Series]:
+def line_of(name: str, time_s: Floats, column: Floats, *, pieces: int = PIECES) -> Iterator[Series]:
     """Yield one column as a line, over the band between its extremes where it is a median of readings."""
-    shape = envelope(time_s, column, pieces=PIECES)
+    shape = envelope(time_s, column, pieces=pieces)
     low, middle, high = shape.levels
     points = _points(shape.time_s, middle)
     if not np.array_equal(low, high, equal_nan=True):
@@ -186,8 +186,8 @@ def _band_series(time_s: Floats, columns: Mapping[str, Floats]) -> list[Series]:
         for low, high, share in ((0, 3, "90 %"), (1, 2, "half"))
     ]
     for name, column in columns.items():
-        median = bands(time_s, [column], pieces=BAND_PIECES, shares=(0.5,))
-        series.append(Series(name=name, points=_points(median.time_s, median.levels[0]), form="line"))
+        shape = envelope(time_s, column, pieces=BAND_PIECES)
+        series.append(Series(name=name, points=_points(shape.time_s, shape.levels[1]), form="line"))
     return series
 
 

@@ -10,18 +10,23 @@ in step with the readings no number of samples shows what it came to in between.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import counter_change, durations, longest_step_s
+from gpuproof.readings.series import counter_change, durations, longest_step_s, readings_of
 from gpuproof.readings.window import RecordingWindow
 
 EnergyMethod = Literal["counter", "integrated_power"]
 
 DOUBT_FACTOR: Final = 1.25
 """A counter and the power sensor that differ by more than this are both named."""
+
+
+FEWEST_MOVES: Final = 10
+"""A counter that stands still between readings moves at moments of its own (each 0.1 s on an H200): what it
+adds up over k of them may be 1/k too much or too little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,10 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
     if change is None or change.covered_s == 0:
         reason = recording.reasons_missing(track).get("energy_j", "fewer than two readings of it")
         return _from_power(integrated, window, f"no energy counter: {reason}")
+    moves = _moves(*readings_of(recording, track, "energy_j"), window=window)
+    if moves.stood_still and moves.in_recording and moves.in_window < FEWEST_MOVES:
+        seldom = f"the energy counter moved {moves.in_window} times in {change.covered_s:.2g} s"
+        return _unknown(f"{seldom}, and {FEWEST_MOVES} are needed to tell")
     if change.increase == 0 and integrated is not None and integrated[0] > 0:
         return _from_power(integrated, window, "the energy counter stood still while power was drawn")
     return Energy(
@@ -115,11 +124,30 @@ def _power_by_counter(recording: RecordingData, track: DeviceTrack, inside: Flag
     return PowerOverTime(power_w=watts, lasting_s=lasting_s, method="counter")
 
 
+def _unknown(note: str) -> Energy:
+    return Energy(energy_j=None, method=None, coverage=None, covered_s=0.0, note=note)
+
+
+class _Moves(NamedTuple):
+    """How often a counter moved from one reading to the next."""
+
+    in_window: int
+    in_recording: int
+    stood_still: bool
+    """Between two readings of the window."""
+
+
+def _moves(times: Floats, totals: Floats, *, window: RecordingWindow) -> _Moves:
+    moved = totals[1:] != totals[:-1]
+    inside = np.zeros(len(moved), dtype=bool)
+    for span in window.spans:
+        inside |= (times[:-1] >= span.begin_s) & (times[1:] <= span.end_s)
+    return _Moves(int(moved[inside].sum()), int(moved.sum()), bool((~moved[inside]).any()))
+
+
 def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
     if integrated is None:
-        return Energy(
-            energy_j=None, method=None, coverage=None, covered_s=0.0, note=f"{note}; no power readings"
-        )
+        return _unknown(f"{note}; no power readings")
     energy_j, covered_s = integrated
     return Energy(
         energy_j=energy_j,

@@ -31,7 +31,9 @@ from gpuproof.units import memory, share
 NO_REASON: Final = "no reason was recorded"
 SPREAD: Final = ("mean", "minimum", "maximum", "p95")
 """The statistics of a metric's readings."""
-HELD_BACK: Final = "held back"
+THROTTLED: Final = "throttled"
+THROTTLED_METRIC: Final = "held_back"
+"""As labels of measures have named it from the first version on."""
 STATE: Final = "clock state"
 """Names of the shares of time: of what kept a device below its clock, and of what it was asked to do."""
 PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
@@ -237,12 +239,12 @@ def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
     if not faults:
         yield _not_held(owner, throttled)
     for item in throttled.shares:
-        yield _share(owner, item, HELD_BACK if item in faults else STATE)
+        yield _share(owner, item, THROTTLED if item in faults else STATE)
 
 
 def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
     return owner.figure(
-        name.replace(" ", "_"),
+        THROTTLED_METRIC if name == THROTTLED else name.replace(" ", "_"),
         "share of the time",
         item.share,
         name=f"{name}: {throttle_title(item.reason)}",
@@ -255,9 +257,9 @@ def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
 
 def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
     """Return that nothing held a device back, as far as it told, or that it did not tell."""
-    about: dict[str, Any] = {"name": HELD_BACK, "unit": "1"}
+    about: dict[str, Any] = {"name": THROTTLED, "unit": "1"}
     if not throttled.has_answers:
-        return owner.figure("held_back", "share of the time", None, missing=throttled.missing, **about)
+        return owner.figure(THROTTLED_METRIC, "share of the time", None, missing=throttled.missing, **about)
     if throttled.answered_share >= _TOLD_THROUGHOUT:
         detail = "as far as the device told"
     elif throttled.answered_share > 0:
@@ -265,7 +267,7 @@ def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
     else:
         reasons = ", ".join(throttle_title(reason) for reason in throttled.counted)
         detail = f"by counter ({reasons}); other reasons are not told"
-    return owner.figure("held_back", "share of the time", 0.0, text="never", detail=detail, **about)
+    return owner.figure(THROTTLED_METRIC, "share of the time", 0.0, text="never", detail=detail, **about)
 
 
 def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:
@@ -273,7 +275,7 @@ def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:
     longest = next((item for item in throttled.shares if item.reason not in STATE_REASONS), None)
     if longest is not None:
         text = f"{throttle_title(longest.reason)} {share(longest.share)}"
-        return replace(_share(owner, longest, HELD_BACK), text=text)
+        return replace(_share(owner, longest, THROTTLED), text=text)
     never = _not_held(owner, throttled)
     is_partly = throttled.has_answers and throttled.answered_share < _TOLD_THROUGHOUT
     return replace(never, text="never, where told") if is_partly else never

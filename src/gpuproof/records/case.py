@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuproof.records.codec import Host, Positive
+from gpuproof.records.work.capture import BATCHES_VARY, cache_grows
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import InferenceSpec, ModelSpec
-from gpuproof.records.work.monitor import MonitorSpec
 from gpuproof.records.work.parallel import ParallelSpec
+from gpuproof.records.work.placed import DeviceShare
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.records.work.sharing import DeviceShare
 from gpuproof.records.work.training import Checkpointing, TrainingSpec
-from gpuproof.records.work.window import ProfilingSpec, WindowSpec
+from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
 CASE_SCHEMA_VERSION = 4
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
@@ -106,6 +106,11 @@ class ModelWork:
         return None
 
     @property
+    def reason_steps_vary(self) -> str | None:
+        """Why one step cannot stand for all, as a captured one would; None where steps are alike."""
+        return None
+
+    @property
     def micro_batches(self) -> int:
         """Batches of one step: those between two updates of the weights, or one."""
         return 1
@@ -165,6 +170,11 @@ class InferenceWork(ModelWork):
         """Steps that each add a token to the cache before it goes back to the prompt: of decode."""
         return self.inference.new_tokens if self.inference.phase == "decode" else None
 
+    @property
+    def reason_steps_vary(self) -> str | None:
+        """The cache, outside the forward phase."""
+        return cache_grows(self.inference.phase) if self.generates else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWork(ModelWork):
@@ -186,6 +196,11 @@ class ServingWork(ModelWork):
     def generates(self) -> bool:
         """Whether requests are prompts, and this case's own model makes new tokens for each."""
         return self.serving.makes_text
+
+    @property
+    def reason_steps_vary(self) -> str | None:
+        """Requests: always."""
+        return BATCHES_VARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

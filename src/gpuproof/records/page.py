@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
-from gpuproof.records.result import Measure
-from gpuproof.units import MISSING
+from gpuproof.records.result import Doubt, Measure
+from gpuproof.units import MISSING, SCALED, in_one_unit
 
 Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
 """How a text is set off; each renderer has its own way."""
@@ -40,14 +40,36 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The first line under the title: the figure, how certain it is, and whether to trust it."""
+    """What a page opens with: the word, why, the figure and how certain it is, and what to do."""
 
-    headline: str
-    """The figure as people read it; empty where there is none."""
-    uncertainty: str
     word: str
     tone: Tone
-    meaning: str
+    reason: str
+    """In one line; empty where the word says all."""
+    headline: str = ""
+    """The figure as people read it; empty where there is none."""
+    uncertainty: str = ""
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that is known of where figures come from; its text is None where it is not known."""
+
+    name: str
+    text: str | None
+    missing: str = ""
+    """Why it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """When, where, on which devices and by which versions figures were measured, and how to repeat it."""
+
+    facts: tuple[Fact, ...]
+    command: Fact
+    details: tuple[Fact, ...] = ()
+    """Hashes of the recipe and the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +87,8 @@ class Table:
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    is_folded: bool = False
+    """Whether it is closed until somebody asks for it: what is right, or says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +120,8 @@ class Axis:
     """Of the places 0, 1, 2 …, where no numbers stand there; of the vertical axis rows, from the top."""
     reach: tuple[float, ...] = ()
     """Values that the axis has at least; the horizontal one ends with them."""
+    ticks: tuple[float, ...] = ()
+    """Where ticks stand, if not at round numbers: at all that was measured, where that is few."""
 
 
 Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]
@@ -129,11 +155,13 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """A stretch along the horizontal axis, such as a phase; every other name is shaded."""
+    """A stretch along the horizontal axis, such as a phase; of those that touch, every other is shaded."""
 
     name: str
     begin: float
     end: float
+    colour: str = ""
+    """As #c0392b; empty is the one of all stretches that have a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +183,37 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Charts in a file of their own, under two lines of text; those below each other share the same axis."""
+    """Charts that stand together, in a file or in a page; those below each other share an axis."""
 
     title: str
     subtitle: str
     charts: tuple[Chart, ...]
     widths: tuple[float, ...] = (1.0,)
     """Of the columns, to each other."""
+
+    @property
+    def is_timeline(self) -> bool:
+        """Whether all charts are over the same time, so that people look into a part of it."""
+        return len(self.widths) == 1 and all(chart.x.unit == "s" for chart in self.charts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatCell:
+    """How one thing ended for one subject, as a word, and all there is to say of it."""
+
+    word: str
+    tone: Tone
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Words by row and column, each of which opens to what it stands for; in words, other sections say it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
+    """A name, and a cell a column; None where there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +224,8 @@ class Notice:
     tone: Tone
     text: str
     advice: str | None = None
+    code: str = ""
+    """Of a doubt, by which docs/verdicts.md explains it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +261,7 @@ class Files:
     names: tuple[str, ...]
 
 
-Section = Measures | Pivot | Table | Chart | Notices | Text | Commands | Files
+Section = Measures | Pivot | Table | Chart | Picture | HeatMap | Notices | Text | Commands | Files
 """A section without a title goes on with the one before it."""
 
 
@@ -218,6 +272,19 @@ class Page:
     title: str
     verdict: Verdict | None
     sections: tuple[Section, ...]
+    provenance: Provenance | None = None
+    """None of a page that is about no measurement, such as a list of runs."""
+
+
+def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
+    """Put pictures behind the first figures of a page; where it has none, before a section of a title."""
+    titles = [section.title for section in page.sections]
+    figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
+    if figures is None:
+        place = next((n for n, title in enumerate(titles) if title in before), len(titles))
+    else:  # what has no title goes on with the one before it
+        place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
+    return replace(page, sections=(*page.sections[:place], *pictures, *page.sections[place:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +308,12 @@ class Column:
     ) -> Column:
         """Return a column."""
         return cls(header=Header(title=title, align=align, folds=folds), text=text, is_optional=is_optional)
+
+
+def doubt_notice(doubt: Doubt, word: str) -> Notice:
+    """Lay out a doubt under a word, with its code."""
+    tone: Tone = "bad" if doubt.validity == "INVALID" else "warn"
+    return Notice(word=word, tone=tone, text=doubt.reason, advice=doubt.remedy, code=doubt.code)
 
 
 def table(title: str, rows: Sequence[Any], *columns: Column) -> Table:
@@ -318,13 +391,25 @@ def _laid_out(
     rows: Sequence[Any], columns: Sequence[Column]
 ) -> tuple[tuple[Header, ...], tuple[tuple[Cell | Figure, ...], ...]]:
     """Return the headers and the cells of every row, less optional columns in which nothing stands."""
-    cells = [[_cell(column.text(row)) for row in rows] for column in columns]
+    cells = [_in_one_unit([_cell(column.text(row)) for row in rows]) for column in columns]
     shown = [
         (column.header, texts)
         for column, texts in zip(columns, cells, strict=True)
         if not column.is_optional or any(cell.text not in ("", MISSING) for cell in texts)
     ]
     return tuple(header for header, _ in shown), tuple(zip(*(texts for _, texts in shown), strict=True))
+
+
+def _in_one_unit(cells: list[Cell | Figure]) -> list[Cell | Figure]:
+    """Return a column with one prefix for all figures of one unit that read as they do by themselves."""
+    plain = [cell for cell in cells if isinstance(cell, Figure) and cell.text == cell.measure.text]
+    scaled = [(cell, cell.measure.value) for cell in plain if cell.measure.value is not None]
+    shared, *others = {cell.measure.unit for cell, _ in scaled} or {""}
+    if others or shared not in SCALED or len({cell.text.rpartition(" ")[2] for cell, _ in scaled}) < 2:
+        return cells
+    texts = in_one_unit([value for _, value in scaled], shared)
+    rewritten = {id(cell): replace(cell, text=text) for (cell, _), text in zip(scaled, texts, strict=True)}
+    return [rewritten.get(id(cell), cell) for cell in cells]
 
 
 def _cell(value: str | Cell | Figure) -> Cell | Figure:

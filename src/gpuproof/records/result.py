@@ -17,6 +17,10 @@ RESULT_SCHEMA_VERSION = 1
 """1 (2026-11): first version."""
 WHOLE = "whole"
 NOTHING_MEASURED = "NOTHING MEASURED"
+DOUBTS = "records/doubts.csv"
+"""Every doubt by its code: what it says in a few words, and how it touches a difference."""
+A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
+A_THROUGHPUT = "a throughput is all that launches did over all their time: another mean, where they differ"
 
 Validity = Literal["VALID", "SUSPECT", "INVALID"]
 Better = Literal["higher", "lower"]

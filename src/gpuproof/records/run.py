@@ -18,7 +18,7 @@ from gpuproof.records.progress import RankProgress
 from gpuproof.records.readings import with_sound_counters
 from gpuproof.records.what_ran import StepOptions
 from gpuproof.records.work.data import DataUsed
-from gpuproof.records.work.framework import Replicas
+from gpuproof.records.work.training import Replicas
 from gpuproof.redaction import redacted
 
 PhaseName = Literal[

@@ -6,6 +6,7 @@ setup. A flag is in the case; here is what came of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,3 +87,15 @@ class Compilation:
     """Times that a mode with CUDA graphs ran without one."""
     compiled_in_window: int
     """Graphs compiled, or given up, inside the measured window."""
+
+
+def share_of_flops(
+    effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False
+) -> float:
+    """Return the share of the observed FLOPs that fits; of those of convolutions only, with `images`.
+
+    0 where there is nothing to be a share of.
+    """
+    considered = [work for work in effective.work if not images or work.operation == "convolution"]
+    total = sum(work.flops for work in considered)
+    return sum(work.flops for work in considered if fits(work)) / total if total else 0.0

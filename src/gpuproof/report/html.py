@@ -1,6 +1,7 @@
-"""A page as one HTML file that needs nothing else: no network, no script, no font.
+"""A page as one HTML file that needs nothing else: no network, no font, and a script for its timelines alone.
 
-The template escapes every text but pictures, which escape theirs.
+The template escapes every text but pictures and their data, which escape theirs. The page's policy names its
+style and script by their hashes, so that a browser runs nothing else and loads nothing.
 
 >>> "<title>1 &lt; 2</title>" in html(pages.Page(title="1 < 2", verdict=None, sections=()))
 True
@@ -8,26 +9,70 @@ True
 
 from __future__ import annotations
 
-from functools import cache
+import base64
+import hashlib
+import json
+from dataclasses import replace
+from functools import cache, partial
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gpuproof.records import page as pages
-from gpuproof.report.charts import chart_drawing
+from gpuproof.report.charts import NARROW, WIDTH, chart_drawing, picture_drawing
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
+    column_blocks,
     is_empty,
     measures_as_table,
+    needed_width,
     several_lines,
 )
+from gpuproof.report.pictures import picture_data
 from gpuproof.report.svg import STYLE, svg_element
+
+TABLE_WIDTH = 110
+"""Character cells of a table; wider ones are shared out over several."""
+STYLE_HASH = "sha256-of-style"
+"""Stands in the template where the hash of its style is to be."""
 
 
 def html(page: pages.Page) -> str:
     """Return the page as an HTML file."""
-    return _template().render(page=page, chart_style=Markup(STYLE), nothing=NOTHING)  # noqa: S704
+    timelines = [section for section in page.sections if _is_timeline(section)]
+    script = _part("report/uplot/uPlot.iife.min.js") + _part("templates/timelines.js") if timelines else ""
+    style = STYLE + _part("templates/pictures.css") + _part("report/uplot/uPlot.min.css") * bool(timelines)
+    text = _template().render(
+        page=page,
+        chart_style=Markup(style),  # noqa: S704 - ours
+        nothing=NOTHING,
+        timelines=timelines,
+        timeline_data=Markup(_json(timelines)),  # noqa: S704 - no element can end in it
+        script=Markup(script),  # noqa: S704 - ours
+        script_hash=_hash(script),
+    )
+    return text.replace(STYLE_HASH, _hash(text.partition("<style>")[2].partition("</style>")[0]), 1)
+
+
+def _is_timeline(section: pages.Section) -> bool:
+    return isinstance(section, pages.Picture) and section.is_timeline
+
+
+@cache
+def _part(name: str) -> str:
+    return files("gpuproof").joinpath(name).read_text(encoding="utf-8")
+
+
+def _json(timelines: list[pages.Section]) -> str:
+    data = [picture_data(section) for section in timelines if isinstance(section, pages.Picture)]
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _hash(text: str) -> str:
+    """Return how a policy names a text."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 @cache
@@ -43,8 +88,12 @@ def _template() -> Template:
     environment.filters["kind"] = _kind
     environment.filters["figures"] = measures_as_table
     environment.filters["points"] = chart_as_table
+    environment.filters["blocks"] = partial(column_blocks, width=TABLE_WIDTH)
+    environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
     environment.tests["nothing"] = is_empty
+    environment.tests["timeline"] = _is_timeline
+    environment.globals["narrow"] = NARROW
     return environment.get_template("page.html")
 
 
@@ -56,5 +105,11 @@ def _kind(section: pages.Section) -> str:
     return type(section).__name__
 
 
-def _picture(chart: pages.Chart) -> Markup:
-    return Markup(svg_element(chart_drawing(chart)))  # noqa: S704 - it escapes every text itself
+def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:
+    """Return a picture as an element, which escapes every text itself; a narrow one is for a telephone."""
+    if isinstance(section, pages.Chart):
+        return Markup(svg_element(chart_drawing(section, width=width)))  # noqa: S704
+    widths = section.widths if width > NARROW else (1.0,)
+    picture = replace(section, title="", subtitle="", widths=widths)
+    drawing = replace(picture_drawing(picture, width=width), title=section.title)
+    return Markup(svg_element(drawing))  # noqa: S704

@@ -46,9 +46,9 @@ def junit(result: Result, *, is_strict: bool = False) -> str:
 
 
 def _cases(result: Result, *, is_strict: bool) -> Sequence[tuple[str, Element]]:
-    """Return a case a check, and one for the verdict of the whole, which no list of checks is."""
+    """Return one case for the verdict of the whole, which no list of checks is, then a case a check."""
     checks = [(item.name, _checked(item, result)) for item in result.outcomes]
-    return [*checks, ("verdict", _whole(result, is_strict=is_strict))]
+    return [("verdict", _whole(result, is_strict=is_strict)), *checks]
 
 
 def _checked(item: Judged, result: Result) -> Element:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
-from unicodedata import combining, east_asian_width
 
 from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
@@ -19,9 +18,12 @@ from gpuproof.report.page_parts import (
     chart_as_table,
     in_words,
     is_empty,
+    known_facts,
     measures_as_table,
     one_line,
     several_lines,
+    text_cells,
+    unknown_facts,
 )
 from gpuproof.units import MISSING
 
@@ -39,14 +41,20 @@ Lines = list[str]
 
 def markdown(page: pages.Page) -> str:
     """Return the page as Markdown."""
-    blocks: list[Lines] = [[f"# {_begun(page.title)}"]] if page.title else []
-    if page.verdict is not None:
-        blocks.append([_verdict(page.verdict)])
+    blocks: list[Lines] = [] if page.verdict is None else list(_verdict(page.verdict))
+    if page.title:
+        blocks.append([f"# {_begun(page.title)}"])
+    if page.provenance is not None:
+        blocks.append(list(_provenance(page.provenance)))
     for section in in_words(page):
-        if section.title:
+        is_folded = isinstance(section, pages.Table) and section.is_folded
+        if is_folded:
+            blocks.append([f"<details><summary>{escaped(section.title)}</summary>"])
+        elif section.title:
             blocks.append([f"## {_begun(section.title)}"])
         blocks += [[NOTHING]] if section.title and is_empty(section) else _blocks(section)
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+        blocks += [["</details>"]] if is_folded else []
+    return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n"
 
 
 def escaped(text: str) -> str:
@@ -64,10 +72,20 @@ def _strong(text: str) -> str:
     return f"**{escaped(text)}**" if text.strip() else ""
 
 
-def _verdict(verdict: pages.Verdict) -> str:
-    figure = " ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))
-    meaning = f": {escaped(verdict.meaning)}" if verdict.meaning else ""
-    return " · ".join(filter(None, (figure, f"{_strong(verdict.word)}{meaning}")))
+def _verdict(verdict: pages.Verdict) -> Iterator[Lines]:
+    """Yield the word with its reason, the figure with its uncertainty, and what to do, a paragraph each."""
+    yield [f"{_strong(verdict.word)}{f': {escaped(verdict.reason)}' if verdict.reason else ''}"]
+    yield [" ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))]
+    yield [f"→ {escaped(verdict.advice)}" if verdict.advice else ""]
+
+
+def _provenance(provenance: pages.Provenance) -> Iterator[str]:
+    unknown = unknown_facts((*provenance.facts, provenance.command, *provenance.details))
+    for line in (known_facts(provenance.facts), known_facts(provenance.details), *unknown):
+        if line:
+            yield f"- {escaped(line)}"
+    if provenance.command.text:
+        yield f"- {_code(provenance.command.text)}"
 
 
 @singledispatch
@@ -101,7 +119,7 @@ def _(section: pages.Notices) -> Iterator[Lines]:
         line
         for notice in section.notices
         for line in (
-            f"- {_strong(notice.word)}: {escaped(notice.text)}",
+            f"- {_strong(notice.word)}: {escaped(notice.text)} {_code(notice.code)}".rstrip(),
             f"  → {escaped(notice.advice)}" if notice.advice else "",
         )
         if line
@@ -150,7 +168,7 @@ def _cell(cell: pages.Cell | pages.Figure) -> str:
 
 def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align]) -> Lines:
     """Return the lines of a table whose columns are as wide as their texts, where that is not too wide."""
-    longest = [max(3, *(_width(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
+    longest = [max(3, *(text_cells(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
     widths = [width if width <= WIDEST else 3 for width in longest]
     rules = [
         f"{'-' * (width - 1)}:" if align == "right" else f":{'-' * (width - 1)}"
@@ -163,9 +181,5 @@ def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align])
 
 
 def _filled(text: str, width: int, align: pages.Align) -> str:
-    blanks = " " * (width - _width(text))
+    blanks = " " * (width - text_cells(text))
     return blanks + text if align == "right" else text + blanks
-
-
-def _width(text: str) -> int:
-    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)

@@ -8,11 +8,13 @@ r"""What every renderer of a page needs: texts without control characters, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from math import isfinite
 from operator import itemgetter
+from unicodedata import combining, east_asian_width
 
 from gpuproof import units
+from gpuproof.groups import grouped
 from gpuproof.outside import plain
 from gpuproof.records.page import (
     Axis,
@@ -20,10 +22,13 @@ from gpuproof.records.page import (
     Chart,
     Column,
     Commands,
+    Fact,
     Files,
+    HeatMap,
     Measures,
     Notices,
     Page,
+    Picture,
     Pivot,
     Reference,
     Section,
@@ -34,6 +39,12 @@ from gpuproof.records.page import (
 
 NOTHING = "none"
 """What stands under the title of an empty section: silence could mean that it was forgotten."""
+BETWEEN = 2
+"""Blanks between columns."""
+NARROWEST = 14
+"""Of a column whose texts may be broken over lines."""
+MOST_NAMING = 3
+"""Columns that stand again in each part of a table that is too wide, to tell its rows apart."""
 MOST_ROWS = 40
 """Of a chart's points as a table; result.json has them all."""
 
@@ -48,10 +59,22 @@ def one_line(text: str) -> str:
     return several_lines(text).replace("\n", " ")
 
 
+def known_facts(facts: Iterable[Fact]) -> str:
+    """Write what is known of where figures come from, in one line."""
+    return " · ".join(f"{fact.name} {fact.text}" for fact in facts if fact.text)
+
+
+def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
+    """Name facts that are not known, a line a reason."""
+    reasons = grouped((fact.missing, fact.name) for fact in facts if not fact.text)
+    yield from (f"no {', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
 def in_words(page: Page) -> Iterator[Section]:
-    """Yield the sections for a renderer without pictures: all but charts of what a table has already."""
+    """Yield the sections for a renderer without pictures: all but these, and charts of what a table has."""
     for section in page.sections:
-        if not (isinstance(section, Chart) and section.is_in_a_table):
+        is_picture = isinstance(section, Picture | HeatMap)
+        if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
             yield section
 
 
@@ -68,10 +91,12 @@ def is_empty(section: Section) -> bool:
         case (
             Measures(measures=content)
             | Notices(notices=content)
+            | HeatMap(rows=content)
             | Pivot(rows=content)
             | Table(rows=content)
             | Text(lines=content)
             | Commands(commands=content)
+            | Picture(charts=content)
         ):
             return not content
 
@@ -109,6 +134,39 @@ def measures_as_table(section: Measures, heads: tuple[str, str, str] = ("", "", 
             is_optional=True,
         ),
     )
+
+
+def column_blocks(section: Pivot | Table, width: int) -> list[list[int]]:
+    """Share the columns of too wide a table out over several tables, each with those that name its rows."""
+    naming = list(range(_num_naming(section, width)))
+    blocks = [naming[:]]
+    for place in range(len(naming), len(section.headers)):
+        if len(blocks[-1]) > len(naming) and needed_width(section, [*blocks[-1], place]) > width:
+            blocks.append(naming[:])
+        blocks[-1].append(place)
+    return blocks
+
+
+def _num_naming(section: Pivot | Table, width: int) -> int:
+    """Return how many of the first columns tell all rows apart; one where a few in half the width do not."""
+    for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
+        named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
+        if len(named) == len(section.rows) and needed_width(section, range(num)) <= width / 2:
+            return num
+    return min(1, len(section.headers))
+
+
+def needed_width(section: Pivot | Table, places: Sequence[int]) -> int:
+    """Return the width that columns need at least, in character cells."""
+    total = 0
+    for place in places:
+        header = section.headers[place]
+        texts = [header.title, *(row[place].text for row in section.rows)]
+        longest = max(
+            (text_cells(line) for text in texts for line in several_lines(text).split("\n")), default=0
+        )
+        total += BETWEEN + (min(longest, NARROWEST) if header.folds else longest)
+    return total
 
 
 def chart_as_table(chart: Chart) -> tuple[Table, Text]:
@@ -162,3 +220,8 @@ def _evenly(count: int) -> list[int]:
 def _reference(chart: Chart, reference: Reference) -> str:
     along = ((reference.x, chart.x), (reference.y, chart.y))
     return f"{reference.label}: {', '.join(axis_figure(at, axis) for at, axis in along if at is not None)}"
+
+
+def text_cells(text: str) -> int:
+    """Return the width of a text in character cells of a terminal."""
+    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from io import StringIO
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -18,14 +17,20 @@ from rich.text import Text
 
 from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
+    BETWEEN,
     NOTHING,
     chart_as_table,
+    column_blocks,
     in_words,
     is_empty,
+    known_facts,
     measures_as_table,
+    needed_width,
     one_line,
     several_lines,
+    unknown_facts,
 )
+from gpuproof.report.screen import CLOSING_LINES, MOST_LINES, PagePart, fitting, left_out_text
 from gpuproof.units import rejoined, unbroken
 
 STYLE: dict[pages.Tone, str] = {
@@ -39,64 +44,99 @@ STYLE: dict[pages.Tone, str] = {
 LOG_WIDTH = 110
 """Character cells of a line where there is no terminal."""
 INDENT = 2
-BETWEEN = 2
-"""Blanks between columns."""
-NARROWEST = 14
-"""Of a column whose texts may be broken over lines."""
-MOST_NAMING = 3
-"""Columns that stand again in each part of a table that is too wide, to tell its rows apart."""
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
 
 
-def show_page(page: pages.Page) -> None:
-    """Write a page to standard output: as wide as the terminal, or as a log is."""
+def show_page(page: pages.Page, *, is_whole: bool = True) -> None:
+    """Write a page to standard output as wide as the terminal, or as a log is: whole, or a screen of it."""
     console = Console(highlight=False)
-    print_page(page, console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH))
+    console = console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH)
+    print_page(page, console, most_lines=None if is_whole else MOST_LINES)
 
 
-def print_page(page: pages.Page, console: Console) -> None:
-    """Write a page to a console."""
-    if page.title:
-        write(console, Text(one_line(page.title), style="bold"))
+def print_page(page: pages.Page, console: Console, *, most_lines: int | None = None) -> None:
+    """Write a page to a console; of what does not fit into `most_lines` the names stand at the end."""
+    opening = [line for part in _opening(page) for line in _lines(console, part)]
+    parts = list(_parts(page, console))
+    closing: list[str] = []
+    if most_lines is not None:
+        parts, left_out = fitting(parts, most_lines - len(opening) - CLOSING_LINES)
+        named = f"Not shown: {left_out_text(left_out)}; --verbose shows all"
+        closing = _lines(console, (Text(f"\n{named}", style="dim"), True)) if left_out else []
+    sections = [line for part in parts for line in part.lines]
+    console.file.write("".join(f"{line}\n" for line in (*opening, *sections, *closing)))
+    console.file.flush()  # or what is told on the other stream would stand in the middle of a page
+
+
+def _opening(page: pages.Page) -> Iterator[Part]:
+    """Yield the verdict, the title and where the figures are from."""
     if page.verdict is not None:
-        write(console, _verdict(page.verdict))
+        yield from ((line, True) for line in _verdict(page.verdict))
+        yield Text(), True
+    if page.title:
+        yield Text(one_line(page.title), style="bold"), True
+    if page.provenance is not None:
+        yield from _provenance(page.provenance)
+
+
+def _parts(page: pages.Page, console: Console) -> Iterator[PagePart]:
+    """Yield what stands under each title, the sections without one that go on with it included."""
+    for title, sections in _by_title(page):
+        lines = _lines(console, (Text(f"\n{title}", style="bold"), True)) if title else []
+        for section in sections:
+            is_nothing = bool(section.title) and is_empty(section)
+            content = pages.Text(title="", lines=(NOTHING,)) if is_nothing else section
+            for part, fold in _body(content, console.width - INDENT):
+                lines += _lines(console, (Padding(part, (0, 0, 0, INDENT)) if fold else part, fold))
+        is_folded = any(isinstance(section, pages.Table) and section.is_folded for section in sections)
+        yield PagePart(title=title, lines=tuple(lines), is_folded=is_folded)
+
+
+def _by_title(page: pages.Page) -> list[tuple[str, list[pages.Section]]]:
+    groups: list[tuple[str, list[pages.Section]]] = []
     for section in in_words(page):
-        if section.title:
-            write(console, Text(f"\n{one_line(section.title)}", style="bold"))
-        content = pages.Text(title="", lines=(NOTHING,)) if section.title and is_empty(section) else section
-        for part, fold in _body(content, console.width - INDENT):
-            write(console, Padding(part, (0, 0, 0, INDENT)) if fold else part, fold=fold)
+        if section.title or not groups:
+            groups.append((one_line(section.title), []))
+        groups[-1][1].append(section)
+    return groups
 
 
 def terminal_text(page: pages.Page, *, width: int) -> str:
-    """Return a page as a log has it: no colours, lines of `width` character cells."""
+    """Return a page as a log has it, whole: no colours, lines of `width` character cells."""
     out = StringIO()
     print_page(page, Console(file=out, width=width, highlight=False, force_terminal=False))
     return out.getvalue()
 
 
-def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
-    """Print to a terminal as it is; to a file without the blanks that fill lines up.
-
-    `fold` breaks lines that are longer than the console is wide.
-    """
+def _lines(console: Console, part: Part) -> list[str]:
+    """Return the lines that a console prints of a part; to a file without blanks that fill them up."""
+    content, fold = part
     with console.capture() as captured:
-        for part in parts:
-            console.print(part, soft_wrap=not fold)
-    shown = rejoined(captured.get())
-    if not console.is_terminal:
-        shown = "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
-    console.file.write(shown)
-    console.file.flush()  # or what is told on the other stream would stand in the middle of a page
+        console.print(content, soft_wrap=not fold)
+    lines = rejoined(captured.get()).removesuffix("\n").split("\n")
+    return lines if console.is_terminal else [line.rstrip() for line in lines]
 
 
-def _verdict(verdict: pages.Verdict) -> Text:
-    """One line: the figure, its uncertainty, and whether to trust it."""
-    figure = (one_line(verdict.headline), one_line(verdict.uncertainty))
-    line = Text.assemble((figure[0], "bold"), f" {figure[1]}".rstrip(), "  " if any(figure) else "")
-    line.append(one_line(verdict.word), style=STYLE[verdict.tone])
-    return line.append(f": {unbroken(one_line(verdict.meaning))}" if verdict.meaning else "")
+def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
+    """Yield the word with its reason, the figure with its uncertainty, and what to do, a line each."""
+    word = Text(one_line(verdict.word), style=STYLE[verdict.tone])
+    reason = unbroken(one_line(verdict.reason))
+    yield Text.assemble(word, f": {reason}" if reason else "")
+    figure, uncertainty = one_line(verdict.headline), one_line(verdict.uncertainty)
+    if figure or uncertainty:
+        yield Text.assemble((figure, "bold"), f" {unbroken(uncertainty)}" if uncertainty else "")
+    if verdict.advice:
+        yield Text(f"→ {one_line(verdict.advice)}")
+
+
+def _provenance(provenance: pages.Provenance) -> Iterator[Part]:
+    """Yield when, where, on what and by which versions; the command is not broken over lines."""
+    for line in (known_facts(provenance.facts), *unknown_facts((*provenance.facts, provenance.command))):
+        if line:
+            yield Padding(Text(unbroken(one_line(line)), style="dim"), (0, 0, 0, INDENT)), True
+    if provenance.command.text:
+        yield Text(f"{' ' * INDENT}{one_line(provenance.command.text)}", style="dim"), False
 
 
 @singledispatch
@@ -112,7 +152,7 @@ def _(section: pages.Measures, width: int) -> Iterator[Part]:
 
 @_body.register
 def _(section: pages.Pivot | pages.Table, width: int) -> Iterator[Part]:
-    for number, places in enumerate(_blocks(section, width)):
+    for number, places in enumerate(column_blocks(section, width)):
         if number:
             yield Text(), True
         yield _table(section, places, width), True
@@ -128,7 +168,8 @@ def _(section: pages.Chart, width: int) -> Iterator[Part]:
 def _(section: pages.Notices, width: int) -> Iterator[Part]:
     rows: list[tuple[pages.Cell, pages.Cell]] = []
     for notice in section.notices:
-        rows.append((pages.Cell(notice.word, notice.tone), pages.Cell(notice.text)))
+        code = f" [{notice.code}]" if notice.code else ""
+        rows.append((pages.Cell(notice.word, notice.tone), pages.Cell(f"{notice.text}{code}")))
         if notice.advice:
             rows.append((pages.Cell(""), pages.Cell(f"→ {notice.advice}")))
     headers = (pages.Header(title="", align="left"), pages.Header(title="", align="left", folds=True))
@@ -147,48 +188,15 @@ def _(section: pages.Commands, width: int) -> Iterator[Part]:
 
 @_body.register
 def _(section: pages.Files, width: int) -> Iterator[Part]:
-    names = "  ".join(one_line(name) for name in section.names)
-    for line, style in ((one_line(section.folder), ""), (names, "dim")):
-        if line:
-            yield Text(f"{' ' * INDENT}{line}", style=style), False
-
-
-def _blocks(section: pages.Pivot | pages.Table, width: int) -> list[list[int]]:
-    """Share the columns of too wide a table out over several tables, each with those that name its rows."""
-    naming = list(range(_num_naming(section, width)))
-    blocks = [naming[:]]
-    for place in range(len(naming), len(section.headers)):
-        if len(blocks[-1]) > len(naming) and _needed(section, [*blocks[-1], place]) > width:
-            blocks.append(naming[:])
-        blocks[-1].append(place)
-    return blocks
-
-
-def _num_naming(section: pages.Pivot | pages.Table, width: int) -> int:
-    """Return how many of the first columns tell all rows apart; one where a few in half the width do not."""
-    for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
-        named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
-        if len(named) == len(section.rows) and _needed(section, range(num)) <= width / 2:
-            return num
-    return min(1, len(section.headers))
-
-
-def _needed(section: pages.Pivot | pages.Table, places: Sequence[int]) -> int:
-    """Return the width that columns need at least, in character cells."""
-    total = 0
-    for place in places:
-        header = section.headers[place]
-        texts = [header.title, *(row[place].text for row in section.rows)]
-        longest = max(
-            (cell_len(line) for text in texts for line in several_lines(text).split("\n")), default=0
-        )
-        total += BETWEEN + (min(longest, NARROWEST) if header.folds else longest)
-    return total
+    if section.folder:
+        yield Text(f"{' ' * INDENT}{one_line(section.folder)}"), False
+    if section.names:
+        yield Text("  ".join(one_line(name) for name in section.names), style="dim"), True
 
 
 def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int) -> Table:
     headers = [section.headers[place] for place in places]
-    is_too_wide = _needed(section, places) > width
+    is_too_wide = needed_width(section, places) > width
     has_titles = any(header.title for header in section.headers)
     table = Table(box=None, show_header=has_titles, padding=(0, BETWEEN, 0, 0), header_style="dim")
     for header in headers:

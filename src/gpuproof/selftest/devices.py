@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.launchers.archive import node_side_for
+from gpuproof.launchers.commands import node_side_for
 from gpuproof.processes.start import safe_environment
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.codec import to_json

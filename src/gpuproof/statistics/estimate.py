@@ -19,6 +19,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpuproof.records.result import MeasureInterval
+
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Numbers: TypeAlias = Sequence[float] | FloatArray
 
@@ -110,3 +112,14 @@ def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[floa
         (variance / total) ** 2 / freedom for variance, freedom in zip(variances, freedoms, strict=True)
     )
     return 1 / sum(shares)
+
+
+def as_record(interval: Interval) -> MeasureInterval:
+    """Return an interval as a result keeps it."""
+    return MeasureInterval(
+        low=interval.low,
+        high=interval.high,
+        level=interval.confidence,
+        kind="between_launches" if interval.between_launches else "within_launch",
+        method=interval.method,
+    )

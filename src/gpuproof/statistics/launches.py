@@ -121,7 +121,22 @@ def required_launches(
     if launches.size < 2:
         return Unavailable(reason=_too_few(launches.size))
     target = relative_half_width * abs(float(launches.mean()))
-    spread = float(launches.std(ddof=1))
+    return _launches_for(target, spread=float(launches.std(ddof=1)), confidence=confidence)
+
+
+def more_launches(interval: Interval, *, relative_half_width: float) -> int | Unavailable:
+    """Return how many launches, as spread as those of a Student's t interval, bring it to ± the target.
+
+    >>> more_launches(interval_of_launches([98.0, 100.0, 102.0]), relative_half_width=0.02)
+    7
+    """
+    per_spread = _half_width(1.0, interval.num_launches, interval.confidence)
+    target = relative_half_width * abs(interval.centre)
+    spread = (interval.high - interval.centre) / per_spread
+    return _launches_for(target, spread=spread, confidence=interval.confidence)
+
+
+def _launches_for(target: float, *, spread: float, confidence: float) -> int | Unavailable:
     candidates = range(2, MAX_LAUNCHES)
     place = bisect_left(candidates, True, key=lambda k: _half_width(spread, k, confidence) <= target)
     if place == len(candidates):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 DESCRIPTION = "run.json"
 RESULT = "result.json"
+ENVIRONMENT = "environment.json"
 LOCK = ".lock"
 CASES = "cases"
 SPEC = "spec.json"

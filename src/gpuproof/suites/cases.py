@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +28,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
 from gpuproof.records.work.command import CommandSpec, fill_template, value_text
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.suites.base import HostPlace
+from gpuproof.suites.base import HostPlace, LaunchKey
 
 CASE_ID = "main"
 AT, AND = "@", "+"
@@ -151,6 +151,27 @@ def _placement(config: RunConfig) -> Placement:
         device=distributed.device,
         devices=distributed.devices,
     )
+
+
+def build_rounds(
+    config: RunConfig,
+    case_id: str,
+    groups: Sequence[Sequence[HostPlace]],
+    *,
+    rounds: int,
+    done: Collection[LaunchKey],
+) -> Iterator[Case]:
+    """Yield launches of a recipe on each group of hosts, round by round, less those that are done or run.
+
+    Each is built when it is asked for.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    for replicate in range(rounds):
+        for places in groups:
+            if (placed_name(case_id, *places), replicate) not in done:
+                yield place_case(build_case(config, replicate, case_id=case_id), *places)
 
 
 def place_case(case: Case, *places: HostPlace) -> Case:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil, log10
+from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.intervals import as_record
-from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.records.run import Start
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable, as_record
+from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import LaunchKey, launch_key
+
+MEDIAN_LATENCY = "p50 latency"
 
 
 def with_interval(
@@ -24,23 +28,33 @@ def with_interval(
     *,
     better: Better | None,
     launches: tuple[LaunchValue, ...] = (),
+    **fields: Any,
 ) -> Measure:
-    """Return a figure with its interval, or with the reason why it has none."""
+    """Return a figure with its interval, or with the reason why it has none.
+
+    `fields` are others of a measure; a `detail` among them stands in the place of the interval in words.
+    """
     spread = interval if isinstance(interval, Interval) else None
     reach = None if spread is None else spread.relative_reach
+    words = (
+        f"no interval: {interval.reason}"
+        if isinstance(interval, Unavailable)
+        else interval_text(interval, unit)
+    )
+    of_interval = {
+        "detail": words,
+        "num_samples": None if spread is None else spread.num_samples,
+    }
     return Measure(
         name=name,
         value=value,
         unit=unit,
         text=text,
-        detail=f"no interval: {interval.reason}"
-        if isinstance(interval, Unavailable)
-        else interval_text(interval, unit),
         uncertainty=None if reach is None else units.plus_minus(reach),
         better=better,
         launches=launches,
         interval=None if spread is None else as_record(spread),
-        num_samples=None if spread is None else spread.num_samples,
+        **{**of_interval, **fields},
     )
 
 
@@ -51,11 +65,25 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
         LaunchValue(
             replicate=launch.case.replicate,
             order=positions[launch_key(launch.case)],
-            value=launch.items_per_s_total,
+            value=launch.figures[THROUGHPUT],
             start=launch.start,
         )
         for launch in launches
     )
+
+
+def compared_figures(records: CaseRecords) -> dict[str, float]:
+    """Return what one launch says of the figure by which launches are compared, if it measured it.
+
+    That is its throughput, or in latency mode its median latency in seconds.
+    """
+    launch = summarize_launch(records)
+    if launch is None:
+        return {}
+    if not launch.case.measures_latency:
+        return {THROUGHPUT: launch.figures[THROUGHPUT]}
+    middle = percentile(launch.step_times_s, 50.0).value
+    return {} if middle is None else {MEDIAN_LATENCY: middle}
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:

@@ -10,7 +10,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.suites.sections import headline
-from gpuproof.verdict.doubts.collectives import WRONG
+from gpuproof.verdict.doubts.base import WRONG
 from gpuproof.verdict.doubts.lost import CODE as LOST
 from gpuproof.verdict.doubts.lost import lost_readings
 from gpuproof.verdict.doubts.rules import invalid_first

@@ -5,6 +5,7 @@ In: a result, and the common part of its detail. Out: a page with the suite's ow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.launch import Launch
+from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
     Column,
@@ -25,20 +27,24 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
+    doubt_notice,
     table,
 )
-from gpuproof.records.result import Doubt, Measure, Result
+from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
-from gpuproof.verdict.page import A_LAUNCH
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
     "VALID": "nothing was found that speaks against these figures",
-    "SUSPECT": "use these figures with care",
+    "SUSPECT": "use with care",
     "INVALID": "do not use these figures",
 }
+CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
+DURING = "Host and devices during the run"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
+POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
+"""Where `at_point` says a failure was met."""
 ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
 
 
@@ -173,6 +179,7 @@ def benchmark_page(
         Text(title="", lines=(A_LAUNCH,) if result.num_planned > 1 else ()),
         failures_section(result.failures),
         _doubts(result),
+        Text(title="", lines=(CODES,) if result.doubts else ()),
         Measures(title="Figures", measures=result.measures[:num_measures]),
         *sections,
         *_during(common, result.doubts),
@@ -202,23 +209,36 @@ def _is_empty(section: Section) -> bool:
 
 
 def _verdict(result: Result) -> Verdict:
-    """One line: the number, its uncertainty, and whether to trust it."""
-    meanings = [MEANING[result.validity]] if result.validity is not None else []
-    if result.validity == "SUSPECT" and result.doubts:
-        meanings.append(in_one_line(result.doubts))
+    """Return whether to trust the number and why, the number, its uncertainty, and what to do."""
+    reasons = [_why(result)] if result.validity is not None else []
     if result.num_launches < result.num_planned:
-        meanings.append(f"{result.num_launches} of {result.num_planned} launches were measured")
+        first = "" if result.num_launches else "".join(map(_cause, result.failures[:1]))
+        reasons.append(f"{result.num_launches} of {result.num_planned} launches were measured{first}")
+    steps = [failure.next_step for failure in result.failures]
+    steps += [doubt.remedy for doubt in likely_first(result.doubts)]
     is_measured = bool(result.headline) and result.headline == headline(result.measures)
     uncertainty = result.measures[0].uncertainty or "(uncertainty unknown)" if is_measured else ""
     if uncertainty == units.NOT_WELL_ENOUGH:
         uncertainty = f"({uncertainty})"
     return Verdict(
-        headline=result.headline,
-        uncertainty=uncertainty,
         word=result.verdict,
         tone=TONES.get(result.validity or "", "bad"),
-        meaning="; ".join(meanings),
+        reason="; ".join(reasons),
+        headline=result.headline,
+        uncertainty=uncertainty,
+        advice=next(filter(None, steps), None),
     )
+
+
+def _why(result: Result) -> str:
+    """Return what the validity means and its likeliest cause, in one line."""
+    doubts = likely_first([doubt for doubt in result.doubts if doubt.validity == result.validity])
+    meaning = MEANING[result.validity or "VALID"]
+    if not doubts:
+        return meaning
+    is_named = result.validity == "SUSPECT"
+    why = in_one_line(doubts) if is_named else doubts[0].reason + units.more_below(len(doubts) - 1)
+    return f"{meaning}: {why}"
 
 
 def headline(measures: Sequence[Measure]) -> str:
@@ -230,27 +250,35 @@ def headline(measures: Sequence[Measure]) -> str:
 
 
 def _doubts(result: Result) -> Notices:
-    notices = [
-        Notice(word=doubt.validity, tone=TONES[doubt.validity], text=doubt.reason, advice=doubt.remedy)
-        for doubt in likely_first(result.doubts)
-    ]
+    notices = [doubt_notice(doubt, doubt.validity) for doubt in likely_first(result.doubts)]
     return Notices(title=f"Why {result.validity}", notices=tuple(notices))
 
 
 def failures_section(failures: Iterable[Failure]) -> Notices:
-    """Lay out what failed, a notice a failure."""
-    return Notices(title="What failed", notices=tuple(map(_failure, failures)))
+    """Lay out what failed, a notice a failure: the first of those that differ only in where they were met."""
+    alike = grouped(((x.cause, POINT.sub("", _first_line(x.message))), x) for x in failures)
+    return Notices(title="What failed", notices=tuple(map(_failure, alike.values())))
 
 
-def _failure(failure: Failure) -> Notice:
+def _cause(failure: Failure) -> str:
+    return f": {failure.cause.replace('_', ' ')}: {_first_line(failure.message)}"
+
+
+def _first_line(message: str) -> str:
+    return next(iter(message.strip().splitlines()), "no message")
+
+
+def _failure(alike: Sequence[Failure]) -> Notice:
+    failure = alike[0]
     who = "the launch" if failure.rank is None else f"rank {failure.rank}"
     steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
-    message = (failure.message.strip().splitlines() or ["no message"])[0]
+    message = _first_line(failure.message)
+    more = f" (the first of {units.count(len(alike))} like it; result.json has all)" if len(alike) > 1 else ""
     phase = f", phase {failure.phase}" if failure.rank is not None else ""
     return Notice(
         word=failure.cause.replace("_", " "),
         tone="bad",
-        text=f"{who} on {failure.host}{phase}{steps}: {message}",
+        text=f"{who} on {failure.host}{phase}{steps}: {message}{more}",
         advice=failure.next_step,
     )
 
@@ -259,7 +287,7 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     """Say what devices and host did in the windows: a row a device, then all that stood out."""
     if not common.was_read:
         return
-    title = "Host and devices during the run"
+    title = DURING
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     least = common.least_coverage
     share = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import starmap
 
 from gpuproof.groups import grouped
+from gpuproof.records import page as pages
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.records.page import Cell, Column, Page, Section, Text, Tone, table
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.rollup import listed
 
 SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
 """How outcomes ended that may share a row."""
+CALM = ("PASS", "NOT-APPLICABLE")
 MOST_NAMES = 20
 """Checks that a row names; a result has them all."""
-A_THROUGHPUT = "a throughput is all that launches did over all their time: another mean, where they differ"
-A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
-TONES: dict[str, Tone] = {
+GRAVEST_FIRST = ("FAIL", "ERROR", "WARN", "SKIP", "PASS", "NOT-APPLICABLE")
+TONES: dict[str, pages.Tone] = {
     "PASS": "good",
     "WARN": "warn",
     "FAIL": "bad",
@@ -28,34 +29,63 @@ TONES: dict[str, Tone] = {
 }
 
 
-def outcomes_page(title: str, *groups: tuple[str, Sequence[Judged]]) -> Page:
-    """Lay out outcomes, group by group; a group's title may be empty."""
+def outcomes_page(
+    title: str, *groups: tuple[str, Sequence[Judged]], provenance: pages.Provenance | None = None
+) -> pages.Page:
+    """Lay out outcomes, group by group; a group's title may be empty. The word is that of the gravest."""
     sections = (section for name, judged in groups if judged for section in outcome_sections(name, judged))
-    return Page(title=title, verdict=None, sections=tuple(sections))
+    verdict = _verdict([item for _, judged in groups for item in judged])
+    return pages.Page(title=title, verdict=verdict, sections=tuple(sections), provenance=provenance)
 
 
-def outcome_sections(title: str, judged: Sequence[Judged]) -> list[Section]:
+def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
+    """Return the gravest outcome with its reason and next step, and how many checks passed."""
+    if not judged:
+        return None
+    gravest = min(judged, key=lambda item: GRAVEST_FIRST.index(item.outcome.status))
+    outcome, num = gravest.outcome, sum(item.outcome.status == "PASS" for item in judged)
+    return pages.Verdict(
+        word=outcome.status,
+        tone=TONES[outcome.status],
+        reason="" if outcome.status == "PASS" else f"{gravest.name}: {outcome.summary}",
+        headline=f"{num} of {len(judged)} checks passed",
+        advice=outcome.next_step,
+    )
+
+
+def outcome_sections(title: str, judged: Sequence[Judged]) -> list[pages.Section]:
     """Lay out outcomes in the order given, and below them where doubted expectations come from.
 
-    What was not measured, or is right, shares a row where the same is said of it.
+    What was not measured, or is right, shares a row where the same is said of it. What is right, or does not
+    apply, is folded where there is more than that.
     """
-    outcomes = table(
+    calm = [item for item in judged if item.outcome.status in CALM]
+    others = [item for item in judged if item.outcome.status not in CALM]
+    if not (calm and others):
+        return [_outcomes(title, judged), *_sources(judged)]
+    num_passed = sum(item.outcome.status == "PASS" for item in calm)
+    counted = f"{num_passed} passed, {len(calm) - num_passed} not applicable"
+    folded = replace(_outcomes(f"{title or 'Checks'}: {counted}", calm), is_folded=True)
+    return [_outcomes(title, others), *_sources(others), folded]
+
+
+def _outcomes(title: str, judged: Sequence[Judged]) -> pages.Table:
+    return pages.table(
         title,
         _rows(judged),
-        Column.of("", _names, align="left", folds=True),
-        Column.of("", lambda row: Cell(_status(row), TONES[_status(row)]), align="left"),
-        Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
+        pages.Column.of("", _names, align="left", folds=True),
+        pages.Column.of("", lambda row: pages.Cell(_status(row), TONES[_status(row)]), align="left"),
+        pages.Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
     )
-    return [outcomes, *_sources([item for item in judged if item.outcome.status in ("WARN", "FAIL")])]
 
 
-def _sources(doubted: Sequence[Judged]) -> list[Section]:
-    """Name where expectations come from, a line each, with the checks that rest on it."""
+def _sources(judged: Sequence[Judged]) -> list[pages.Section]:
+    """Name where doubted expectations come from, a line each, with the checks that rest on it."""
     names: defaultdict[str | None, dict[str, None]] = defaultdict(dict)
-    for item in doubted:
+    for item in (item for item in judged if item.outcome.status in ("WARN", "FAIL")):
         names[item.outcome.source][item.name] = None
     lines = tuple(f"{'; '.join(of)}: {source}" for source, of in names.items())
-    return [Text(title="Where the expectations come from", lines=lines)] if lines else []
+    return [pages.Text(title="Where the expectations come from", lines=lines)] if lines else []
 
 
 def _rows(judged: Sequence[Judged]) -> list[list[Judged]]:

@@ -51,5 +51,5 @@ def marked(page: Page) -> Page:
     if page.verdict is None:
         note = Text(title="", lines=(f"{WORD}: {MEANING}",))
         return replace(page, sections=(note, *page.sections))
-    meaning = "; ".join(filter(None, (MEANING, page.verdict.meaning)))
-    return replace(page, verdict=replace(page.verdict, meaning=meaning))
+    reason = "; ".join(filter(None, (MEANING, page.verdict.reason)))
+    return replace(page, verdict=replace(page.verdict, reason=reason))

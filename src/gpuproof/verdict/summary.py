@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.roofline import Roofline
+from gpuproof.analysis.launch import Launch, summarize_launch, throughput
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.hardware import BandwidthPeak, Peak, find_memory_peak
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
@@ -19,6 +19,9 @@ from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, joined_doubts
+
+if TYPE_CHECKING:
+    from gpuproof.analysis.roofline import Roofline
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
@@ -43,8 +46,8 @@ class RunSummary:
     doubts: tuple[Doubt, ...]
     items_total: int
     window_s: float
-    items_per_s_total: float | None
-    items_per_s_total_interval: Interval | Unavailable
+    throughput_interval: Interval | Unavailable
+    """Of items a second over all launches."""
     step_s_interval: Interval | Unavailable
     """Of the median step time."""
     step_percentiles: tuple[Percentile, ...]
@@ -54,6 +57,11 @@ class RunSummary:
     bytes_per_s_per_device: float | None = None
     roofline: Roofline | None = None
     """Of the first launch that measured ceilings."""
+
+    @property
+    def rate(self) -> float | None:
+        """Items a second: all items of all launches over all their windows."""
+        return throughput(self.items_total, self.window_s) if self.launches else None
 
     @property
     def mean_step_s(self) -> float | None:
@@ -92,8 +100,7 @@ def summarize(
         doubts=doubts,
         items_total=items_total,
         window_s=window_s,
-        items_per_s_total=throughput(items_total, window_s) if launches else None,
-        items_per_s_total_interval=interval,
+        throughput_interval=interval,
         step_s_interval=not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=_mean([launch.flops_per_s_per_device for launch in launches]),
@@ -134,11 +141,11 @@ def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     if len(launches) > 1 and not are_replicates(launches):
         return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:
-        return interval_of_rates([launch.items_per_s_total for launch in launches])
+        return interval_of_rates([launch.figures[THROUGHPUT] for launch in launches])
     step = interval_of_mean(launches[0].step_times_s)
     if isinstance(step, Unavailable):
         return step
-    centre = launches[0].items_per_s_total
+    centre = launches[0].figures[THROUGHPUT]
     return replace(
         step, low=centre * step.centre / step.high, high=centre * step.centre / step.low, centre=centre
     )

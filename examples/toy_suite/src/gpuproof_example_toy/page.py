@@ -35,16 +35,13 @@ def _notices(detail: ToyDetail) -> Iterator[Notice]:
 
 def _chart(rates: Sequence[Measure]) -> Chart:
     """Draw the value of every launch."""
+    points = {
+        rate.name: tuple((launch.replicate + 1.0, launch.value) for launch in rate.launches) for rate in rates
+    }
     return Chart(
         title="Throughput round by round",
         kind="line",
         x=Axis(label="round"),
         y=Axis(label="throughput", unit=rates[0].unit),
-        series=tuple(
-            Series(
-                name=r.name,
-                points=tuple((float(launch.replicate + 1), launch.value) for launch in r.launches),
-            )
-            for r in rates
-        ),
+        series=tuple(Series(name=name, points=of_rate) for name, of_rate in points.items()),
     )

@@ -7,18 +7,18 @@ a resumed run settles them in another one, and must plan the same.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
-from gpuproof.suites.cases import build_case, place_case, placed_name
+from gpuproof.suites.cases import build_rounds, placed_name
+from gpuproof.suites.points.plan import refuse_keys
 
 ALONE, PAIR = "alone", "pair"
 
@@ -46,34 +46,36 @@ class ToyState:
     config: RunConfig
     options: ToyOptions
     places: tuple[HostPlace, ...]
-    ended: frozenset[LaunchKey] = frozenset()
-    rates: Mapping[LaunchKey, float]
-    """Items a second of each launch that measured."""
+    rates: Mapping[LaunchKey, float | None] = field(default_factory=dict)
+    """Items a second of each launch that ended; None where it measured nothing."""
     begun: tuple[str, ...] = ()
     """The hosts of the pair once one of its launches has ended: later rates choose no other."""
 
     @property
     def num_left(self) -> int:
         """Launches that have not ended and may still be asked for."""
-        may_pair = len(self.places) > 1 and bool(self.pair or self._left(ALONE, self.places))
-        num_groups = len(self.places) + (1 if may_pair else 0)
-        return max(0, num_groups * self.options.rounds - len(self.ended))
+        may_pair = len(self.places) > 1 and bool(self.pair or self._is_alone_left)
+        return max(0, (len(self.places) + may_pair) * self.options.rounds - len(self.rates))
 
     @property
     def pair(self) -> tuple[HostPlace, ...]:
         """The two hosts, in the order of node ranks; empty while a host is measured, or if too few were."""
-        if self.begun:
-            return tuple(place for name in self.begun for place in self.places if place.name == name)
+        names = self.begun
         measured = sorted((rate, place.name) for place in self.places if (rate := self.rate_alone(place)))
-        if len(measured) < 2 or self._left(ALONE, self.places):
-            return ()
-        chosen = measured[:2] if self.options.pair == "slowest" else measured[:-3:-1]
-        return tuple(place for _, name in chosen for place in self.places if place.name == name)
+        if not names and len(measured) > 1 and not self._is_alone_left:
+            chosen = measured[:2] if self.options.pair == "slowest" else measured[:-3:-1]
+            names = tuple(name for _, name in chosen)
+        return tuple(place for name in names for place in self.places if place.name == name)
+
+    @property
+    def _is_alone_left(self) -> bool:
+        rounds, names = range(self.options.rounds), [placed_name(ALONE, place) for place in self.places]
+        return any((name, replicate) not in self.rates for name in names for replicate in rounds)
 
     def rate_alone(self, place: HostPlace) -> float | None:
         """Return the median rate of a host by itself; None where none of its launches measured."""
         name = placed_name(ALONE, place)
-        rates = [rate for (case_id, _), rate in self.rates.items() if case_id == name]
+        rates = [rate for (case_id, _), rate in self.rates.items() if case_id == name and rate is not None]
         return median(rates) if rates else None
 
     def settle(self, launch: CaseRecords) -> ToyState:
@@ -84,51 +86,36 @@ class ToyState:
 
     def with_rate(self, key: LaunchKey, rate: float | None, *, hosts: tuple[str, ...]) -> ToyState:
         """Return the state after a launch on these hosts gave this rate, or none."""
-        return replace(
-            self,
-            ended=self.ended | {key},
-            rates=self.rates if rate is None else {**self.rates, key: rate},
-            begun=hosts if len(hosts) > 1 else self.begun,
-        )
+        begun = hosts if len(hosts) > 1 else self.begun
+        return replace(self, rates={**self.rates, key: rate}, begun=begun)
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what may begin now; a case is built when it is asked for."""
-        for replicate in range(self.options.rounds):
-            for place in self.places:
-                yield from self._case(ALONE, (place,), replicate, running)
+        done, rounds = {*self.rates, *running}, self.options.rounds
+        alone = [(place,) for place in self.places]
+        yield from build_rounds(self.config, ALONE, alone, rounds=rounds, done=done)
         if pair := self.pair:
-            for replicate in range(self.options.rounds):
-                yield from self._case(PAIR, pair, replicate, running)
-
-    def _case(
-        self, name: str, places: Sequence[HostPlace], replicate: int, running: Collection[LaunchKey]
-    ) -> Iterator[Case]:
-        key = (placed_name(name, *places), replicate)
-        if key not in self.ended and key not in running:
-            yield place_case(build_case(self.config, replicate, case_id=name), *places)
-
-    def _left(self, name: str, places: Sequence[HostPlace]) -> bool:
-        """Say whether a launch of each of these places by itself has not ended."""
-        rounds = range(self.options.rounds)
-        return any((placed_name(name, place), r) not in self.ended for place in places for r in rounds)
+            yield from build_rounds(self.config, PAIR, [pair], rounds=rounds, done=done)
 
 
 def plan(config: RunConfig, places: Sequence[HostPlace]) -> ToyState:
     """Return the state before the first launch of a recipe that was checked."""
     options = from_json(ToyOptions, config.suite_options["toy"], place="toy")
-    return ToyState(config=config, options=options, places=tuple(places), rates={})
+    return ToyState(config=config, options=options, places=tuple(places))
 
 
-def check(config: RunConfig) -> None:
-    """Refuse a recipe that this suite cannot run.
+def begin(config: RunConfig, places: Sequence[HostPlace]) -> ToyState:
+    """Begin with nothing launched.
 
     Raises:
-        UsageError: it has a key that the suite could not heed.
+        UsageError: the recipe has a key that the suite could not heed, or cannot be run.
     """
-    for key, is_wrong, next_step in (
+    refuse_keys(
+        "toy",
         ("kind", config.kind != "training", "Set kind to training: hosts exchange gradients"),
         ("matrix", bool(config.matrix), "Remove matrix"),
         ("distributed.nodes", config.distributed.nodes != 1, "Leave it out: the suite places its jobs"),
-    ):
-        if is_wrong:
-            raise UsageError("the suite toy does not take this", place=key, next_step=next_step)
+    )
+    state = plan(config, places)
+    next(state.next(()))  # a workload, or an option of it, that is wrong is refused here
+    return state

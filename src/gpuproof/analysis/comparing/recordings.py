@@ -25,7 +25,6 @@ from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.recorded_conditions import unlike_conditions
 from gpuproof.analysis.comparing.sides import side_measure
 from gpuproof.analysis.comparing.spent import spent_measures
-from gpuproof.analysis.intervals import as_record
 from gpuproof.errors import UsageError
 from gpuproof.readings.energy import power_over_time
 from gpuproof.readings.metric_text import quantity, title, unit
@@ -34,7 +33,7 @@ from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.result import Measure
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.low_end import LowEnd, difference_of_means, low_end
 from gpuproof.statistics.series import TimeSeries, smallest_shown
 from gpuproof.units import MISSING, significant

@@ -83,7 +83,7 @@ def _held(*sides: Held) -> Iterator[Measure]:
         for reason, length in (shares or {}).items():
             longest[reason] = max(length, longest.get(reason, 0.0))
     for reason in sorted(longest, key=lambda reason: (-longest[reason], reason)) or [""]:
-        name = f"held back: {throttle_title(reason)}" if reason else "held back"
+        name = f"throttled: {throttle_title(reason)}" if reason else "throttled"
         for side, (shares, missing) in zip("AB", sides, strict=True):
             part = None if shares is None else shares.get(reason, 0.0)
             text = f"{share(part)} of the time" if reason or part is None else "never"

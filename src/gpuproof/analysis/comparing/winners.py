@@ -13,12 +13,11 @@ from functools import partial
 
 from gpuproof.files import packaged_rows
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import Better, Doubt, Result, Validity
+from gpuproof.records.result import DOUBTS, Better, Doubt, Result, Validity
 from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
 
-TABLE = "analysis/comparing/doubts.csv"
 TOUCHES: Mapping[str, str] = {
-    row["code"]: row["touches"] for row in packaged_rows(TABLE) if row["touches"] is not None
+    row["code"]: row["touches"] for row in packaged_rows(DOUBTS) if row["touches"] is not None
 }
 """How a doubt touches a difference (`doubts.csv` says why); one that is not listed touches every figure."""
 UNTIMED = ("accuracy", "loss", "perplexity")

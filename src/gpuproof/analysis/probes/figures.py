@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, summarize_launch, throughput
 from gpuproof.analysis.subjects import RankSubjects, device_subject, link_subject, subjects_of_ranks
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device

@@ -12,8 +12,7 @@ from math import inf
 
 import numpy as np
 
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, throughput
 from gpuproof.analysis.requests.bounds import (
     RateJudgement,
     RequestSeries,

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from gpuproof.analysis.collectives import bus_factor
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, throughput
 from gpuproof.analysis.scale.per_launch import LaunchFigure, figure_of, first_reason
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, SyncRound
 

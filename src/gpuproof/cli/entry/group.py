@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 import click
 
@@ -16,12 +17,15 @@ class LazyGroup(click.Group):
         self,
         *,
         commands_by_path: dict[str, str],
-        in_our_words: Callable[[Sequence[str]], list[str]] = list,
+        summaries: Mapping[str, str] = MappingProxyType({}),
+        older_words: str | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
         self._paths = commands_by_path
-        self._in_our_words = in_our_words
+        self._summaries = summaries
+        self._older_words = older_words
+        """`module:function` that puts words which name no command into ours."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands in the order of the table, which is the order of use."""
@@ -32,17 +36,30 @@ class LazyGroup(click.Group):
         path = self._paths.get(cmd_name)
         if path is None:
             return None
-        module, _, attribute = path.partition(":")
-        command = getattr(import_module(module), attribute)
+        command = _imported(path)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by their summaries; where there are none, by what each says of itself."""
+        if not self._summaries:
+            super().format_commands(ctx, formatter)
+            return
+        limit = formatter.width - 6 - max(map(len, self._summaries))  # as click has it
+        listed = [click.Command(name, help=summary) for name, summary in self._summaries.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([(str(one.name), one.get_short_help_str(limit)) for one in listed])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the words name, in our words or in those of an older tool."""
-        words = self._in_our_words(args)
+        words = args
+        if args[0] not in self._paths and self._older_words is not None:
+            words = _imported(self._older_words)(args)
         if words[0] not in self._paths and not words[0].startswith("-") and not ctx.resilient_parsing:
+            import difflib  # only after a mistake
+
             close = difflib.get_close_matches(words[0], self._paths, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{words[0]}'.{hint}")
@@ -54,3 +71,8 @@ class LazyGroup(click.Group):
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
         return super().parse_args(ctx, args)
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""A run as commands take it: a directory, `last`, a number of `gpuproof runs`, or how its name begins."""
+"""What commands take: a recipe, or a run (its directory, `last`, its number, or how its name begins)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 RESULTS = Path("results")
+YAML = (".yaml", ".yml")
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
@@ -40,3 +41,17 @@ class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click
 def _save_dir(ctx: click.Context | None) -> Path:
     folder = ctx.params.get("save_dir") if ctx is not None else None
     return RESULTS if folder is None else Path(folder)
+
+
+def complete_recipe(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the recipes that come with gpuproof, and the YAML files and folders that begin like this."""
+    from click.shell_completion import CompletionItem
+
+    from gpuproof.config.load import recipe_names
+
+    recipes = [CompletionItem(name) for name in recipe_names() if name.startswith(incomplete)]
+    above = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
+    beside = sorted(above.iterdir()) if above.is_dir() else []
+    wanted = [path for path in beside if path.suffix in YAML or path.is_dir()]
+    paths = [f"{path}/" if path.is_dir() else str(path) for path in wanted]
+    return [*recipes, *(CompletionItem(path) for path in paths if path.startswith(incomplete))]

@@ -15,7 +15,7 @@ from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.processes.granted import granted_gpus
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
 
 CPU_RANKS = 2
 LOOK = "Look at dmesg, nvidia-smi -L and gpuproof doctor"

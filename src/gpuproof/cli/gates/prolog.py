@@ -124,9 +124,9 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     recipe, words = gate.plan(_free_devices(gate.python, limit_s=max(PROBE_S, gate.budget_s / 3)))
     from gpuproof.campaign import create_run, run_campaign
     from gpuproof.cli.measuring import plan_run
+    from gpuproof.cli.options import typed_command
     from gpuproof.cli.report import show_report
-    from gpuproof.launchers.choice import HostChoice
-    from gpuproof.launchers.registry import open_launcher
+    from gpuproof.launchers.registry import HostChoice, open_launcher
     from gpuproof.scheduler import UnheardProgress
     from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
 
@@ -135,7 +135,10 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     loaded, site = plan_run(recipe, words, hosts=HostChoice(), python=gate.python)
     with open_launcher(site) as launcher:
         places = launcher.places()
-        run = create_run(loaded.config, origins=loaded.origins, source=loaded.source, places=places)
+        typed = {"command": typed_command()}
+        run = create_run(
+            loaded.config, origins=loaded.origins, source=loaded.source, places=places, described=typed
+        )
         concluded = run_campaign(run, launcher=launcher, progress=UnheardProgress(), until_s=until_s)
     if gate.as_json:
         show_report(concluded, as_json=True)

@@ -16,7 +16,7 @@ from gpuproof.cli.monitor.view import SECONDS, records_of, require
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.choice import HostChoice
+    from gpuproof.launchers.registry import HostChoice
     from gpuproof.observe.live import Sources
 
 PIPE_WIDTH = 120

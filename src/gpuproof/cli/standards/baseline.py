@@ -11,7 +11,7 @@ import click
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
     if as_json:
         print_json(baseline)
     else:
-        show_page(_page(baseline))
+        show_page(_page(baseline), is_list=True)
 
 
 def _page(baseline: Baseline) -> Page:
@@ -184,6 +184,7 @@ def _spread(entry: BaselineEntry) -> str:
 @directory_option
 @save_dir_option
 @json_option
+@verbose_option
 @click.pass_context
 def use(
     ctx: click.Context,
@@ -204,17 +205,20 @@ def use(
 
     from gpuproof.errors import ExitCode
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
+    from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.page import outcomes_page
     from gpuproof.verdict.rules import judge_rules
     from gpuproof.verdict.rules.load import rules_of_baseline
 
     baseline = read_baseline(baseline_path(name, directory))
-    facts = replace(read_facts(open_run(run, save_dir)), baseline=baseline)
+    measured = open_run(run, save_dir)
+    facts = replace(read_facts(measured), baseline=baseline)
     judged = judge_rules(rules_of_baseline(baseline, share=share), facts)
     if as_json:
         print_json(judged)
     else:
-        show_page(outcomes_page(f"Compared with the baseline {baseline.name}", ("", judged)))
+        title = f"Compared with the baseline {baseline.name}"
+        show_page(outcomes_page(title, ("", judged), provenance=read_provenance(measured)))
     statuses = {item.outcome.status for item in judged}
     failed = ExitCode.FAILED if "FAIL" in statuses else ExitCode.INCONCLUSIVE
     ctx.exit(ExitCode.DONE if statuses and statuses <= {"PASS"} else failed)

@@ -8,7 +8,7 @@ import click
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import json_option, print_json, say
+from gpuproof.cli.options import json_option, print_json, say, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 from gpuproof.cli.standards.baseline import DIRECTORY
 
@@ -31,6 +31,7 @@ rules = LazyGroup(
 @click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules ask for.")
 @save_dir_option
 @json_option
+@verbose_option
 @click.pass_context
 def check(
     ctx: click.Context, file: str, *, run: Path | None, baseline: str | None, save_dir: Path, as_json: bool
@@ -51,6 +52,7 @@ def check(
         return
     from gpuproof.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
+    from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.announced import facts_of
     from gpuproof.verdict.page import outcomes_page
 
@@ -61,7 +63,8 @@ def check(
     if as_json:
         print_json(judged)
     else:
-        show_page(outcomes_page(f"Judged by {file}", ("", judged)))
+        page = outcomes_page(f"Judged by {file}", ("", judged), provenance=read_provenance(directory))
+        show_page(page)
     required = {item.outcome.status for item in judged if item.is_required}
     if "FAIL" in required:
         ctx.exit(ExitCode.FAILED)

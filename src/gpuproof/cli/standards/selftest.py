@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, verbose_option
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
@@ -21,6 +21,7 @@ NUM_SEEDS = 20
     "--quick", is_flag=True, help="One fault of each class and one random draw, a minute in all; else 20."
 )
 @json_option
+@verbose_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
     """Plant faults in what is measured, and show that each turns the verdict and is named.
@@ -48,7 +49,7 @@ def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
 
 
 def _page(report: SelftestReport) -> Page:
-    from gpuproof.records.page import Cell, Column, Page, table
+    from gpuproof.records.page import Cell, Column, Page, Verdict, table
 
     def verdict_cell(row: object) -> Cell:
         is_right = bool(getattr(row, "is_found", False))
@@ -73,10 +74,12 @@ def _page(report: SelftestReport) -> Page:
         Column.of("draws", lambda row: str(row.num_tried)),
         Column.of("why it did not pass", lambda row: row.cause, align="left", folds=True),
     )
-    return Page(title=_title(report), verdict=None, sections=(faults, twins))
+    word = {0: "PASS", 3: "FAIL"}.get(report.exit_code, "INCONCLUSIVE")
+    verdict = Verdict(word=word, tone="good" if word == "PASS" else "bad", reason=_reason(report))
+    return Page(title="Planted faults and their healthy twins", verdict=verdict, sections=(faults, twins))
 
 
-def _title(report: SelftestReport) -> str:
+def _reason(report: SelftestReport) -> str:
     num_detected = sum(row.is_found for row in report.faults)
     num_passed = sum(row.is_found for row in report.healthy)
     return (

@@ -15,8 +15,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.kconfig.defaults import read_options
+from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import resolve
 
 LISTS = {"TEST_MODELS": "model", "TEST_OPTIMIZERS": "optimizer", "TEST_PRUNING_METHODS": "pruning"}

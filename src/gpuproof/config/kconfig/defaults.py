@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import read_text
 
 MAX_BYTES = 2**20

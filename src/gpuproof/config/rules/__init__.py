@@ -8,27 +8,20 @@ channels_last on a CPU) is refused by none: the run records it as not applied.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gpuproof.config import chosen_cases
 from gpuproof.config.rules import (
-    collective,
-    command,
     data,
     kinds,
     launch,
     measuring,
-    probe,
-    pruning,
     ranks,
     secrets,
-    serving,
     sweeps,
-    tensorflow,
-    text,
     workload,
 )
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
 from gpuproof.errors import UsageError
 
@@ -52,20 +45,10 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     ranks.ranks_have_devices,
     measuring.throughput_waits_for_no_step,
     measuring.latency_keeps_its_steps,
-    text.prompts_are_synthetic,
-    text.a_cache_is_not_compiled,
-    text.a_cache_is_not_split,
     sweeps.one_kind_of_sweep,
     sweeps.search_has_a_kind,
     sweeps.order_is_of_a_matrix,
     sweeps.search_begins_within_its_bounds,
-    serving.serving_can_be_judged,
-    serving.bounds_of_tokens_need_tokens,
-    serving.endpoint_has_an_address,
-    serving.a_request_fits_a_batch,
-    serving.one_rank_serves,
-    serving.prompts_are_answered,
-    serving.an_endpoint_gets_single_prompts,
     measuring.a_graph_can_hold_the_step,
     ranks.a_size_is_of_its_strategy,
     ranks.a_strategy_has_its_size,
@@ -75,33 +58,12 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     ranks.a_scaler_sees_whole_lists,
     sweeps.load_suite_sets_its_keys,
     sweeps.block_is_of_the_suite,
-    collective.sizes_go_up,
-    collective.collective_sweeps_nothing,
-    pruning.a_method_has_its_target,
-    pruning.state_pruning_is_of_adamwprune,
-    pruning.schedules_have_an_end,
-    pruning.pruning_ends_in_the_window,
-    pruning.whole_weights_are_pruned,
-    pruning.scores_see_whole_gradients,
-    probe.probe_keys_are_of_the_probe,
-    probe.probe_can_be_done,
-    command.command_has_words,
-    command.command_has_no_ranks,
-    command.fields_exist,
-    command.fields_are_used,
-    command.cases_are_of_the_suite,
-    command.cases_write_apart,
-    tensorflow.tensorflow_trains_perceptrons,
-    tensorflow.reduction_is_of_tensorflow,
-    chosen_cases.only_names_cases,
-    chosen_cases.names_are_different,
+    sweeps.cases_are_of_the_suite,
+    sweeps.cases_can_be_told_apart,
 )
 OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
-    serving.scenario_is_measured,
-    serving.serving_sweeps_nothing,
     kinds.blocks_are_of_the_kind,
-    serving.an_address_can_be_reached,
     secrets.commands_hold_no_secret,
     secrets.other_texts_hold_no_secret,
 )
@@ -109,8 +71,8 @@ OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
     workload.fp64_is_of_plain_products,
-    text.a_phase_has_a_cache,
-    text.requests_are_answered,
+)
+OF_SAMPLES: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     data.workload_takes_the_samples,
     data.workload_tells_the_classes_apart,
     ranks.workload_can_be_split,
@@ -124,23 +86,37 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.one_job_has_its_hosts,
     launch.one_job_has_equal_hosts,
     launch.hosts_are_not_swept,
-    collective.collective_has_ranks,
-    probe.probe_has_its_ranks,
-    tensorflow.tensorflow_runs_here,
     secrets.variables_are_set,
-    command.program_is_there,
 )
+
+
+OF_KIND = ("inference", "serving", "collective", "probe", "command")
+"""Kinds with rules of their own, in the module of that name …"""
+OF_TRAINING = {"pruning": ("pruning", "optimizer"), "tensorflow": ("framework", "reduction")}
+"""… and modules whose rules refuse nothing where these keys of `training` have their defaults."""
+
+
+def _rule_sets(config: RunConfig) -> list[RuleSet]:
+    """Return the rules that not every recipe can break, of those modules that this one concerns."""
+    changed = set(config.training.changed())
+    modules: list[str] = [config.kind] if config.kind in OF_KIND else []
+    modules += [module for module, keys in OF_TRAINING.items() if changed & set(keys)]
+    return [import_module(f"{__name__}.{module}").RULES for module in modules]
 
 
 def check_recipe(config: RunConfig) -> list[Refusal]:
     """Return what a recipe by itself is refused for."""
-    return [refusal for rule in OF_RECIPE for refusal in rule(config)]
+    rules = [*OF_RECIPE, *(rule for of in _rule_sets(config) for rule in of.of_recipe)]
+    return [refusal for rule in rules for refusal in rule(config)]
 
 
 def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
     """Return what a recipe is refused for where it is to run."""
-    of_recipe = [refusal for rule in OF_NEW_RUN for refusal in rule(config)]
-    return [*of_recipe, *(refusal for rule in OF_PLACE for refusal in rule(config, facts))]
+    sets = _rule_sets(config)
+    of_run = [*OF_NEW_RUN, *(rule for of in sets for rule in of.of_new_run)]
+    of_place = [*OF_PLACE, *(rule for of in sets for rule in of.of_place)]
+    refusals = [refusal for rule in of_run for refusal in rule(config)]
+    return [*refusals, *(refusal for rule in of_place for refusal in rule(config, facts))]
 
 
 def check_workload(config: RunConfig) -> list[Refusal]:
@@ -152,7 +128,12 @@ def check_workload(config: RunConfig) -> list[Refusal]:
     except UsageError as error:
         keys = (error.place or "model.name", "model.name")
         return [Refusal(keys=keys, cause=error.cause, next_step=error.next_step or "Set model.name")]
-    return [refusal for rule in OF_WORKLOAD for refusal in rule(config, chosen)]
+    return [refusal for rule in _workload_rules(config) for refusal in rule(config, chosen)]
+
+
+def _workload_rules(config: RunConfig) -> tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...]:
+    of_kind = (rule for rules in _rule_sets(config) for rule in rules.of_workload)
+    return (*OF_WORKLOAD, *of_kind, *OF_SAMPLES)
 
 
 def require_workload(config: RunConfig) -> ChosenWorkload:
@@ -162,7 +143,7 @@ def require_workload(config: RunConfig) -> ChosenWorkload:
         UsageError: at the first refusal.
     """
     chosen = choose_workload(config)
-    for rule in OF_WORKLOAD:
+    for rule in _workload_rules(config):
         for refusal in rule(config, chosen):
             raise UsageError(refusal.cause, place=refusal.keys[0], next_step=refusal.next_step)
     return chosen

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet, sizes_go_up
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 
-def sizes_go_up(config: RunConfig) -> Refusals:
+def collective_sizes_go_up(config: RunConfig) -> Refusals:
     """Refuse a smallest size above the largest."""
     spec = config.collective
-    if spec.min_bytes > spec.max_bytes:
-        yield Refusal(
-            keys=("collective.min_bytes", "collective.max_bytes"),
-            cause=f"the smallest size, {spec.min_bytes}, is above the largest, {spec.max_bytes}",
-            next_step="Lower collective.min_bytes (-b), or raise collective.max_bytes (-e)",
-        )
+    yield from sizes_go_up("collective", spec.min_bytes, spec.max_bytes, letters=("-b", "-e"))
 
 
 def collective_sweeps_nothing(config: RunConfig) -> Refusals:
     """Refuse a matrix of collectives."""
-    if config.kind == "collective" and config.matrix:
+    if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),
             cause="sizes and operations of kind collective are a list of their own",
@@ -33,7 +28,7 @@ def collective_sweeps_nothing(config: RunConfig) -> Refusals:
 
 def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a collective over one rank, and over hosts that are not one job."""
-    if config.kind != "collective" or facts.hosts is None:
+    if facts.hosts is None:
         return
     ranks = config.distributed.nproc * config.distributed.nodes
     has_gpus = any(host.gpus is not None for host in facts.hosts)
@@ -49,3 +44,8 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
             cause=f"there is no rank {config.collective.root} among {ranks}",
             next_step=f"Ranks count from 0 to {ranks - 1}",
         )
+
+
+RULES = RuleSet(
+    of_recipe=(collective_sizes_go_up, collective_sweeps_nothing), of_place=(collective_has_ranks,)
+)

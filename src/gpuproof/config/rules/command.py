@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.records.work.command import OUTPUT_DIR, PYTHON, fields_of, fill_template, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
-SUITE = "matrix"
-"""The suite that `gpuproof matrix` asks for, and that answers commands."""
 OF_EACH_LAUNCH = (OUTPUT_DIR, PYTHON, "replicate", "case")
 """Fields that every launch fills by itself."""
 
@@ -33,7 +31,7 @@ def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def command_has_words(config: RunConfig) -> Refusals:
     """Refuse the kind command without a command."""
-    if config.kind == "command" and not config.command.argv:
+    if not config.command.argv:
         yield Refusal(
             keys=("command.argv", "kind"),
             cause="kind is command, and none is given",
@@ -43,8 +41,6 @@ def command_has_words(config: RunConfig) -> Refusals:
 
 def command_has_no_ranks(config: RunConfig) -> Refusals:
     """Refuse keys of ranks, and a time limit, that nothing of a command heeds."""
-    if config.kind != "command":
-        return
     for key in config.distributed.changed():
         if key not in ("devices", "hang_timeout_s"):
             yield Refusal(
@@ -62,8 +58,6 @@ def command_has_no_ranks(config: RunConfig) -> Refusals:
 
 def fields_exist(config: RunConfig) -> Refusals:
     """Refuse a template with a field that nothing fills."""
-    if config.kind != "command":
-        return
     fields = [*matrix_keys(config.matrix), *config.cases.fields, *OF_EACH_LAUNCH]
     for key, text in _templates(config):
         for name in fields_of(text):
@@ -82,7 +76,7 @@ def fields_exist(config: RunConfig) -> Refusals:
 
 def fields_are_used(config: RunConfig) -> Refusals:
     """Refuse a field that the template has no place for: all its cases would be the same command."""
-    if config.kind != "command" or not config.command.argv:
+    if not config.command.argv:
         return
     used = {name for _, text in _templates(config) for name in fields_of(text)}
     for section, names in (("matrix", matrix_keys(config.matrix)), ("cases.fields", config.cases.fields)):
@@ -101,17 +95,9 @@ def fields_are_used(config: RunConfig) -> Refusals:
         )
 
 
-def cases_are_of_the_suite(config: RunConfig) -> Refusals:
-    """Refuse the section `cases` where no matrix suite reads it."""
-    if config.suite == SUITE or (config.suite is None and config.kind == "command"):
-        return
-    step = f"Start it with `gpuproof matrix`, set suite to {SUITE}, or remove the section"
-    yield from without_effect("cases", config.cases, "it is for `gpuproof matrix`", step, beside="suite")
-
-
 def cases_write_apart(config: RunConfig) -> Refusals:
     """Refuse cases side by side that would write the same files."""
-    if config.cases.parallel == 1 or config.kind != "command":
+    if config.cases.parallel == 1:
         return
     wanted = [key for key in ("metrics", "collect") if getattr(config.command, key)]
     if wanted and not any(OUTPUT_DIR in fields_of(text) for _, text in _templates(config)):
@@ -124,7 +110,7 @@ def cases_write_apart(config: RunConfig) -> Refusals:
 
 def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a command on this machine whose program is not there; elsewhere a launch tells."""
-    if config.kind != "command" or facts.hosts != () or facts.is_attached:
+    if facts.hosts != () or facts.is_attached:
         return
     texts = (value_text(config.command.argv[0]), config.command.cwd or "")
     fields = [{**config.cases.fields, **case} for case in chosen_cases(config)]
@@ -136,3 +122,15 @@ def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
         if not fields_of(program + folder) and shutil.which(place, path=folders) is None:
             cause = f"there is no program {place}, or it may not be executed"
             yield Refusal(keys=("command.argv", "command"), cause=cause, next_step="Give its whole path")
+
+
+RULES = RuleSet(
+    of_recipe=(
+        command_has_words,
+        command_has_no_ranks,
+        fields_exist,
+        fields_are_used,
+        cases_write_apart,
+    ),
+    of_place=(program_is_there,),
+)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from gpuproof.config.axes import matrix_keys
 from gpuproof.config.rules.base import Refusal, Refusals
 
 if TYPE_CHECKING:
@@ -35,7 +34,11 @@ HINTS = {
 
 def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
     """Refuse each key of a block that this kind of run does not have, swept ones included."""
-    swept = matrix_keys(config.matrix) if config.kind != "command" else ()
+    swept: Iterable[str] = ()
+    if config.matrix and config.kind != "command":
+        from gpuproof.config.axes import matrix_keys
+
+        swept = matrix_keys(config.matrix)
     for block, kinds in KINDS_OF.items():
         if config.kind in kinds:
             continue

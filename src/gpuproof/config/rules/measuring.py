@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Refusal, Refusals
-from gpuproof.records.work.capture import CaptureObstacle, capture_obstacles
+from gpuproof.records.work.capture import (
+    BATCHES_VARY,
+    WITHOUT_GRAPHS,
+    CaptureObstacle,
+    cache_grows,
+    capture_obstacles,
+)
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -60,7 +66,7 @@ def latency_keeps_its_steps(config: RunConfig) -> Refusals:
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
     """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
     if config.training.cuda_graphs is True:
-        for obstacle in (*_obstacles_of_work(config), *_obstacles_of_ranks(config)):
+        for obstacle in _obstacles_to_a_graph(config):
             yield Refusal(
                 keys=("training.cuda_graphs", obstacle.key),
                 cause=f"the step cannot be captured: {obstacle.cause}",
@@ -69,12 +75,14 @@ def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
             return
 
 
-def _obstacles_of_work(config: RunConfig) -> Iterator[CaptureObstacle]:
-    phase = config.inference.phase if config.kind == "inference" else "forward"
-    return capture_obstacles(config.kind, config.training, config.data, phase=phase)
-
-
-def _obstacles_of_ranks(config: RunConfig) -> Iterator[CaptureObstacle]:
+def _obstacles_to_a_graph(config: RunConfig) -> Iterator[CaptureObstacle]:
+    trains, phase = config.kind == "training", config.inference.phase
+    yield from capture_obstacles(config.training, config.data, updates_weights=trains)
+    if config.kind == "serving":
+        yield CaptureObstacle("kind", BATCHES_VARY)
+    if config.kind == "inference" and phase != "forward":
+        remedy = f"{WITHOUT_GRAPHS}, or inference.phase to forward"
+        yield CaptureObstacle("inference.phase", cache_grows(phase), remedy)
     if config.distributed.device == "cpu":
         yield CaptureObstacle("distributed.device", "the device is cpu")
     if config.distributed.nproc > 1:

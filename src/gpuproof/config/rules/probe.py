@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet, sizes_go_up, without_effect
 from gpuproof.records.work.probe import ProbeName
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ PAGE_BYTES = 4096
 
 def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
     """Refuse keys that nothing of this probe heeds, and a matrix of probes."""
-    if config.kind != "probe":
-        return
     for name in (name for name in get_args(ProbeName) if name != config.probe.name):
         cause = f"it is of the probe {name}, and this one is {config.probe.name}"
         step, keys = f"Set probe.name to {name}, or remove the key", getattr(config.probe, name)
@@ -33,16 +31,9 @@ def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
 
 def probe_can_be_done(config: RunConfig) -> Refusals:
     """Refuse sizes that go down, blocks that no disk reads by, and a storage probe without a folder."""
-    if config.kind != "probe":
-        return
     for name in ("link", "nccl_tests"):
         sizes = getattr(config.probe, name)
-        if sizes.min_bytes > sizes.max_bytes:
-            yield Refusal(
-                keys=(f"probe.{name}.min_bytes", f"probe.{name}.max_bytes"),
-                cause=f"the smallest size, {sizes.min_bytes}, is above the largest, {sizes.max_bytes}",
-                next_step=f"Lower probe.{name}.min_bytes, or raise probe.{name}.max_bytes",
-            )
+        yield from sizes_go_up(f"probe.{name}", sizes.min_bytes, sizes.max_bytes)
     storage = config.probe.storage
     if config.probe.name == "storage" and storage.folder is None:
         yield Refusal(
@@ -61,7 +52,7 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
 
 def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse several ranks where one goes through all devices, and one rank where two must talk."""
-    if config.kind != "probe" or facts.hosts is None or facts.is_attached:
+    if facts.hosts is None or facts.is_attached:
         return
     name, ranks = config.probe.name, config.distributed.nproc * config.distributed.nodes
     has_gpus = any(host.gpus is not None for host in facts.hosts)
@@ -77,3 +68,6 @@ def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
             cause="one rank has no other to communicate with while it computes",
             next_step="Start more ranks: --nproc N",
         )
+
+
+RULES = RuleSet(of_recipe=(probe_keys_are_of_the_probe, probe_can_be_done), of_place=(probe_has_its_ranks,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.config.rules.base import Refusal, Refusals, RuleSet
 from gpuproof.records.work.pruning import end_of_pruning
 
 if TYPE_CHECKING:
@@ -114,3 +114,15 @@ def _steps_of_window(config: RunConfig) -> int | None:
 
 def _total_steps(config: RunConfig) -> int | None:
     return config.training.total_steps or _steps_of_window(config)
+
+
+RULES = RuleSet(
+    of_recipe=(
+        a_method_has_its_target,
+        state_pruning_is_of_adamwprune,
+        schedules_have_an_end,
+        pruning_ends_in_the_window,
+        whole_weights_are_pruned,
+        scores_see_whole_gradients,
+    )
+)

@@ -1,11 +1,16 @@
-"""Which keys of `serving` cannot hold together, or not with the rest."""
+"""Which keys of `serving` cannot hold together, or not with the rest.
+
+An endpoint makes text always; a model of our own does where it has a key-value cache, unless
+`serving.new_tokens` is 0.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.config.rules.base import Refusal, Refusals, RuleSet
+from gpuproof.config.rules.workload import ChosenWorkload
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -23,7 +28,7 @@ LOADGENS_OWN = {
 def scenario_is_measured(config: RunConfig) -> Refusals:
     """Refuse scenarios of LoadGen of which the others show as much."""
     instead = LOADGENS_OWN.get(config.serving.scenario)
-    if config.kind == "serving" and instead is not None:
+    if instead is not None:
         yield Refusal(
             keys=("serving.scenario", "kind"),
             cause=f"{config.serving.scenario} is a scenario of MLPerf LoadGen that is no longer measured",
@@ -34,7 +39,7 @@ def scenario_is_measured(config: RunConfig) -> Refusals:
 def serving_can_be_judged(config: RunConfig) -> Refusals:
     """Ask for a bound where the highest rate is searched, and where goodput is judged."""
     serving, bounds = config.serving, config.serving.bounds
-    if config.kind != "serving" or (serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s):
+    if serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s:
         return
     if serving.scenario == "server" and serving.rate_per_s is None:
         yield Refusal(
@@ -54,8 +59,6 @@ def serving_can_be_judged(config: RunConfig) -> Refusals:
 def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
     """Refuse bounds on tokens where none are made, or none after the first."""
     serving = config.serving
-    if config.kind != "serving":
-        return
     for key, least in (("ttft_s", 1), ("tpot_s", 2)):
         num_tokens = 0 if serving.target == "noop" else serving.new_tokens
         if getattr(serving.bounds, key) is not None and num_tokens is not None and num_tokens < least:
@@ -70,7 +73,7 @@ def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
 def endpoint_has_an_address(config: RunConfig) -> Refusals:
     """Ask for an address and a model where an endpoint is loaded."""
     endpoint = config.serving.endpoint
-    if config.kind != "serving" or config.serving.target != "endpoint":
+    if config.serving.target != "endpoint":
         return
     missing = next((key for key in ("url", "model") if getattr(endpoint, key) is None), None)
     if missing is not None:
@@ -84,7 +87,7 @@ def endpoint_has_an_address(config: RunConfig) -> Refusals:
 def a_request_fits_a_batch(config: RunConfig) -> Refusals:
     """Refuse requests that no batch holds."""
     samples, batch = config.serving.samples_per_request, config.serving.max_batch
-    if config.kind == "serving" and samples > batch:
+    if samples > batch:
         yield Refusal(
             keys=("serving.max_batch", "serving.samples_per_request", "kind"),
             cause=f"a request brings {samples} samples, a batch holds {batch}",
@@ -94,7 +97,7 @@ def a_request_fits_a_batch(config: RunConfig) -> Refusals:
 
 def one_rank_serves(config: RunConfig) -> Refusals:
     """Refuse more than one rank."""
-    if config.kind == "serving" and config.distributed.nproc > 1:
+    if config.distributed.nproc > 1:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
             cause=f"{config.distributed.nproc} ranks are asked for, but one rank serves",
@@ -106,8 +109,6 @@ def prompts_are_answered(config: RunConfig) -> Refusals:
     """Refuse tokens where none can be made, and none where they must be."""
     serving = config.serving
     option = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
-    if config.kind != "serving":
-        return
     if serving.target == "noop" and option is not None:
         yield Refusal(
             keys=(f"serving.{option}", "serving.target", "kind"),
@@ -131,7 +132,7 @@ def prompts_are_answered(config: RunConfig) -> Refusals:
 def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
     """Refuse several samples a request where each is one prompt to a server."""
     serving = config.serving
-    if config.kind == "serving" and serving.target == "endpoint" and serving.samples_per_request > 1:
+    if serving.target == "endpoint" and serving.samples_per_request > 1:
         yield Refusal(
             keys=("serving.samples_per_request", "serving.target", "kind"),
             cause=f"a request to an endpoint is one prompt, not {serving.samples_per_request}",
@@ -142,7 +143,7 @@ def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
 def serving_sweeps_nothing(config: RunConfig) -> Refusals:
     """Refuse a matrix and a search of batch sizes, of which a serving run would heed neither."""
     for key, is_there in (("matrix", config.matrix), ("search.kind", config.search.kind is not None)):
-        if config.kind == "serving" and is_there:
+        if is_there:
             yield Refusal(
                 keys=(key, "kind"),
                 cause="kind serving measures one scenario, or searches the highest rate itself",
@@ -174,3 +175,58 @@ def _fault_of_address(url: str) -> str | None:
         (not url.isascii() or not url.isprintable(), "a URL is written in ASCII"),
     )
     return next((cause for is_so, cause in faults if is_so), None)
+
+
+def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
+    """Refuse tokens of a model that makes none, and what a cache does not go with."""
+    serving = config.serving
+    if serving.target != "model" or serving.new_tokens == 0:
+        return
+    if chosen.info.generation is not None:
+        yield from _cache_refusals(config)
+        return
+    features = {
+        "new_tokens": serving.new_tokens,
+        "prompt_tokens": serving.prompt_tokens,
+        "bounds.ttft_s": serving.bounds.ttft_s,
+        "bounds.tpot_s": serving.bounds.tpot_s,
+    }
+    feature = next((key for key, value in features.items() if value is not None), None)
+    if feature is not None:
+        yield Refusal(
+            keys=(f"serving.{feature}", "model.name"),
+            cause=f"{chosen.info.name} has no key-value cache to make tokens from",
+            next_step=f"Remove serving.{feature}, or set model.name to decoder or moe_decoder",
+        )
+
+
+def _cache_refusals(config: RunConfig) -> Refusals:
+    whole = "or serving.new_tokens to 0, which runs whole sequences forward"
+    if config.training.compile.enabled:
+        yield Refusal(
+            keys=("training.compile.enabled", "kind"),
+            cause="requests are answered from a cache that grows, and torch.compile would compile each "
+            "length anew",
+            next_step=f"Set it to false, {whole}",
+        )
+    if config.data.name != "synthetic":
+        yield Refusal(
+            keys=("data.name", "kind"),
+            cause=f"requests are prompts of drawn tokens, and data.name is {config.data.name}",
+            next_step=f"Set it to synthetic, {whole}",
+        )
+
+
+RULES = RuleSet(
+    of_recipe=(
+        serving_can_be_judged,
+        bounds_of_tokens_need_tokens,
+        endpoint_has_an_address,
+        a_request_fits_a_batch,
+        one_rank_serves,
+        prompts_are_answered,
+        an_endpoint_gets_single_prompts,
+    ),
+    of_workload=(requests_are_answered,),
+    of_new_run=(scenario_is_measured, serving_sweeps_nothing, an_address_can_be_reached),
+)

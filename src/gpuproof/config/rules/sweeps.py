@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuproof import registry
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
 from gpuproof.records.work.serving import ServingSpec
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ BROUGHT = {
     "serving": tuple(ServingSpec.types()),
 }
 """Section → its keys that each of the load suite's tests decides by itself, or has no use for."""
+MATRIX = "matrix"
+"""The suite that `gpuproof matrix` asks for, and that answers commands."""
 INSTEAD = {
     "benchmark": "Set load.num_epochs and load.num_batches",
     "monitoring": "Set load.metrics_sample_rate_s",
@@ -66,6 +68,23 @@ def order_is_of_a_matrix(config: RunConfig) -> Refusals:
             cause="it shuffles the points of a matrix, and there is none",
             next_step="Add a matrix section, or remove run.order_seed",
         )
+
+
+def cases_are_of_the_suite(config: RunConfig) -> Refusals:
+    """Refuse the section `cases` where no matrix suite reads it."""
+    if config.suite == MATRIX or (config.suite is None and config.kind == "command"):
+        return
+    step = f"Start it with `gpuproof matrix`, set suite to {MATRIX}, or remove the section"
+    yield from without_effect("cases", config.cases, "it is for `gpuproof matrix`", step, beside="suite")
+
+
+def cases_can_be_told_apart(config: RunConfig) -> Refusals:
+    """Refuse a choice of cases that names none, and names that two cases share."""
+    if config.cases.only or config.cases.name is not None:
+        from gpuproof.config.chosen_cases import names_are_different, only_names_cases
+
+        yield from only_names_cases(config)
+        yield from names_are_different(config)
 
 
 def load_suite_sets_its_keys(config: RunConfig) -> Refusals:

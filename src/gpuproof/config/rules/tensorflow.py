@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -41,7 +42,7 @@ def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
     if config.training.framework != TENSORFLOW:
         return
     for key, values in CAN.items():
-        if (value := _value(config, key)) not in values:
+        if (value := attrgetter(key)(config)) not in values:
             yield Refusal(
                 keys=(key, "training.framework"),
                 cause=f"under TensorFlow {key} is {' or '.join(values)}, not {value}",
@@ -83,8 +84,6 @@ def _torch_keys(config: RunConfig) -> Iterator[str]:
         yield "distributed.nodes"
 
 
-def _value(config: RunConfig, key: str) -> object:
-    value: object = config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+RULES = RuleSet(
+    of_recipe=(tensorflow_trains_perceptrons, reduction_is_of_tensorflow), of_place=(tensorflow_runs_here,)
+)

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 
 from gpuproof.errors import UsageError
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 from gpuproof.launchers.kubernetes.pods import ARCHIVE, kubernetes_node
+from gpuproof.launchers.registry import HostChoice
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json

@@ -15,13 +15,17 @@ from typing import Any, ClassVar, Self
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
-from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
-from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide, Rendezvous, commands_for
-from gpuproof.launchers.local.attached import AttachedLauncher, become_follower
+from gpuproof.launchers.commands import (
+    EXAMPLE_PORT,
+    INSTALLED_WORKER,
+    NodeSide,
+    Rendezvous,
+    commands_for,
+    node_side_for,
+)
 from gpuproof.launchers.local.launcher import LocalLauncher
-from gpuproof.launchers.registry import file_options
+from gpuproof.launchers.registry import HostChoice, file_options
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached, is_follower
 from gpuproof.records.case import Case
@@ -76,6 +80,8 @@ class ThisMachine(LaunchSite):
     def follow(self, config: RunConfig) -> None:
         """Wait as a worker for the cases of the first rank's run, where this process is another rank."""
         if is_follower(os.environ):
+            from gpuproof.launchers.local.attached import become_follower
+
             become_follower(config)
 
     def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
@@ -102,7 +108,11 @@ class ThisMachine(LaunchSite):
     @contextmanager
     def opened(self, *, environment: Mapping[str, str], many_launches: bool) -> Iterator[Launcher]:
         """Give a launcher of ranks of our own, or of those that were started."""
-        launchers = AttachedLauncher if is_attached(environment) else LocalLauncher
+        launchers: type[LocalLauncher] = LocalLauncher
+        if is_attached(environment):
+            from gpuproof.launchers.local.attached import AttachedLauncher
+
+            launchers = AttachedLauncher
         python = self.python or sys.executable
         with node_side_for(self.python) as worker:  # as installed, or as one file for another Python
             launcher = launchers(

@@ -18,8 +18,8 @@ import click
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
 from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER
+from gpuproof.launchers.registry import HostChoice
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.slurm.commands import SlurmCommands
 from gpuproof.launchers.slurm.options import SlurmOptions, load_slurm_options

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.config.rules.base import Facts
 from gpuproof.launchers.base import Launcher
-from gpuproof.launchers.choice import HostChoice
 from gpuproof.launchers.commands import EXAMPLE_PORT, NodeSide, Rendezvous, commands_for
+from gpuproof.launchers.registry import HostChoice
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.outside import plain
 from gpuproof.records.case import Case

@@ -13,6 +13,7 @@ OWN_GRAPHS = ("reduce-overhead", "max-autotune")
 CHANGING = ("AdamWAdv", "AdamWSpam")
 """Optimizers whose updates are not all alike."""
 WITHOUT_GRAPHS = "Set training.cuda_graphs to false"
+BATCHES_VARY = "requests come in batches of several sizes"
 
 
 class CaptureObstacle(NamedTuple):
@@ -24,32 +25,25 @@ class CaptureObstacle(NamedTuple):
 
 
 def capture_obstacles(
-    kind: str, training: TrainingSpec, data: DataSpec, *, phase: str
+    training: TrainingSpec, data: DataSpec, *, updates_weights: bool
 ) -> Iterator[CaptureObstacle]:
-    """Yield what stands in the way; `phase` is that of inference, `forward` where there is none."""
-    compiled, prunes = training.compile, training.pruning.method != "none"
-    if kind == "training":
-        yield from _update_obstacles(training, prunes=prunes)
+    """Yield what stands in the way in how a step computes, updates weights and comes by its samples."""
+    compiled = training.compile
+    if updates_weights:
+        yield from _update_obstacles(training)
     if compiled.enabled and compiled.mode in OWN_GRAPHS:
         yield CaptureObstacle(
             "training.compile.mode",
             f"torch.compile makes graphs of its own in mode {compiled.mode}",
             f"Set training.compile.mode to default or max-autotune-no-cudagraphs, or {WITHOUT_GRAPHS[4:]}",
         )
-    if kind == "serving":
-        yield CaptureObstacle("kind", "requests come in batches of several sizes")
-    if kind == "inference" and phase != "forward":
-        yield CaptureObstacle(
-            "inference.phase",
-            f"{phase} works on a cache that grows",
-            f"{WITHOUT_GRAPHS}, or inference.phase to forward",
-        )
     if data.loading == "loader":
         cause = "a loader brings each batch to another place"
         yield CaptureObstacle("data.loading", cause, "Set data.loading to device")
 
 
-def _update_obstacles(training: TrainingSpec, *, prunes: bool) -> Iterator[CaptureObstacle]:
+def _update_obstacles(training: TrainingSpec) -> Iterator[CaptureObstacle]:
+    prunes = training.pruning.method != "none"
     if training.precision == "amp":
         cause = "amp's gradient scaler waits for the device in each step"
         yield CaptureObstacle("training.precision", cause, "Set training.precision to bf16")
@@ -65,3 +59,8 @@ def _update_obstacles(training: TrainingSpec, *, prunes: bool) -> Iterator[Captu
             f"updates are not all alike with {'pruning' if prunes else training.optimizer}, and a graph "
             "replays always the same",
         )
+
+
+def cache_grows(phase: str) -> str:
+    """Return why no two steps of a phase of inference are alike."""
+    return f"{phase} works on a cache that grows"

@@ -1,13 +1,27 @@
-"""`training`: optimisation, precision, compilation."""
+"""`training`: what trains (torch, or TensorFlow with one process on all devices), how, in which precision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
-from gpuproof.records.work.framework import Framework, Reduction
 from gpuproof.records.work.options import Limits, Options, Seed
 from gpuproof.records.work.pruning import MAX_STEPS, PruningSpec, SpamSpec
+
+Framework = Literal["torch", "tensorflow"]
+Reduction = Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """What really ran: copies of a model on several devices, trained by one process."""
+
+    framework: str
+    """With its version."""
+    num_devices: int
+    reduction: str | None
+    """How their gradients were summed; None where there is one."""
+
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]

@@ -1,4 +1,4 @@
-"""`benchmark` and `profiling`: what is warmed up, measured and written down, and what is looked at then."""
+"""`benchmark`, `profiling`, `monitoring`: what is measured, looked at after it, and read beside it."""
 
 from __future__ import annotations
 
@@ -69,3 +69,15 @@ class ProfilingSpec(Options):
     breakdown: bool = False
     """Take training steps apart after the window, a few seconds: phases of a step, and communication measured
     in three ways."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorSpec(Options):
+    """What is read of devices and host beside the work."""
+
+    enabled: bool = True
+    """Record devices and host beside each launch."""
+    interval_s: Annotated[float, Limits(ge=0.01, le=3600)] = 0.2
+    """Seconds between two readings."""
+    host_interval_s: Annotated[float, Limits(ge=0.01, le=3600)] | None = None
+    """Seconds between two readings of the host, interval_s at least; null is 1."""

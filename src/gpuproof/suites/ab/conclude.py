@@ -30,14 +30,13 @@ from gpuproof.suites.ab.course import (
     Course,
     LaunchFigures,
     course,
-    figures_of,
     measures_in,
     pair_values,
     read_options,
 )
 from gpuproof.suites.ab.plan import points_of
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
-from gpuproof.suites.measures import positions_in_time
+from gpuproof.suites.measures import compared_figures, positions_in_time
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.verdict.comparison.judge import (
     ComparedRun,
@@ -59,7 +58,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config: RunConfig = evidence.config
     options = read_options(config)
     concluded = list(conclude_points(evidence, points_of(config, options).values()))
-    figures = {launch_key(launch.case): figures_of(launch) for launch in evidence.launches}
+    figures = {launch_key(launch.case): compared_figures(launch) for launch in evidence.launches}
     taken = course(options, figures)
     comparison = _side_by_side(evidence, options, taken, figures, concluded)
     conclusion = conclusion_of_points(

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from math import log, log1p
 from typing import Any
 
-from gpuproof.analysis.launch import summarize_launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import from_json
-from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better
 from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_pairs, is_beyond
-from gpuproof.statistics.percentiles import percentile
 from gpuproof.statistics.planning import pairs_to_find
 from gpuproof.suites.base import LaunchKey
+from gpuproof.suites.measures import MEDIAN_LATENCY
 
 NAME = "ab"
 A, B = "a", "b"
@@ -34,8 +33,7 @@ CONFIRMED = 0.9
 """Of a measure's confirmation: 5 % on the side of a regression, of those that the first run calls."""
 POWER = 0.99
 """Of the first run as it is planned; both runs together then find 95 % and more."""
-MEDIAN_PERCENTILE = 50
-RATE, MEDIAN_LATENCY = "throughput", "p50 latency"
+RATE = THROUGHPUT
 BETTER: Mapping[str, Better] = {RATE: "higher", MEDIAN_LATENCY: "lower"}
 """What sides are compared by: a run's own figure. A step need not be the same work on both."""
 
@@ -84,17 +82,6 @@ LaunchFigures = Mapping[str, float]
 def read_options(config: RunConfig) -> AbOptions:
     """Return the block of a recipe."""
     return from_json(AbOptions, config.suite_options[NAME], place=NAME)
-
-
-def figures_of(records: CaseRecords) -> dict[str, float]:
-    """Return the figures of a launch that are compared."""
-    launch = summarize_launch(records)
-    if launch is None:
-        return {}
-    if not launch.case.measures_latency:
-        return {RATE: launch.items_per_s_total}
-    middle = percentile(launch.step_times_s, MEDIAN_PERCENTILE).value
-    return {} if middle is None else {MEDIAN_LATENCY: middle}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,6 @@ def page(result: Result) -> Page:
     laid_out = benchmark_page(result, common, *comparison_sections(comparison), sides, num_measures=0)
     assert laid_out.verdict is not None
     judgement = from_json(Judgement, result.detail[JUDGEMENT], place="result.json: detail.judgement")
-    meaning = "; ".join(filter(None, (judgement.meaning, laid_out.verdict.meaning)))
+    reason = "; ".join(filter(None, (judgement.meaning, laid_out.verdict.reason)))
     tone = TONES.get(judgement.word, "plain")
-    return replace(laid_out, verdict=replace(laid_out.verdict, meaning=meaning, tone=tone, uncertainty=""))
+    return replace(laid_out, verdict=replace(laid_out.verdict, reason=reason, tone=tone, uncertainty=""))

@@ -16,12 +16,12 @@ from gpuproof.suites.ab.course import (
     Course,
     LaunchFigures,
     course,
-    figures_of,
     launch_order,
     read_options,
 )
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
+from gpuproof.suites.measures import compared_figures
 from gpuproof.suites.points.plan import Point, config_at
 
 
@@ -51,7 +51,7 @@ class AbPlan:
         key = launch_key(launch.case)
         if key not in self.order:
             return self
-        return replace(self, figures={**self.figures, key: figures_of(launch)})
+        return replace(self, figures={**self.figures, key: compared_figures(launch)})
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what is neither settled nor running, in turns."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, HostPlace
-from gpuproof.suites.batch_limit.plan import BatchSearch, is_expected
+from gpuproof.suites.base import AfterFailure
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
 
 
@@ -23,14 +20,10 @@ class BatchLimit(PlannedSuite):
         """Take recipes that search a batch size."""
         return config.search.kind == "batch_size"
 
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> BatchSearch:
-        """Begin below the first batch."""
-        search = BatchSearch(config=config)
-        next(search.next(()))  # a recipe that cannot be run is refused here
-        return search
-
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Expect memory to run out: a search for a limit has to cross it."""
+        from gpuproof.suites.batch_limit.plan import is_expected
+
         return "expected" if is_expected(launch) else after_failure(launch, is_sweep=True)
 
     def page(self, result: Result) -> Page:

@@ -10,6 +10,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Measure
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.batch_limit.plan import KEY, BatchSearch, is_expected, point_at
+from gpuproof.suites.points.plan import settle_all
 from gpuproof.suites.points.results import conclude_points, conclusion_of_points
 
 FITS = "largest that fits"
@@ -25,9 +26,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     points = list(conclude_points(evidence, sizes, refused=refused))
     figures = [point.figures for point in points]
     limits = batch_limits(figures, rank(figures), key=KEY)
-    search = BatchSearch(config=config)
-    for launch in settled:
-        search = search.settle(launch)
+    search = settle_all(BatchSearch(config=config), settled)
     return conclusion_of_points(
         "batch_limit",
         evidence,

@@ -6,16 +6,16 @@ launch ended otherwise than well or for want of memory, since nothing can be tol
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.search import SearchConfig
+from gpuproof.config.sections import SearchConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.base import LaunchKey, launch_key
+from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at
 
@@ -118,3 +118,14 @@ def _next_batch(fits: int, too_large: int, *, step: int) -> int | None:
         return None
     middle = fits + (too_large - fits) // 2 // step * step
     return middle if middle > fits else fits + step
+
+
+def begin(config: RunConfig, _places: Sequence[HostPlace]) -> BatchSearch:
+    """Begin below the first batch.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    search = BatchSearch(config=config)
+    next(search.next(()))  # a recipe that cannot be run is refused here
+    return search

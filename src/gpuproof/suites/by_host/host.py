@@ -11,8 +11,9 @@ from math import inf
 from typing import Any
 
 from gpuproof.analysis.hosts import HostMeasured, cost_per_million
-from gpuproof.analysis.points import ENERGY, ITEMS, WINDOW, PointFigures, rank
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import throughput
+from gpuproof.analysis.point_figures import ENERGY, ITEMS, WINDOW, PointFigures
+from gpuproof.analysis.points import rank
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json

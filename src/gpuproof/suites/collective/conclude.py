@@ -110,15 +110,6 @@ def _measure(quantity: CollectiveQuantity, point: Point, positions: Mapping[Laun
         if (value := quantity.of_launch(of_launch)) is not None
     )
     value = quantity.over(figures)
-    measure = with_interval(
-        quantity.name_at(first),
-        value,
-        quantity.unit,
-        units.MISSING if value is None else quantity.text(value),
-        _interval(quantity, [launch.value for launch in launches]),
-        better=quantity.better,
-        launches=launches,
-    )
     labels = {
         "operation": first.operation,
         "size_bytes": first.size_bytes,
@@ -126,8 +117,14 @@ def _measure(quantity: CollectiveQuantity, point: Point, positions: Mapping[Laun
         "dtype": point[0][0].launch.setup.precision,
         "quantity": quantity.name,
     }
-    return replace(
-        measure,
+    return with_interval(
+        quantity.name_at(first),
+        value,
+        quantity.unit,
+        units.MISSING if value is None else quantity.text(value),
+        _interval(quantity, [launch.value for launch in launches]),
+        better=quantity.better,
+        launches=launches,
         statistic=quantity.statistic,
         labels=labels,
         num_samples=len(first.iterations_s) * len(point),

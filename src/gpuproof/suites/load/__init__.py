@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.base import HostPlace
-from gpuproof.suites.load.plan import plan
-from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
+from gpuproof.suites.points.plan import PlannedSuite
 
 
 class LoadSuite(PlannedSuite):
@@ -21,10 +17,6 @@ class LoadSuite(PlannedSuite):
     def answers(self, config: RunConfig) -> bool:
         """Take recipes of kind load."""
         return config.kind == "load"
-
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
-        """Plan the twelve tests."""
-        return check_points(plan(config))
 
 
 SUITE = LoadSuite()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.points import PEAK_MEMORY, STEP, WINDOW
+from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, WINDOW
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
@@ -177,7 +177,7 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
         "duration_seconds": point.value(WINDOW),
         "iterations": sum(launch.slowest.num_steps for launch in launches) or None,
         "num_devices": launches[0].world_size if launches else None,
-        "throughput_samples_per_second": point.side.value,
+        "throughput_samples_per_second": point.rate_value,
         "avg_iteration_time_ms": _ms(point.value(STEP)),
         "min_iteration_time_ms": _ms(min(times_s, default=None)),
         "max_iteration_time_ms": _ms(max(times_s, default=None)),

@@ -7,13 +7,14 @@ and stand here once, for every reader.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.config.sections.load import LoadConfig
-from gpuproof.suites.points.plan import Plan, Point, config_at
+from gpuproof.config.sections import LoadConfig
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
 
 ModelName = Literal["simple_cnn", "resnet"]
 TestType = Literal["training", "inference"]
@@ -142,3 +143,12 @@ def plan(config: RunConfig) -> Plan:
     points = points_of_tests(config)
     replicates = range(config.run.repeats)
     return Plan(points=points, order=tuple((name, r) for r in replicates for name in points))
+
+
+def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:
+    """Plan the twelve tests.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    return check_points(plan(config))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.base import HostPlace, Remaining
-from gpuproof.suites.matrix.plan import MatrixPlan, plan
+from gpuproof.suites.base import Remaining
 from gpuproof.suites.points.plan import PlannedSuite
 
 
@@ -22,12 +20,6 @@ class MatrixSuite(PlannedSuite):
     def answers(self, config: RunConfig) -> bool:
         """Take commands; recipes of a model have to name it, or are a sweep."""
         return config.kind == "command"
-
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> MatrixPlan:
-        """Plan every case, and build the first."""
-        first_plan = plan(config, num_hosts=len(places))
-        first_plan.case(first_plan.order[0])
-        return first_plan
 
     def remaining(self, state: Any) -> Remaining:
         """Say how many launches are left, and how long they will take by what others of their kind took."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.point_figures import STEPS, THROUGHPUT
 from gpuproof.config.axes import Assignment
 from gpuproof.config.models import RunConfig
 from gpuproof.processes.start import exit_status
@@ -23,7 +24,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandStarted, ProcessTree
-from gpuproof.records.work.sharing import DeviceTaken
+from gpuproof.records.work.placed import DeviceTaken
 from gpuproof.suites.matrix.plan import kind_of, seconds_taken
 
 SCHEDULES = ("sparsity", "learning_rate")
@@ -142,7 +143,7 @@ def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, flo
         return dict(metrics.values), metrics.missing
     if launch is None:
         return {}, None
-    values = {"throughput": launch.items_per_s_total, "steps": float(launch.slowest.num_steps)}
+    values = {name: float(launch.figures[name]) for name in (THROUGHPUT, STEPS)}
     for evaluation in reversed(launch.evaluations):  # of several ranks the first is told
         prefix = "test_" if evaluation.is_held_out else ""
         named = {f"{prefix}accuracy": evaluation.accuracy, f"{prefix}loss": evaluation.mean_loss}

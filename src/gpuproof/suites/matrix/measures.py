@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -83,11 +83,14 @@ def measures_of(
         if what.name == MEMORY and len(_bases(done)) > 1:
             launches = ()  # they are not of one thing, and no other run is compared with them
         text = units.amount(mean, what.unit, digits=4)
-        measure = with_interval(
-            what.name, mean, what.unit, text, spread, better=what.better, launches=launches
-        )
-        yield replace(
-            measure,
+        yield with_interval(
+            what.name,
+            mean,
+            what.unit,
+            text,
+            spread,
+            better=what.better,
+            launches=launches,
             case=name,
             labels={"configuration": name, **labels},
             statistic="mean",

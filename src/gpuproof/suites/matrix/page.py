@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gpuproof import units
@@ -147,6 +147,7 @@ def _cases(detail: MatrixDetail) -> Section:
     cases, by_name = detail.cases, {one.name: one for one in detail.configurations}
     shown = [case for case in cases if case.status != "done"]
     shown = [*shown, *(case for case in cases if case.status == "done")][: max(MOST_ROWS, len(shown))]
+    first = {_status_text(case): case.case_id for case in reversed(shown)}
     title = (
         "Cases" if len(shown) == len(cases) else f"Cases ({len(shown)} of {len(cases)}, failed ones first)"
     )
@@ -170,12 +171,18 @@ def _cases(detail: MatrixDetail) -> Section:
         figure("resident", RESIDENT, lambda case: units.memory(case.resident.peak_bytes)),
         figure("energy", ENERGY, lambda case: _energy(case.energy_j)),
         Column.of("on", lambda case: ", ".join(case.devices), align="left", is_optional=True),
-        Column.of("", _status_cell, align="left", folds=True),
+        Column.of("", lambda case: _status_cell(case, first), align="left", folds=True),
     )
 
 
-def _status_cell(case: CaseFigures) -> Cell:
+def _status_cell(case: CaseFigures, first: Mapping[str, str]) -> Cell:
+    """Say how a case ended; `first` names the first case of each text, and others like it name that one."""
     if case.status == "done":
         return Cell("done", "good")
+    text = _status_text(case)
+    return Cell(text if first[text] == case.case_id else f"as {first[text]}", "bad")
+
+
+def _status_text(case: CaseFigures) -> str:
     status = "" if case.exit_status is None else f" (status {case.exit_status})"
-    return Cell(f"{case.failure or case.status}{status}"[:160], "bad")
+    return f"{case.failure or case.status}{status}"[:160]

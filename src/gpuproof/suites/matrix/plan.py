@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.config.axes import Assignment, matrix_keys, short_names
+from gpuproof.config.axes import Assignment, matrix_keys, point_names, short_names
 from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
@@ -20,10 +20,10 @@ from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, value_text
-from gpuproof.records.work.sharing import DeviceShare
-from gpuproof.suites.base import LaunchKey, launch_key
+from gpuproof.records.work.placed import DeviceShare
+from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
-from gpuproof.suites.points.plan import Point, config_at, point_names
+from gpuproof.suites.points.plan import Point, config_at
 
 MOST_ALIKE = 3
 """Launches that fail for one reason before any ends well: the others would, too."""
@@ -244,3 +244,14 @@ def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
 def _case_names(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
     """Name cases after all their fields."""
     return [name or CASE_ID for name in point_names(chosen, short_names(list(matrix_keys(config.matrix))))]
+
+
+def begin(config: RunConfig, places: Sequence[HostPlace]) -> MatrixPlan:
+    """Plan every case, and build the first.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    first_plan = plan(config, num_hosts=len(places))
+    first_plan.case(first_plan.order[0])
+    return first_plan

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.points import (
-    PEAK_MEMORY,
-    STEP,
-    WINDOW,
-    BatchLimits,
-    PointFigures,
-    Ranking,
-    describe_comparison,
-)
+from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, WINDOW, PointFigures
+from gpuproof.analysis.points import BatchLimits, Ranking, describe_comparison
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
@@ -110,7 +103,7 @@ def _row(point: PointFigures, ranking: Ranking, evidence: Evidence) -> dict[str,
         **{key: value_text(value) for key, value in point.assignment.items()},
         "launches": point.num_launches,
         "item": point.item if point.num_launches else None,
-        "throughput_items_per_s": point.side.value,
+        "throughput_items_per_s": point.rate_value,
         "throughput_low": interval.low if interval else None,
         "throughput_high": interval.high if interval else None,
         "mean_step_ms": None if step_s is None else step_s * 1e3,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import ValidationError
 
-from gpuproof.config.axes import Assignment, slug
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.readings.evidence import Evidence
@@ -19,11 +16,11 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, LaunchKey, Remaining, launch_key
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 
-MAX_NAME = 100
-"""Characters of a point's name, which is a folder's."""
+if TYPE_CHECKING:
+    from gpuproof.config.axes import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +128,18 @@ class PlannedState(Protocol):
         """Yield what may begin now."""
 
 
+def settle_all(state: Any, launches: Iterable[CaseRecords]) -> Any:
+    """Return the `PlannedState` after these launches ended, in whichever order."""
+    for launch in launches:
+        state = state.settle(launch)
+    return state
+
+
 class PlannedSuite:
-    """What suites share whose state is a `PlannedState`; their folders have modules `conclude` and `page`."""
+    """What suites share whose state is a `PlannedState`; their folders have `plan`, `conclude` and `page`.
+
+    Each of these modules has the function that its method here calls, and is imported when it is used.
+    """
 
     command = "run"
     scope: Literal["each_host", "whole"] = "each_host"
@@ -143,6 +150,14 @@ class PlannedSuite:
     def answers(self, config: RunConfig) -> bool:
         """Take no recipe that does not name it."""
         return False
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Any:
+        """Return the state before the first launch, by `begin` of the suite's `plan`.
+
+        Raises:
+            UsageError: the recipe cannot be run.
+        """
+        return self._module("plan").begin(config, places)
 
     def settle(self, state: PlannedState, launch: CaseRecords) -> Any:
         """Return the state after a launch ended."""
@@ -163,14 +178,17 @@ class PlannedSuite:
         return after_failure(launch, is_sweep=self.is_sweep)
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Conclude by the module `conclude` of the suite's folder, which is loaded when it is used."""
-        conclusion: Conclusion = import_module(f"{type(self).__module__}.conclude").conclude(evidence)
+        """Conclude by `conclude` of the suite's `conclude`."""
+        conclusion: Conclusion = self._module("conclude").conclude(evidence)
         return conclusion
 
     def page(self, result: Result) -> Page:
-        """Lay out by the module `page` of the suite's folder, which is loaded when it is used."""
-        page: Page = import_module(f"{type(self).__module__}.page").page(result)
+        """Lay out by `page` of the suite's `page`."""
+        page: Page = self._module("page").page(result)
         return page
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"{type(self).__module__}.{name}")
 
 
 def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
@@ -178,6 +196,17 @@ def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
     failure = launch.primary_failure
     hopeless = ("disk_full",) if is_sweep else ("disk_full", "environment")
     return "stop" if failure is not None and failure.cause in hopeless else "skip"
+
+
+def refuse_keys(suite: str, *keys: tuple[str, bool, str]) -> None:
+    """Refuse keys that a suite could not heed: each with whether it is wrong, and what to do then.
+
+    Raises:
+        UsageError: one is.
+    """
+    for key, is_wrong, next_step in keys:
+        if is_wrong:
+            raise UsageError(f"the suite {suite} does not take this", place=key, next_step=next_step)
 
 
 def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
@@ -201,20 +230,3 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
             f"{first['msg']} (at the point {dict(assignment)})",
             place=".".join(map(str, first["loc"])) or "matrix",
         ) from error
-
-
-def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
-    """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
-
-    >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
-    ...             {"a.lr": "lr", "b.devices": "devices"})
-    ['lr=0.1,devices=0-1', 'lr=null,devices=2']
-    """
-    plain = [",".join(f"{names[key]}={slug(value)}" for key, value in point.items()) for point in points]
-    count = Counter(plain)
-    return [
-        f"{name[: MAX_NAME - 9]}-{zlib.crc32(repr(point).encode()):08x}"
-        if count[name] > 1 or len(name) > MAX_NAME
-        else name
-        for name, point in zip(plain, points, strict=True)
-    ]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.points import THROUGHPUT, BatchLimits, PointFigures, Ranking, rank
+from gpuproof.analysis.point_figures import THROUGHPUT, PointFigures
+from gpuproof.analysis.points import BatchLimits, Ranking, rank
 from gpuproof.config.axes import short_names
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
@@ -154,23 +155,21 @@ def conclusion_of_points(
     """
     figures = tuple(point.figures for point in points)
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
-    common = _common(evidence, points, ranking, title=title, notes=notes, labels=labels, is_ranked=is_ranked)
+    launches = [launch for point in points for launch in point.launches]
+    notes = [*_ranking_notes(ranking, launches), *notes]
+    common = common_of_points(evidence, points, title=title, notes=notes, labels=labels, is_ranked=is_ranked)
     headlines = [*_best(ranking), *measures]
     states = tuple(point.without_measures for point in figures)
     is_search = limits is not None
     detail = PointsDetail(common=common, points=states, num_headlines=len(headlines), is_search=is_search)
-    result = benchmark_result(
+    result = result_of_points(
         suite,
         evidence,
+        points,
         measures=[*headlines, *(m for point in points for m in point.result.measures)],
-        doubts=_doubts(points),
-        failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
-        num_launches=sum(len(point.launches) for point in points),
         num_planned=num_planned,
-        conditions=shared_conditions([point.result for point in points]),
-        detail=to_json(detail),
+        detail=detail,
         headline_text=_headline(headlines, figures),
-        is_of_points=True,
     )
     exports = exports_of_points(evidence, points, ranking, result, limits=limits, is_ranked=is_ranked)
     return Conclusion(result=result, exports=tuple(exports))
@@ -181,16 +180,45 @@ def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> st
     return headline(measures) or f"{num_measured} of {len(points)} points"
 
 
-def _common(
+def result_of_points(
+    suite: str,
     evidence: Evidence,
     points: Sequence[PointResult],
-    ranking: Ranking,
+    *,
+    measures: Sequence[Measure],
+    num_planned: int,
+    detail: Any,
+    headline_text: str | None = None,
+) -> Result:
+    """Return the result of a run of several recipes, with the doubts and failures of all of them.
+
+    `detail` is what the page needs beyond it; without `headline_text` the first measure is the headline.
+    """
+    return benchmark_result(
+        suite,
+        evidence,
+        measures=measures,
+        doubts=_doubts(points),
+        failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
+        num_launches=sum(len(point.launches) for point in points),
+        num_planned=num_planned,
+        conditions=shared_conditions([point.result for point in points]),
+        detail=to_json(detail),
+        headline_text=headline_text,
+        is_of_points=True,
+    )
+
+
+def common_of_points(
+    evidence: Evidence,
+    points: Sequence[PointResult],
     *,
     title: Sequence[str],
-    notes: Iterable[str],
-    labels: tuple[PointLabel, ...],
-    is_ranked: bool,
+    notes: Iterable[str] = (),
+    labels: tuple[PointLabel, ...] = (),
+    is_ranked: bool = False,
 ) -> Common:
+    """Return what the pages of all benchmarks say; a device's name comes after the first part of `title`."""
     launches = [launch for point in points for launch in point.launches]
     return Common(
         title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
@@ -199,13 +227,8 @@ def _common(
         names_cases=True,
         is_ranked=is_ranked,
         not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
-        notes=(
-            *_ranking_notes(ranking, launches),
-            *notes,
-            *notes_of_setup(launches),
-            *torn_notes(evidence.launches),
-        ),
-        **read_at_points(points),
+        notes=(*notes, *notes_of_setup(launches), *torn_notes(evidence.launches)),
+        **_read_at_points(points),
     )
 
 
@@ -229,7 +252,7 @@ def _best(ranking: Ranking) -> list[Measure]:
     )
 
 
-def read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
+def _read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
     """Return the readings beside the launches of all points."""
     shared = [from_json(Common, point.result.detail["common"]) for point in points]
     return {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.base import AfterFailure, HostPlace
+from gpuproof.suites.base import AfterFailure
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
-from gpuproof.suites.probe.plan import ProbePlan, plan_probes
 
 
 class ProbeSuite(PlannedSuite):
@@ -22,10 +20,6 @@ class ProbeSuite(PlannedSuite):
     def answers(self, config: RunConfig) -> bool:
         """Take recipes of kind probe."""
         return config.kind == "probe"
-
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
-        """Plan the launches of all hosts."""
-        return plan_probes(config, places)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop where the machine lacks what every launch needs; other hosts may have it."""

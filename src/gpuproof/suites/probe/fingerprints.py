@@ -16,8 +16,8 @@ from gpuproof.analysis.probes.fingerprints import (
 )
 from gpuproof.records.outcome import Judged, pass_or_fail, skipped
 from gpuproof.records.result import WHOLE, Doubt, Measure
+from gpuproof.verdict.doubts.base import WRONG as WRONG_RESULTS
 from gpuproof.verdict.doubts.base import invalid
-from gpuproof.verdict.doubts.collectives import WRONG as WRONG_RESULTS
 
 SOURCE = "same seed, same work, same model of device and software: the same bits"
 

@@ -37,7 +37,7 @@ class ProbePlan:
             yield case if case.case_id == CASE_ID else place_case(replace(case, case_id=CASE_ID), *places)
 
 
-def plan_probes(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
+def begin(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
     """Plan a probe's launches, the hosts in turn.
 
     Raises:

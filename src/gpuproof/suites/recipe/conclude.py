@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuproof import units
 from gpuproof.analysis.explanations import (
@@ -14,7 +14,7 @@ from gpuproof.analysis.explanations import (
     highest_clock_mhz,
 )
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
@@ -22,19 +22,21 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import WHOLE
+from gpuproof.records.run import ProfileTrace
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import recipe_exports
-from gpuproof.suites.recipe.measures import recipe_measures
+from gpuproof.suites.recipe.measures import recipe_measures, total_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
-from gpuproof.suites.recipe.profile import Profiled, profile_of
 from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
-from gpuproof.suites.recipe.totals import total_measures
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize
+
+if TYPE_CHECKING:
+    from gpuproof.suites.recipe.profile import Profiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,8 @@ class RecipeDetail:
     """Of the measures, those among the page's figures: they come first."""
     options: OptionsInEffect | None
     """None where nothing was measured."""
-    profile: Profiled | None
-    """What the traced steps say, outside every figure."""
+    profile: Mapping[str, Any] | None
+    """What the traced steps say, outside every figure: `Profiled` as JSON, read where it is shown."""
     ranks: RanksShown | None = None
     """None where launches have one rank."""
 
@@ -60,12 +62,12 @@ def conclude(evidence: Evidence) -> Conclusion:
     explanations = explain_launches(evidence)
     summary = summarize(
         evidence.launches,
-        num_planned=config.run.repeats,
+        num_planned=max(config.run.repeats, len(evidence.launches)),
         find_peak=find_peak,
         observed=doubts_about_readings(explanations),
         clock_max_mhz=highest_clock_mhz(explanations),
     )
-    profile = profile_of(evidence)
+    profile = _profile(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
     energy = energy_of_run(
@@ -79,7 +81,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         points=(_point(evidence, summary),),
         num_shown=sum(measure.subject == WHOLE for measure in measures),
         options=options,
-        profile=profile,
+        profile=None if profile is None else to_json(profile),
         ranks=ranks,
     )
     result = benchmark_result(
@@ -94,6 +96,15 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(recipe_exports(evidence, summary, profile)))
+
+
+def _profile(evidence: Evidence) -> Profiled | None:
+    """Return what the traced steps say; None where nothing was traced."""
+    if not any(launch.of(ProfileTrace) for launch in evidence.launches):
+        return None
+    from gpuproof.suites.recipe.profile import profile_of
+
+    return profile_of(evidence)
 
 
 def _common(

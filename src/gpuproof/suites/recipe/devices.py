@@ -12,8 +12,7 @@ from math import fsum
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.launch import Launch, throughput
 from gpuproof.analysis.subjects import subjects_of_ranks
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.records.result import LaunchValue, Measure
@@ -84,7 +83,7 @@ def _measure(subject: str, rates: Sequence[_DeviceRate], summary: RunSummary) ->
     unit = PLAIN_WORK.get(name, f"{first.setup.item}/s")
     launches = tuple(rate.value for rate in rates)
     value = throughput(fsum(rate.amount for rate in rates), fsum(rate.window_s for rate in rates))
-    measure = with_interval(
+    return with_interval(
         "throughput",
         value,
         unit,
@@ -92,8 +91,10 @@ def _measure(subject: str, rates: Sequence[_DeviceRate], summary: RunSummary) ->
         _interval(launches, summary),
         better="higher",
         launches=launches,
+        subject=subject,
+        statistic="total",
+        labels=rates[0].labels,
     )
-    return replace(measure, subject=subject, statistic="total", labels=rates[0].labels)
 
 
 def _text(value: float, unit: str, item: str) -> str:
@@ -105,7 +106,7 @@ def _text(value: float, unit: str, item: str) -> str:
 def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
     """Return the interval between launches; of one device in one launch, the launch's own in this unit."""
     values = [launch.value for launch in launches]
-    whole = summary.items_per_s_total_interval
+    whole = summary.throughput_interval
     if len(summary.launches) > 1 or summary.launches[0].world_size > 1 or isinstance(whole, Unavailable):
         return interval_of_rates(values)
     scale = values[0] / whole.centre

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.data_wait import data_wait_share
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.idleness import data_wait_share
+from gpuproof.analysis.launch import Launch, throughput
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
@@ -29,9 +29,10 @@ from gpuproof.suites.exports import (
     wall_clock_s,
 )
 from gpuproof.suites.recipe.measures import latency_title
-from gpuproof.suites.recipe.profile import Profiled
-from gpuproof.suites.recipe.roofline import roofline_picture
 from gpuproof.verdict.summary import RunSummary
+
+if TYPE_CHECKING:
+    from gpuproof.suites.recipe.profile import Profiled
 
 MS_PER_S = 1e3
 QUEUED = "throughput mode queues its steps, so that no step time is a latency"
@@ -60,7 +61,10 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     yield Export(name="metrics_epoch.jsonl", content=TextContent(epochs))
     yield Export(name="summary.csv", content=TextContent(rows))
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
-    yield Export(name="roofline.png", content=PictureContent(lambda: roofline_picture(summary)))
+    if summary.roofline is not None:
+        from gpuproof.suites.recipe.roofline import roofline_picture
+
+        yield Export(name="roofline.png", content=PictureContent(lambda: roofline_picture(summary)))
 
 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
@@ -165,8 +169,8 @@ def _amounts(summary: RunSummary) -> dict[str, Any]:
         else None,
         "item": summary.launches[0].setup.item if summary.launches else None,
         "total_items": summary.items_total,
-        "throughput_items_per_s": summary.items_per_s_total if queued else None,
-        "throughput_interval": _interval(summary.items_per_s_total_interval) if queued else None,
+        "throughput_items_per_s": summary.rate if queued else None,
+        "throughput_interval": _interval(summary.throughput_interval) if queued else None,
         "data_wait_share": data_wait_share(summary.launches),
     }
 
@@ -212,7 +216,7 @@ def _csv_row(launch: Launch, description: Mapping[str, Any], experiment: str) ->
         "throughput_samples_per_s": throughput(launch.samples_total, window.wall_s) if queued else None,
         "item": setup.item,
         "measured_items": launch.items_total,
-        "throughput_items_per_s": launch.items_per_s_total if queued else None,
+        "throughput_items_per_s": launch.figures[THROUGHPUT] if queued else None,
         "mean_step_ms": launch.mean_step_s * MS_PER_S,
         "p50_step_ms": _percentile_ms(launch.step_times_s, 50),
         "p95_step_ms": _percentile_ms(launch.step_times_s, 95),

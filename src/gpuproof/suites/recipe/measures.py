@@ -12,20 +12,19 @@ from dataclasses import replace
 from math import floor, fsum
 
 from gpuproof import units
-from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.explanations import RunEnergy
-from gpuproof.analysis.idleness import idle_share, idle_text
-from gpuproof.analysis.intervals import as_record
+from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.point_figures import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.model import InferencePhase
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.devices import device_measures
-from gpuproof.suites.recipe.totals import rate_measure
-from gpuproof.suites.recipe.work import memory_measures, work_measures
+from gpuproof.suites.recipe.work import memory_measures, memory_parts, work_measures
 from gpuproof.verdict.summary import RunSummary
 
 LATENCY_OF: Mapping[InferencePhase, str] = {
@@ -33,6 +32,8 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
     "prefill": "time to first token",
     "decode": "time per output token",
 }
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 
 
 def latency_title(launch: Launch) -> str:
@@ -213,16 +214,14 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
     median, *tail = summary.step_percentiles
     times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
     missing = Unavailable(reason=_needs(median))
-    yield replace(
-        with_interval(
-            f"p{median.q:g} {what}",
-            median.value,
-            "s",
-            units.seconds(median.value),
-            summary.step_s_interval if median.value is not None else missing,
-            better="lower",
-            launches=_medians(summary, rates),
-        ),
+    yield with_interval(
+        f"p{median.q:g} {what}",
+        median.value,
+        "s",
+        units.seconds(median.value),
+        summary.step_s_interval if median.value is not None else missing,
+        better="lower",
+        launches=_medians(summary, rates),
         statistic="p50",
         num_samples=median.num_samples,
     )
@@ -252,3 +251,85 @@ def _energy(summary: RunSummary, energy: RunEnergy | None) -> Iterator[Measure]:
         better="lower",
         missing=energy.text if per_item is None else None,
     )
+
+
+def total_measures(
+    summary: RunSummary, rates: tuple[LaunchValue, ...], energy: RunEnergy | None
+) -> tuple[Measure, ...]:
+    """Return items, steps, windows and energy of all launches; none where nothing was measured.
+
+    They have no better direction, since rates and step times say the same: nothing is judged twice.
+    """
+    if not summary.launches:
+        return ()
+    measures = [
+        *_of_launches(summary, rates),
+        *_total_energy(energy),
+        *_phases(summary),
+        *_memory_parts(summary),
+    ]
+    if summary.launches[0].case.measures_latency:
+        measures.append(replace(rate_measure(summary, rates), name=RATE_ONE_BY_ONE, better=None))
+    return tuple(replace(measure, validity=summary.validity) for measure in measures)
+
+
+def rate_measure(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Measure:
+    """Return the items of all launches a second."""
+    item, rate = summary.launches[0].setup.item, summary.rate
+    text, interval = units.rate(rate, item), summary.throughput_interval
+    return with_interval(
+        THROUGHPUT,
+        rate,
+        f"{item}/s",
+        text,
+        interval,
+        better="higher",
+        launches=rates,
+        statistic="total",
+        labels={"num_devices": summary.launches[0].num_devices},
+    )
+
+
+def _of_launches(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
+    launches, item = summary.launches, summary.launches[0].setup.item
+    num_steps = sum(launch.slowest.num_steps for launch in launches)
+    for name, value, unit in (
+        (ITEMS, summary.items_total, item),
+        (STEPS, num_steps, "steps"),
+        (WINDOW, summary.window_s, "s"),
+        (STEP, summary.mean_step_s, "s"),
+    ):
+        values = zip(rates, launches, strict=True)
+        yield Measure(
+            name=name,
+            value=value,
+            unit=unit,
+            text=units.seconds(value) if unit == "s" else f"{units.count(int(value or 0))} {unit}",
+            statistic="mean" if name == STEP else "total",
+            launches=tuple(replace(rate, value=launch.figures[name]) for rate, launch in values),
+        )
+
+
+def _phases(summary: RunSummary) -> Iterator[Measure]:
+    phases = phases_of(summary.launches)
+    for name, value_s in {} if isinstance(phases, str) else phases.parts_s.items():
+        measure = seconds_measure(f"{name} in a step", value_s, "after the window, between marks")
+        yield replace(measure, better=None, statistic="mean", labels={PHASE: name})
+
+
+def _memory_parts(summary: RunSummary) -> Iterator[Measure]:
+    for name, value in memory_parts(summary.launches).items():
+        yield Measure(
+            name=f"memory of {name}",
+            value=value,
+            unit="bytes",
+            text=units.memory(value),
+            detail="estimated for the largest rank",
+            labels={PART: name},
+        )
+
+
+def _total_energy(energy: RunEnergy | None) -> Iterator[Measure]:
+    if energy is not None and energy.energy_j is not None:
+        text = f"{units.significant(energy.energy_j)} J"
+        yield Measure(name=ENERGY, value=energy.energy_j, unit="J", text=text, statistic="total")

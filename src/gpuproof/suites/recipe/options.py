@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import share_of_flops
 from gpuproof.records.run import Setup
-from gpuproof.records.what_ran import Compilation, Effective, StepOptions
+from gpuproof.records.what_ran import Compilation, Effective, StepOptions, share_of_flops
 from gpuproof.units import significant
 
 SHARES_SHOWN = 3

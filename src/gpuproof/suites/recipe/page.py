@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.points import STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Pivot, Table, by_launch, table
+from gpuproof.records.page import Column, Page, Pivot, Section, Table, by_launch, table
 from gpuproof.records.result import WHOLE, Result
+from gpuproof.suites.recipe.charts import recipe_charts
 from gpuproof.suites.recipe.conclude import RecipeDetail
 from gpuproof.suites.recipe.options import OptionsInEffect
-from gpuproof.suites.recipe.profile import sections_of_profile
 from gpuproof.suites.recipe.ranks import sections_of_ranks
 from gpuproof.suites.sections import benchmark_page
 
@@ -24,12 +25,20 @@ def page(result: Result) -> Page:
     return benchmark_page(
         result,
         detail.common,
+        *recipe_charts(result.measures),
         *([] if detail.options is None else [_options(detail.options)]),
         *([_launches(result)] if result.num_launches > 1 else []),
         *([] if ranks is None else sections_of_ranks(ranks, of_ranks, num_launches=result.num_launches)),
-        after=() if detail.profile is None else sections_of_profile(detail.profile),
+        after=_profile(detail.profile),
         num_measures=detail.num_shown,
     )
+
+
+def _profile(profile: Mapping[str, Any] | None) -> Iterator[Section]:
+    if profile is not None:
+        from gpuproof.suites.recipe.profile import Profiled, sections_of_profile
+
+        yield from sections_of_profile(from_json(Profiled, profile, place="result.json: detail"))
 
 
 def _options(options: OptionsInEffect) -> Table:

@@ -24,7 +24,6 @@ from gpuproof.files import place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Column, Section, Table, Text, table
 from gpuproof.records.run import ProfileTrace
-from gpuproof.suites.recipe.trace_file import trace_events
 
 TITLE = "Profile"
 SHOWN = 5
@@ -59,6 +58,8 @@ def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
     """Sum up the trace of so many steps; or say, as text, why there is no summary."""
     if not path.is_file():
         return f"{path.name} is gone"
+    from gpuproof.suites.recipe.trace_file import trace_events
+
     try:
         events = (event for raw in trace_events(path) if (event := parse_trace_event(raw)) is not None)
         return summarize_trace(events, steps=steps) or f"{path.name} holds no work"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuproof.analysis.comparing.winners import reason_unusable
+from gpuproof.analysis.points import side_of
 from gpuproof.analysis.scale.advice import MeasuredAdvice, measured_advice
 from gpuproof.analysis.scale.fixed_time import FixedTime, fixed_time
 from gpuproof.analysis.scale.worth import Prices, Worth, worth_of
@@ -74,7 +75,7 @@ def advice_from(
         result.point.config.data.batch_size: [launch.mean_step_s for launch in result.launches]
         for result in concluded
         if result.point.config.distributed.nproc == 1
-        and reason_unusable(result.figures.side, beside=result.figures.doubts) is None
+        and reason_unusable(side_of(result.figures), beside=result.figures.doubts) is None
     }
     return AdviceDetail(
         measured=measured_advice(averages),

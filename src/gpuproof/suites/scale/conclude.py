@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from gpuproof.analysis.comparing.winners import ComparedSide
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
+from gpuproof.analysis.points import side_of
 from gpuproof.analysis.scaling import (
     RuleOfThumb,
     SpeedUp,
@@ -18,7 +19,7 @@ from gpuproof.analysis.scaling import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, Result, worst
+from gpuproof.records.result import A_THROUGHPUT, Doubt, Result, worst
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
@@ -50,7 +51,6 @@ from gpuproof.suites.scale.plan import (
 )
 from gpuproof.suites.scale.topology import topology_lines
 from gpuproof.verdict.doubts.rules import invalid_first
-from gpuproof.verdict.page import A_THROUGHPUT
 
 CONFIDENCE = 0.95
 """Of all speed-ups of a run together, those over all batch sizes too (Bonferroni's correction)."""
@@ -277,7 +277,9 @@ def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: 
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
     compared = None
     if point.num_devices > 1 and alone is not None and alone.launches and rates:
-        compared = speed_up(alone.side, entry.side, num_devices=point.num_devices, confidence=confidence)
+        compared = speed_up(
+            side_of(alone), side_of(entry), num_devices=point.num_devices, confidence=confidence
+        )
     return ScaleRow(
         batch_size=point.batch_size,
         num_devices=point.num_devices,

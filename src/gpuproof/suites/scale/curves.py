@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.analysis.scale.curve import CurveBreak, breaks_of, fabric_of, overhead
 from gpuproof.analysis.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
 from gpuproof.analysis.scale.prediction import Prediction, predict
@@ -67,7 +68,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
     fabrics = [(point.num_devices, fabric_of(of_point)) for point, of_point in measured]
     broken = tuple(breaks_of(fabrics))
     rates = [
-        CurvePoint(num_devices=point.num_devices, rates=tuple(x.items_per_s_total for x in of_point))
+        CurvePoint(num_devices=point.num_devices, rates=tuple(x.figures[THROUGHPUT] for x in of_point))
         for point, of_point in measured
         if not broken or point.num_devices <= broken[0].before
     ]

@@ -7,20 +7,19 @@ from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.analysis.scale.communication import sync_difference_s
 from gpuproof.analysis.scale.curve import fabric_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import Result
+from gpuproof.records.result import A_THROUGHPUT, Result
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
 from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup
-from gpuproof.verdict.page import A_THROUGHPUT
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult

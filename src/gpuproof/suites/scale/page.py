@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuproof import units
-from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Figure, Page, Pivot, Text, as_figure, pivot_of_rows
 from gpuproof.records.result import Measure, Result

@@ -108,8 +108,10 @@ def _pivot(title: str, measures: Sequence[Measure], section: str, *columns: Colu
 
 def _with_range(measure: Measure) -> str:
     span = measure.interval
-    ends = "" if span is None else f" ({units.seconds(span.low)} – {units.seconds(span.high)})"
-    return f"{measure.text}{ends}"
+    if span is None:
+        return measure.text
+    ends = f"{units.seconds(span.low)} – {units.seconds(span.high)}"
+    return f"{measure.text} ({units.NOT_WELL_ENOUGH if span.low <= 0 <= span.high else ends})"
 
 
 def _shares(measure: Measure) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.base import HostPlace, Remaining
+from gpuproof.suites.base import Remaining
 from gpuproof.suites.points.plan import PlannedSuite
-from gpuproof.suites.serving.plan import ServingPlan, is_search
 
 
 class Serving(PlannedSuite):
@@ -22,17 +20,12 @@ class Serving(PlannedSuite):
         """Take recipes of kind serving."""
         return config.kind == "serving"
 
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> ServingPlan:
-        """Begin with the scenario, or with the offline rate."""
-        plan = ServingPlan(config=config)
-        next(plan.next(()))  # a recipe that cannot be run is refused here
-        return plan
-
     def remaining(self, state: Any) -> Remaining:
         """Count what is known to be left, and say what it takes: of a search the most."""
-        plan: ServingPlan = state
-        basis: Literal["limit", "estimate"] = "limit" if is_search(plan.config.serving) else "estimate"
-        return Remaining(num_launches=plan.num_left, seconds=plan.seconds_left, basis=basis)
+        from gpuproof.suites.serving.plan import is_search
+
+        basis: Literal["limit", "estimate"] = "limit" if is_search(state.config.serving) else "estimate"
+        return Remaining(num_launches=state.num_left, seconds=state.seconds_left, basis=basis)
 
 
 SUITE = Serving()

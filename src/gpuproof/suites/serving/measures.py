@@ -7,12 +7,11 @@ from dataclasses import replace
 from math import floor, inf
 
 from gpuproof import units
-from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.requests.bounds import ALL, RISK, BoundName, BoundStanding, bounds_judged
 from gpuproof.analysis.requests.served import PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
-from gpuproof.statistics.estimate import Unavailable
+from gpuproof.statistics.estimate import Unavailable, as_record
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key

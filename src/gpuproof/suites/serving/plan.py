@@ -16,7 +16,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.serving import BoundsSpec, Scenario, ServingSpec
-from gpuproof.suites.base import LaunchKey, launch_key
+from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judge_rates
 from gpuproof.suites.serving.text import TextSizes, text_sizes
@@ -211,3 +211,14 @@ def spec_of_load(serving: ServingSpec, load: Load, *, text: TextSizes | None = N
         new_tokens=None if text is None else text.new_tokens,
         bounds=serving.bounds if is_server else BoundsSpec(),
     )
+
+
+def begin(config: RunConfig, _places: Sequence[HostPlace]) -> ServingPlan:
+    """Begin with the scenario, or with the offline rate.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    plan = ServingPlan(config=config)
+    next(plan.next(()))  # a recipe that cannot be run is refused here
+    return plan

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuproof.config.models import RunConfig
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
-from gpuproof.suites.sweep.plan import plan
+from gpuproof.suites.points.plan import PlannedSuite
 
 
 class Sweep(PlannedSuite):
@@ -21,10 +17,6 @@ class Sweep(PlannedSuite):
     def answers(self, config: RunConfig) -> bool:
         """Take recipes with a matrix."""
         return config.kind in ("training", "inference") and bool(config.matrix)
-
-    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
-        """Plan the launches of all points."""
-        return check_points(plan(config))
 
     def page(self, result: Result) -> Page:
         """Lay out the points against the best one."""

@@ -7,11 +7,12 @@ down treats all points alike.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
-from gpuproof.config.axes import assignments, matrix_keys, short_names
+from gpuproof.config.axes import assignments, matrix_keys, point_names, short_names
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.base import LaunchKey
-from gpuproof.suites.points.plan import Plan, Point, config_at, point_names
+from gpuproof.suites.base import HostPlace, LaunchKey
+from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
 
 
 def points_of_matrix(config: RunConfig) -> dict[str, Point]:
@@ -41,3 +42,12 @@ def plan(config: RunConfig) -> Plan:
         random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
         order += [(name, replicate) for name in names]
     return Plan(points=points, order=tuple(order))
+
+
+def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:
+    """Plan the launches of all points.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    return check_points(plan(config))

@@ -14,15 +14,15 @@ from statistics import median
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result, Validity
 from gpuproof.records.run import Start
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.statistics.series import TimeSeries, interval_between
 from gpuproof.suites.collective.conclude import collective_measures
 from gpuproof.suites.registry import find_suite
@@ -235,7 +235,7 @@ def _levels(times_s: Sequence[float]) -> list[float]:
 
 def _spread(concluded: StageResult) -> Iterator[Measure]:
     """Yield how far the launches of a case differ, over their mean."""
-    rates = [launch.items_per_s_total for launch in concluded.summaries]
+    rates = [launch.figures[THROUGHPUT] for launch in concluded.summaries]
     if concluded.case.repeats < MIN_LAUNCHES or concluded.config.kind in ("collective", "probe"):
         return
     value = None

@@ -18,7 +18,7 @@ from gpuproof.suites.validate.nodes.counted import count_outcomes
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import are_devices_judged, reason_for_nothing
-from gpuproof.verdict.doubts.collectives import WRONG
+from gpuproof.verdict.doubts.base import WRONG
 from gpuproof.verdict.facts import FleetFacts
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
-from gpuproof.records.result import WHOLE, Result
+from gpuproof.records.result import A_LAUNCH, WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
+from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
+from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
 from gpuproof.verdict.aspects import AspectCell, Standing, agreements
-from gpuproof.verdict.page import A_LAUNCH, outcome_sections
+from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
 from gpuproof.verdict.simulated import MEANING
 
-MOST_REASONS = 1
-"""In the first lines, beside what is open; all are below."""
 NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
-ORDER = ("FAIL", "ERROR", "WARN", "SKIP", "PASS", "NOT-APPLICABLE")
 
 
 def page(result: Result) -> Page:
@@ -38,14 +38,17 @@ def page(result: Result) -> Page:
         Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
-        cells_table(readiness.cells),
+        heat_map(result.outcomes),
+        *peer_charts(result.outcomes),
+        *blame_charts(result.measures),
+        *cells_tables(readiness.cells),
         subjects_table(readiness.tree),
         *_checks(result.outcomes, detail),
         Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
         _stages(detail.stages),
         Text(title="Left out", lines=tuple(line for row in detail.stages for line in row.left_out)),
         failures_section(result.failures),
-        figures_table(result.measures),
+        figures_table([measure for measure in result.measures if BLAME not in measure.labels]),
         Text(title="Notes", lines=detail.common.notes),
     ]
     return Page(
@@ -56,35 +59,55 @@ def page(result: Result) -> Page:
 
 
 def _has_something(section: Section) -> bool:
-    return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands"))
+    return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands", "series"))
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:
-    headlines = (result.headline, MEANING)
-    reasons = [x for x in readiness.reasons if not x.startswith(OPEN) and x not in headlines]
-    if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
-        reasons = []
-    more = (f"and {len(reasons) - MOST_REASONS} more below",) if len(reasons) > MOST_REASONS else ()
+    """Return the word, its first reason, how many of the aspects were shown, and the next step."""
+    reasons = [reason for reason in readiness.reasons if reason != MEANING]
+    is_ready = readiness.word in ("READY", "READY-WITH-EXCLUSIONS") or not reasons
+    reason = result.headline if is_ready else reasons[0]
+    advice = None if is_ready else _next_step(reason, result.outcomes, readiness.cells)
+    num_more = 0 if is_ready else len(reasons) - 1
+    num_passed = sum(cell.standing == "passed" for cell in readiness.cells)
     return Verdict(
-        headline="",
-        uncertainty="",
         word=result.verdict,
         tone=WORD_TONES.get(readiness.word, "bad"),
-        meaning="; ".join(dict.fromkeys((result.headline, *reasons[:MOST_REASONS], *more))),
+        reason=reason.removeprefix(OPEN).removesuffix(f". {advice}") + units.more_below(num_more),
+        headline=f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else "",
+        advice=advice,
     )
 
 
-def cells_table(cells: Sequence[AspectCell]) -> Table:
-    """Lay out what READY needs: each aspect, whose it is, and what would have shown or how to judge it."""
+def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell]) -> str | None:
+    """Return what to do about a reason, as the check or the open aspect says from which it is."""
+    steps = [(item.outcome.summary, item.outcome.next_step) for item in judged if item.is_required]
+    steps += [(cell.reason or "", cell.next_step) for cell in cells]
+    return next((step for summary, step in steps if summary and step and summary in reason), None)
+
+
+def cells_tables(cells: Sequence[AspectCell]) -> list[Table]:
+    """Lay out what READY needs: what is open or failed, and folded below it what passed."""
+    passed = [cell for cell in cells if cell.standing == "passed"]
+    others = [cell for cell in cells if cell.standing != "passed"]
+    title = "What READY needs"
+    if not others:
+        return [_cells_table(title, passed)]
+    folded = replace(_cells_table(f"{title}: {len(passed)} passed", passed), is_folded=True)
+    return [_cells_table(title, others), folded]
+
+
+def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
+    """Lay out aspects, whose each is, and what would have shown or how to judge it."""
     alike = grouped(((cell.aspect, cell.name, cell.standing, _how(cell)), cell) for cell in cells)
     return table(
-        "What READY needs",
+        title,
         list(alike.values()),
         Column.of("aspect", lambda row: row[0].aspect, align="left"),
         Column.of("of", lambda row: row[0].name, align="left", folds=True),
         Column.of("subjects", _subjects, align="left", folds=True),
         Column.of("", lambda row: _standing(row[0].standing), align="left"),
-        Column.of("would have shown", _resolutions),
+        Column.of("would have shown", _resolutions, is_optional=True),
         Column.of("by, or why not", _ways, align="left", folds=True),
     )
 
@@ -161,7 +184,7 @@ def _standing(standing: Standing) -> Cell:
 
 
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:
-    rows = sorted(judged, key=lambda item: (not item.is_required, ORDER.index(item.outcome.status)))
+    rows = sorted(judged, key=lambda item: (not item.is_required, GRAVEST_FIRST.index(item.outcome.status)))
     yield from outcome_sections("Checks", rows)
     summary = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
     yield Text(title="", lines=(summary if detail.num_rules else "no rules of figures were given",))

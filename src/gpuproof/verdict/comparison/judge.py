@@ -16,11 +16,11 @@ from gpuproof import units
 from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_measure
-from gpuproof.analysis.intervals import as_record
 from gpuproof.errors import ExitCode
 from gpuproof.records.result import Doubt, Measure, Result, Validity
 from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import Interval, as_record
+from gpuproof.verdict.rollup import listed
 
 ComparisonWord = Literal[
     "FASTER",
@@ -82,7 +82,7 @@ class Judgement:
 def judge(sides: SideBySide) -> Judgement:
     """Return the verdict of a comparison; of a gate where a limit is given."""
     if sides.unlike:
-        named = "; ".join(unlike.text for unlike in sides.unlike)
+        named = listed([unlike.key for unlike in sides.unlike])
         return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
     compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
     if not compared:
@@ -99,12 +99,14 @@ def _reason_for_nothing(measures: Sequence[ComparedMeasure]) -> str:
 
 def _direction(measures: Sequence[ComparedMeasure]) -> Judgement:
     verdicts = {measure.comparison.verdict for measure in measures}
-    word: ComparisonWord = "NO DIFFERENCE SHOWN"
+    shown = [measure for measure in measures if measure.comparison.verdict in ("faster", "slower")]
+    if not shown:
+        meaning = "no interval of a measure lies wholly on one side of 0"
+        return Judgement(word="NO DIFFERENCE SHOWN", meaning=meaning, exit_code=ExitCode.DONE)
+    word: ComparisonWord = "FASTER" if "faster" in verdicts else "SLOWER"
     if {"faster", "slower"} <= verdicts:
         word = "FASTER AND SLOWER"
-    elif verdicts & {"faster", "slower"}:
-        word = "FASTER" if "faster" in verdicts else "SLOWER"
-    return Judgement(word=word, meaning="", exit_code=ExitCode.DONE)
+    return Judgement(word=word, meaning=f"shown in {_titles(shown)}", exit_code=ExitCode.DONE)
 
 
 def _gated(sides: SideBySide, limit: float) -> Judgement:
@@ -181,6 +183,7 @@ def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
                 unit=measure.unit,
                 text=units.amount(figures.value, measure.unit),
                 num_samples=figures.num_launches,
+                launches=figures.launches,
             )
         yield _ratio(measure.comparison, **about, side="B over A", better=measure.better)
         if measure.confirmation is not None:

@@ -8,22 +8,26 @@ from gpuproof import units
 from gpuproof.analysis.comparing.clocks import explained_by_clocks
 from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_of, title_of
+from gpuproof.groups import grouped
 from gpuproof.records.page import (
+    Axis,
     Cell,
+    Chart,
     Column,
-    Notice,
     Notices,
     Page,
     Pivot,
+    Reference,
     Section,
     Text,
     Tone,
     Verdict,
+    doubt_notice,
     figure,
     pivot,
     table,
 )
-from gpuproof.records.result import Measure
+from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
@@ -34,7 +38,7 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.verdict.page import A_LAUNCH, A_THROUGHPUT
+from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -45,6 +49,9 @@ TONES: dict[str, Tone] = {
     "CANNOT TELL": "bad",
 }
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
+RATIO = "B over A"
+MOST_PAIRS = 3
+"""Measures whose launches are drawn."""
 AT_OTHER_TIMES = (
     "A and B ran at different times: what changed on the machine in between is part of the difference"
 )
@@ -61,12 +68,13 @@ def headline(comparison: SideBySide) -> str:
 
 def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     """Lay out a comparison of two runs by itself."""
+    doubts = [doubt for _, side in _named(comparison) for doubt in side.doubts]
     verdict = Verdict(
-        headline=headline(comparison),
-        uncertainty="",
         word=judgement.word,
         tone=TONES.get(judgement.word, "plain"),
-        meaning=judgement.meaning,
+        reason=judgement.meaning,
+        headline=headline(comparison),
+        advice=next((doubt.remedy for doubt in doubts), None),
     )
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
@@ -80,13 +88,39 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
 
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
     """Lay out the measures and what there is to say of them."""
+    unlike = (*comparison.unlike, *comparison.across)
     texts = (
-        Text(title="They differ in", lines=tuple(unlike.text for unlike in comparison.across)),
+        Text(title="They differ in", lines=tuple(key.text for key in unlike)),
         Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),
     )
-    return (_measures(comparison), *(text for text in texts if text.lines))
+    charts = _charts(list(compared_measures(comparison.measures)), comparison.max_regression)
+    return (_measures(comparison), *charts, *(text for text in texts if text.lines))
+
+
+def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterator[Chart]:
+    """Yield B over A of every measure, and the launches of the first few."""
+    sides = list(grouped((title_of(measure), measure) for measure in measures).items())
+    ratios = [
+        (title, measure)
+        for title, of_title in sides[:MOST_ROWS]
+        for measure in of_title
+        if side_of(measure) == RATIO and measure.value is not None
+    ]
+    if ratios:
+        limit = max_regression or 0.0
+        margin = (
+            {1 - limit: f"{units.share(limit)} less", 1 + limit: f"{units.share(limit)} more"}
+            if limit
+            else {}
+        )
+        lines = [Reference(label=label, x=x) for x, label in {1.0: "no difference", **margin}.items()]
+        yield intervals("B over A, with intervals", Axis(label=RATIO), ratios, *lines)
+    for title, of_title in sides[:MOST_PAIRS]:
+        both = {side_of(measure): measure for measure in of_title if side_of(measure) in ("A", "B")}
+        if chart := chart_of_launches(f"Launches of A and B: {titled(title)}", both):
+            yield chart
 
 
 def _sides(comparison: SideBySide) -> Section:
@@ -101,12 +135,7 @@ def _sides(comparison: SideBySide) -> Section:
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
     notices = tuple(
-        Notice(
-            word=f"{name} {doubt.validity}",
-            tone="bad" if doubt.validity == "INVALID" else "warn",
-            text=doubt.reason,
-            advice=doubt.remedy,
-        )
+        doubt_notice(doubt, f"{name} {doubt.validity}")
         for name, side in _named(comparison)
         for doubt in side.doubts
     )
@@ -123,8 +152,8 @@ def _measures(comparison: SideBySide) -> Section:
         "Measures",
         compared_measures(comparison.measures),
         Column.of("launches", lambda row: f"{row['A'].num_samples} + {row['B'].num_samples}"),
-        figure("B against A", "B over A"),
-        verdict_column("B over A"),
+        figure("B against A", RATIO),
+        verdict_column(RATIO),
         figure("confirmation", "B over A, confirmation", is_optional=True),
     )
 

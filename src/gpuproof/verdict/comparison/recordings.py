@@ -11,7 +11,7 @@ from gpuproof.analysis.comparing.sides import side_of, title_of
 from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.records.codec import to_json
-from gpuproof.records.page import Column, Page, Section, Text, Tone, Verdict, figure, pivot
+from gpuproof.records.page import Column, Page, Provenance, Section, Text, Tone, Verdict, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.units import MISSING
 from gpuproof.verdict.comparison.page import compared, verdict_column
@@ -46,10 +46,10 @@ def recordings_result(comparison: RecordingComparison) -> Result:
     )
 
 
-def recordings_page(comparison: RecordingComparison) -> Page:
+def recordings_page(comparison: RecordingComparison, provenance: Provenance | None = None) -> Page:
     """Lay out whether two recordings are comparable, then the figures, then their limits."""
     word, meaning = _comparable(comparison)
-    verdict = Verdict(headline="", uncertainty="", word=word, tone=TONES.get(word, "plain"), meaning=meaning)
+    verdict = Verdict(word=word, tone=TONES.get(word, "plain"), reason=meaning)
     sections = (
         _sides(comparison),
         *_lines("Conditions", (unlike.text for unlike in comparison.unlike)),
@@ -57,7 +57,8 @@ def recordings_page(comparison: RecordingComparison) -> Page:
         *_spent(comparison),
         *_lines("About the comparison", _about(comparison)),
     )
-    return Page(title=f"{comparison.b} against {comparison.a}", verdict=verdict, sections=sections)
+    title = f"{comparison.b} against {comparison.a}"
+    return Page(title=title, verdict=verdict, sections=sections, provenance=provenance)
 
 
 def _comparable(comparison: RecordingComparison) -> tuple[str, str]:

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from gpuproof.analysis.collectives import CollectiveLaunch
-from gpuproof.analysis.comparing.winners import TABLE
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.probes.figures import ProbeLaunch
-from gpuproof.analysis.requests.served import Served
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import DOUBTS, Doubt
+from gpuproof.units import more_below
 
+if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
+    from gpuproof.analysis.collectives import CollectiveLaunch
+    from gpuproof.analysis.probes.figures import ProbeLaunch
+    from gpuproof.analysis.requests.served import Served
+
+WRONG: Final = "wrong-results"
+"""The code of a doubt that wrong results raise."""
 REPORT_IT = "Please report it: the records contradict each other"
-LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(TABLE)}
+LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
 """What a doubt says in a few words, the likeliest cause of the others first: what names somebody or something
 comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of
 how figures may be quoted."""
@@ -66,16 +71,14 @@ def likely_first(doubts: Sequence[Doubt]) -> list[Doubt]:
 
 
 def in_one_line(doubts: Sequence[Doubt]) -> str:
-    """Name what makes figures SUSPECT in one line, the likeliest cause first.
+    """Name the likeliest of what makes figures SUSPECT, and how many more there are.
 
-    >>> told = [Doubt(validity="SUSPECT", code=c, reason="", remedy="") for c in ("noisy", "cpu-neighbours")]
-    >>> in_one_line(told)
-    'most likely because of other processes on the processors; besides: steps that scatter'
-    >>> in_one_line(told[:1])
-    'because of steps that scatter'
+    >>> doubts = [Doubt(validity="SUSPECT", code=c, reason="", remedy="") for c in ("noisy", "cpu-steal")]
+    >>> in_one_line(doubts)
+    'most likely other machines on this hypervisor; 1 more reason below'
+    >>> in_one_line(doubts[:1])
+    'steps that scatter'
     """
-    codes = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
-    first, *besides = (LIKELY.get(code, code.replace("-", " ")) for code in codes)
-    if not besides:
-        return f"because of {first}"
-    return f"most likely because of {first}; besides: {', '.join(besides)}"
+    first, *others = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
+    cause = LIKELY.get(first, first.replace("-", " "))
+    return f"most likely {cause}{more_below(len(others))}" if others else cause

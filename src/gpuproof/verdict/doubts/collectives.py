@@ -1,17 +1,19 @@
-"""Can the figures of collectives be believed? Right results, ranks alike, steady times, over the devices."""
+"""Can figures without a model be believed? Of operations over all ranks, and of probes.
+
+Right results, ranks alike, steady times, over the devices.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpuproof.analysis.collectives import CollectiveFigures
+from gpuproof.analysis.probes.figures import WRONG_VALUES, ProbeValue
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.units import count, memory, seconds, share
-from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
 
-WRONG = "wrong-results"
-"""The code of a doubt that wrong results raise."""
 RANKS_APART = 0.2
 """Of the fastest rank's mean time: ranks of a symmetric operation wait for each other, and end together."""
 SCATTER = 0.25
@@ -112,3 +114,58 @@ def _figures(measured: Measured) -> tuple[CollectiveFigures, ...]:
 
 def _name(figures: CollectiveFigures) -> str:
     return f"{figures.operation} of {memory(figures.size_bytes)}"
+
+
+def wrong_words(measured: Measured) -> Iterator[Doubt]:
+    """Find values that are not what was written or computed."""
+    values = [value for value in _values(measured) if value.quantity == WRONG_VALUES]
+    wrong = [value for value in values if value.value]
+    if wrong:
+        worst = max(wrong, key=lambda value: value.value or 0.0)
+        evidence = "; ".join(worst.evidence)
+        yield invalid(
+            WRONG,
+            f"{count(int(worst.value or 0))} values are wrong at {worst.subject} ({evidence}); "
+            f"{len(wrong)} of {len(values)} comparisons found wrong values",
+            "Take it out of service and send these records to its vendor; run it again to see whether it "
+            "persists",
+        )
+
+
+def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
+    """Find figures whose repeats scatter, or are too few to tell. Each read at random is another one."""
+    timed = [value for value in _values(measured) if value.durations_s and "access" not in value.labels]
+    if few := [value for value in timed if len(value.durations_s) < FEW_ITERATIONS]:
+        yield suspect(
+            "few-steps",
+            f"too few repeats were timed: {len(few[0].durations_s)}, and it takes at least {FEW_ITERATIONS}",
+            "Raise the iterations of the probe",
+        )
+    wide = [(spread, value) for value in timed if (spread := noise(value.durations_s) or 0.0) > SCATTER]
+    if wide:
+        spread, worst = max(wide, key=lambda pair: pair[0])
+        middle_s = sorted(worst.durations_s)[len(worst.durations_s) // 2]
+        yield suspect(
+            "noisy",
+            f"of {len(wide)} of {len(timed)} figures the interquartile range of the times is over "
+            f"{share(SCATTER)} of their median; most at {worst.subject}: {share(spread)} of "
+            f"{seconds(middle_s)}",
+            "Raise the iterations of the probe, look for what else used the links or the processors",
+        )
+
+
+def _values(measured: Measured) -> tuple[ProbeValue, ...]:
+    return () if measured.probe is None else measured.probe.values
+
+
+OF_COLLECTIVES: tuple[Rule, ...] = (
+    wrong_results,
+    results_not_checked,
+    operations_left_out,
+    devices_passed_over,
+    ranks_apart,
+    scattered,
+)
+"""Of launches that measure operations over all ranks, whose times differ from size to size by intent."""
+OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats)
+"""Of launches that look at one property, and run no steps of equal work."""

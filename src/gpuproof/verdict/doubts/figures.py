@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import share_of_flops
 from gpuproof.records.result import Doubt
-from gpuproof.records.what_ran import Compilation, Effective, ObservedWork
+from gpuproof.records.what_ran import Compilation, Effective, ObservedWork, share_of_flops
 from gpuproof.units import bandwidth, count, flops, seconds, share
-from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+from gpuproof.verdict.doubts.base import WRONG, Measured, invalid, suspect
 
 AGREEMENT = 0.02
 """Device time and wall time may differ by this share before the difference must be explained."""
@@ -275,3 +274,17 @@ def _over_measured(launch: Launch) -> Iterator[Doubt]:
                 "Find out which is wrong: clocks or neighbours that changed in between, data that stays in a "
                 "cache, or a count of work that is too high",
             )
+
+
+def wrong_products(measured: Measured) -> Iterator[Doubt]:
+    """Find products that are not what a reference says."""
+    wrong = [check for check in measured.launch.checks if check.value]
+    if wrong:
+        first = wrong[0]
+        yield invalid(
+            WRONG,
+            f"{count(int(first.value or 0))} elements of the last product of rank {first.rank} are wrong "
+            f"({'; '.join(first.evidence)}); ranks with wrong products: "
+            f"{', '.join(str(check.rank) for check in wrong)}",
+            "Take the device out of service and send these records to its vendor",
+        )

@@ -16,7 +16,7 @@ from gpuproof.records.readings import named_among
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded
-from gpuproof.records.work.sharing import DeviceTaken
+from gpuproof.records.work.placed import DeviceTaken
 from gpuproof.verdict.doubts.base import suspect
 
 CODE: Final = "readings-lost"

@@ -12,31 +12,25 @@ from dataclasses import replace
 from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import more_launches
 from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
-from gpuproof.verdict.doubts.collectives import (
-    devices_passed_over,
-    operations_left_out,
-    ranks_apart,
-    results_not_checked,
-    scattered,
-    wrong_results,
-)
 from gpuproof.verdict.doubts.figures import (
     contradictions,
     other_than_configured,
     over_ceiling,
     uncounted_work,
     work_disagrees,
+    wrong_products,
 )
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
-from gpuproof.verdict.doubts.probes import scattered_repeats, wrong_products, wrong_words
 from gpuproof.verdict.doubts.ranks import unequal_ranks
-from gpuproof.verdict.doubts.serving import unfair_requests
 from gpuproof.verdict.doubts.window import data_bound, gaps, growing, not_finite, too_short, unsteady
 
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
+FEW_LAUNCHES = 10
+"""Where so many would do, launches do not differ much: they are too few."""
 OF_STEPS: tuple[Rule, ...] = (
     contradictions,
     over_ceiling,
@@ -55,32 +49,31 @@ OF_STEPS: tuple[Rule, ...] = (
     not_finite,
 )
 """For launches that run steps."""
-OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_neighbours)
-"""For launches that answer requests: a batch is no step of equal work."""
-OF_COLLECTIVES: tuple[Rule, ...] = (
-    wrong_results,
-    results_not_checked,
-    operations_left_out,
-    devices_passed_over,
-    ranks_apart,
-    scattered,
-    processor_neighbours,
-    device_neighbours,
-)
-"""For launches that measure operations over all ranks, whose times differ from size to size by intent."""
-OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats, processor_neighbours, device_neighbours)
-"""For launches that look at one property, and run no steps of equal work."""
+NEIGHBOURS: tuple[Rule, ...] = (processor_neighbours, device_neighbours)
+"""For launches of other work, beside the rules of that work's own."""
 OF_READINGS = (device_faults,)
 
 
 def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
     """Return every doubt about one launch."""
-    rules = OF_STEPS if measured.served is None else OF_REQUESTS
-    if measured.collectives is not None:
-        rules = OF_COLLECTIVES
+    return tuple(doubt for rule in _rules_of(measured) for doubt in rule(measured))
+
+
+def _rules_of(measured: Measured) -> tuple[Rule, ...]:
+    """Return the rules of the launch's kind of work, and import no other's."""
     if measured.probe is not None:
-        rules = OF_PROBES
-    return tuple(doubt for rule in rules for doubt in rule(measured))
+        from gpuproof.verdict.doubts.collectives import OF_PROBES
+
+        return (*OF_PROBES, *NEIGHBOURS)
+    if measured.collectives is not None:
+        from gpuproof.verdict.doubts.collectives import OF_COLLECTIVES
+
+        return (*OF_COLLECTIVES, *NEIGHBOURS)
+    if measured.served is not None:
+        from gpuproof.verdict.doubts.serving import OF_REQUESTS
+
+        return (*OF_REQUESTS, *NEIGHBOURS)
+    return OF_STEPS
 
 
 def doubts_about_readings(explanations: Iterable[LaunchExplanation]) -> list[Doubt]:
@@ -89,19 +82,30 @@ def doubts_about_readings(explanations: Iterable[LaunchExplanation]) -> list[Dou
 
 
 def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> list[Doubt]:
-    """Return the doubts about launches that differ, from the interval between them."""
+    """Return the doubts about launches that differ, or that are too few, from the interval between them."""
     if isinstance(interval, Unavailable) or interval.relative_reach is None:
         return []
     if not interval.between_launches or interval.relative_reach <= WIDE_INTERVAL:
         return []
-    reach = plus_minus(interval.relative_reach)
-    which = f"{of} of {interval.num_launches} launches is"
+    reach, target = plus_minus(interval.relative_reach), plus_minus(WIDE_INTERVAL)
+    is_known, number = reach != NOT_WELL_ENOUGH, interval.num_launches
+    enough = more_launches(interval, relative_half_width=WIDE_INTERVAL)
+    if is_known and isinstance(enough, int) and enough <= FEW_LAUNCHES:
+        reason = f"{number} launches are too few to tell: the interval of the {of} is {reach} wide; {enough} "
+        return [
+            suspect(
+                "launches-differ",
+                f"{reason}that differ as much would make it {target}",
+                f"Raise run.repeats to {enough} or more, or set run.target_precision",
+            )
+        ]
+    which = f"{of} of {number} launches is"
     return [
         suspect(
             "launches-differ",
-            f"launches differ: the {which} {reach}"
-            if reach == NOT_WELL_ENOUGH
-            else f"launches differ: the interval of the {which} {reach} wide",
+            f"launches differ: the interval of the {which} {reach} wide"
+            if is_known
+            else f"launches differ: the {which} {reach}",
             "Raise run.repeats, measure longer, or find out what differs between launches",
         )
     ]

@@ -10,7 +10,7 @@ from gpuproof.analysis.requests.served import Served
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.units import count, seconds, share
-from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+from gpuproof.verdict.doubts.base import Measured, Rule, invalid, suspect
 
 LATENESS_SHARE = 0.05
 """Of the median latency; a generator that is later than this shapes what it measures …"""
@@ -28,6 +28,10 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     if measured.served is not None:
         for rule in (_surplus_tokens, _late_generator, _growing_queue, _slow_start, _failed_requests):
             yield from rule(measured.served)
+
+
+OF_REQUESTS: tuple[Rule, ...] = (unfair_requests,)
+"""Of launches that answer requests: a batch is no step of equal work."""
 
 
 def _surplus_tokens(served: Served) -> Iterator[Doubt]:

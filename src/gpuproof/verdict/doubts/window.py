@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof.analysis.data_wait import waiting_window
 from gpuproof.analysis.generations import evened_steps
-from gpuproof.analysis.idleness import idle_share, idle_text
+from gpuproof.analysis.idleness import idle_share, idle_text, waiting_window
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
@@ -144,7 +143,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
     if spread is not None and is_noisy:
         yield suspect(
             "noisy",
-            f"the middle half of the step times spans {share(spread)} of their median",
+            f"the interquartile range of the step times is {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
     steps = judge_steadiness(times_s)

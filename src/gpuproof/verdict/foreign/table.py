@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 
-from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.verdict.foreign.thresholds import Threshold, needing_some
 
 NEEDED = ("name", "quantity", "value", "unit")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.settings import ConfigError, Mistake
 
 Fault = Literal[
     "unknown",

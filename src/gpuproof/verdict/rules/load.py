@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
-from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
 from gpuproof.errors import UsageError
 from gpuproof.units import share

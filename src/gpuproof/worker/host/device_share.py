@@ -26,7 +26,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.processes.tree import descendants
 from gpuproof.records.case import Placement
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
-from gpuproof.records.work.sharing import DeviceShare, DeviceTaken
+from gpuproof.records.work.placed import DeviceShare, DeviceTaken
 
 FOLDER = ".devices"
 POLL_S = 1.0

@@ -1,4 +1,7 @@
-"""What is done after the window was measured, where it is asked for: none of it is in its figures."""
+"""What is done after the window was measured, where it is asked for: none of it is in its figures.
+
+What few recipes ask for is imported when it is done.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,13 @@ import torch
 
 from gpuproof.records.breakdown import Fp8Casts
 from gpuproof.records.run import Ceilings, ProfileTrace, Window
-from gpuproof.worker.breakdown.alike import measure_alike
-from gpuproof.worker.breakdown.buckets import measure_buckets
-from gpuproof.worker.breakdown.overlap import measure_overlap
-from gpuproof.worker.breakdown.phases import measure_phases
-from gpuproof.worker.breakdown.sync import measure_sync
 from gpuproof.worker.data.sources import open_held_out
-from gpuproof.worker.engine.ceilings import plan_for, reason_no_product, try_ceilings
 from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.cuda_graph import CapturedStep
-from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.preparation import Prepared
-from gpuproof.worker.step.product_check import check_product
 from gpuproof.workloads.torch.gemm import MatrixProduct
 
 PROFILED_STEPS = 5
@@ -52,6 +47,8 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
 
 def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixProduct) -> None:
     """Compare the last product of the window with a reference."""
+    from gpuproof.worker.step.product_check import check_product
+
     with recorder.phase("check"):
         prepared.clock.synchronize()
         precision = prepared.work.training.precision
@@ -60,9 +57,16 @@ def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixPr
 
 def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
     """Take steps apart, after the window; a rank that talks to nobody has phases only."""
+    from gpuproof.worker.breakdown.phases import measure_phases
+
     with recorder.phase("breakdown"):
         measure_phases(prepared, recorder)
         if prepared.parallelism is not None:
+            from gpuproof.worker.breakdown.alike import measure_alike
+            from gpuproof.worker.breakdown.buckets import measure_buckets
+            from gpuproof.worker.breakdown.overlap import measure_overlap
+            from gpuproof.worker.breakdown.sync import measure_sync
+
             measure_overlap(prepared, recorder)
             measure_buckets(prepared, recorder)
             measure_sync(prepared, recorder)
@@ -84,6 +88,8 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     """Measure what the device can do at most, on all ranks at once, after the window."""
+    from gpuproof.worker.engine.ceilings import plan_for, reason_no_product, try_ceilings
+
     precision, device, clock = prepared.work.training.precision, prepared.device, prepared.clock
     clock.drain(in_flight=0)
     prepared.ranks.barrier()
@@ -98,6 +104,8 @@ def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
 
 def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
     """See in one more step what is rounded to fp8, and time that alone."""
+    from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
+
     step = prepared.step
     eager = step.eager if isinstance(step, CapturedStep) else step
     with recorder.phase("casts"):

@@ -18,7 +18,6 @@ from gpuproof.records.case import Case
 from gpuproof.records.run import Environment, Progress, Setup, Window
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.host_clock import HostClock
-from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
@@ -73,6 +72,8 @@ def prepare_bench(
         EnvironmentUnfitError: this rank lacks its device or backend.
     """
     if case.capture_env and identity.local_rank == 0:
+        from gpuproof.worker.host.environment import describe_host  # of the first launch
+
         facts = describe_host(device=case.placement.device)
         recorder.write(Environment(host=socket.gethostname(), facts=facts))
     parallel = case.work.parallel

@@ -31,7 +31,6 @@ from gpuproof.records.run import (
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.engine.loop import FixedSteps, StepFunction, WindowTiming, run_window
 from gpuproof.worker.engine.stopping import feed_plan
-from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
@@ -72,6 +71,8 @@ def run_case(
     """Run the whole case on this rank; its last record is the result. Returns what must be released."""
     with recorder.phase("prepare"):
         if case.capture_env and identity.local_rank == 0:
+            from gpuproof.worker.host.environment import describe_host  # of the first launch
+
             facts = describe_host(device=case.placement.device)
             recorder.write(Environment(host=socket.gethostname(), facts=facts))
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)

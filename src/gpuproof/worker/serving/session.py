@@ -24,7 +24,6 @@ from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progre
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.engine.loop import paused_collector
-from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
@@ -54,6 +53,8 @@ def run_serving_case(
     device_uuid = None
     with recorder.phase("prepare"):
         if case.capture_env:
+            from gpuproof.worker.host.environment import describe_host  # of the first launch
+
             recorder.write(
                 Environment(host=socket.gethostname(), facts=describe_host(device=case.placement.device))
             )

@@ -136,20 +136,14 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         yield "training.pruning.method", reason
     if "total_steps" in changed:
         yield "training.total_steps", reason
-    if work.parallel.gradient_accumulation_steps > 1:
-        yield "distributed.gradient_accumulation_steps", reason
-    if work.parallel.gradient_compression != "none":
-        yield "distributed.gradient_compression", reason
+    for key in ("gradient_accumulation_steps", "gradient_compression"):
+        if key in work.parallel.changed():
+            yield f"distributed.{key}", reason
 
 
 def _compiler_keys(compute: TrainingSpec) -> Iterator[tuple[str, str]]:
-    reason = "training.compile.enabled is false"
-    if compute.compile.mode != "default":
-        yield "training.compile.mode", reason
-    if compute.compile.fullgraph:
-        yield "training.compile.fullgraph", reason
-    if compute.compile.dynamic is not None:
-        yield "training.compile.dynamic", reason
+    for key in compute.compile.changed():
+        yield f"training.compile.{key}", "training.compile.enabled is false"
 
 
 def _input_keys(work: ModelWork, shape: InputShape) -> Iterator[tuple[str, str]]:

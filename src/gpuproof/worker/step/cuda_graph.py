@@ -18,7 +18,7 @@ from torch import nn
 
 from gpuproof.accelerators.base import Accelerator, OutOfMemory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.records.case import InferenceWork, ModelWork
+from gpuproof.records.case import ModelWork
 from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.capture import WITHOUT_GRAPHS, capture_obstacles
 from gpuproof.worker.data.batch_source import Batches
@@ -111,9 +111,10 @@ class CapturedStep:
 
 def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> str | None:
     """Return why the step cannot be captured here; None where it can."""
-    phase = work.inference.phase if isinstance(work, InferenceWork) else "forward"
-    for obstacle in capture_obstacles(work.kind, work.training, work.data, phase=phase):
+    for obstacle in capture_obstacles(work.training, work.data, updates_weights=work.trains):
         return obstacle.cause
+    if work.reason_steps_vary is not None:
+        return work.reason_steps_vary
     if world_size > 1:
         return (
             f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"

@@ -131,8 +131,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
-    device, threads, precision = _set_process_up(case, identity)
-    work = _with_capture_decided(case.model_work, device, world_size=identity.world_size)
+    work, device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
@@ -185,9 +184,11 @@ def _rank_data(
     )
 
 
-def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, int, PrecisionPolicy]:
-    """Choose device, threads, algorithms and precision of this process, for good."""
-    compute = case.model_work.training
+def _set_process_up(
+    case: Case, identity: RankIdentity
+) -> tuple[ModelWork, torch.device, int, PrecisionPolicy]:
+    """Choose device, threads, algorithms and precision of this process, for good, and whether it captures."""
+    work, compute = case.model_work, case.model_work.training
     threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
     device = choose_device(case.placement, identity)
@@ -200,12 +201,8 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
         accelerator, deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark
     )
     precision = apply_precision(compute.precision, device)
-    return device, threads, precision
-
-
-def _with_capture_decided(work: ModelWork, device: torch.device, *, world_size: int) -> ModelWork:
-    captures = is_captured(work, accelerator_of(device), world_size=world_size)
-    return replace(work, training=replace(work.training, cuda_graphs=captures))
+    captures = is_captured(work, accelerator, world_size=identity.world_size)
+    return replace(work, training=replace(compute, cuda_graphs=captures)), device, threads, precision
 
 
 def _load(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -16,9 +17,11 @@ from gpuproof.records.case import TrainingWork
 from gpuproof.worker.data.batch_source import Batch, Batches
 from gpuproof.worker.optimizer.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
-from gpuproof.worker.pruning.pruner import Pruner
 from gpuproof.worker.step.model import LossFunction
 from gpuproof.worker.step.precision import PrecisionPolicy
+
+if TYPE_CHECKING:
+    from gpuproof.worker.pruning.pruner import Pruner
 
 
 class TrainingStep:
@@ -48,11 +51,11 @@ class TrainingStep:
         self.optimizer = make_optimizer(
             groups, training, capturable=bool(work.training.cuda_graphs), total_steps=total_steps
         )
-        self.pruner = (
-            None
-            if training.pruning.method == "none"
-            else Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
-        )
+        self.pruner: Pruner | None = None
+        if training.pruning.method != "none":
+            from gpuproof.worker.pruning.pruner import Pruner
+
+            self.pruner = Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
         max_norm = clip_norm(training)
         if max_norm is not None:  # after the pruner's hook: what is pruned counts in no norm
             self.optimizer.register_step_pre_hook(lambda *_: clip_gradients(groups, max_norm))

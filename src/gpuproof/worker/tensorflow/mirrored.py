@@ -17,7 +17,7 @@ from typing import Any
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Placement, TrainingWork
 from gpuproof.records.run import Device
-from gpuproof.records.work.framework import Reduction
+from gpuproof.records.work.training import Reduction
 from gpuproof.worker.data.pool_size import batches_read, num_pool_batches
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN

@@ -29,7 +29,7 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.work.data import DataUsed
-from gpuproof.records.work.framework import Replicas
+from gpuproof.records.work.training import Replicas
 from gpuproof.worker.engine.host_clock import HostClock, SynchronisedClock
 from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.engine.stopping import feed_plan

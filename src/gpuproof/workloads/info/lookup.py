@@ -14,7 +14,6 @@ from typing import Any
 from gpuproof import registry
 from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
-from gpuproof.workloads.info.library_models import IMAGE_SIZE, NUM_CLASSES, library_model, unknown_work
 
 PREFIX = "python:"
 _NAME = r"[^\W\d]\w*"
@@ -47,10 +46,14 @@ def find_workload(name: str) -> WorkloadInfo:
     """
     if name.startswith(PREFIX):
         return _own_model(name)
-    if TORCHVISION.fullmatch(name) and name not in registry.names(registry.WORKLOADS):
+    is_registered = name in registry.names(registry.WORKLOADS)
+    if TORCHVISION.fullmatch(name) and not is_registered:
         name = f"torchvision/{name}"
-    if (library := library_model(name)) is not None:
-        return library
+    if "/" in name or not is_registered:
+        from gpuproof.workloads.info.library_models import library_model
+
+        if (library := library_model(name)) is not None:
+            return library
     try:
         info = registry.load(registry.WORKLOADS, name)
     except UsageError as error:
@@ -74,6 +77,8 @@ def _own_model(name: str) -> OwnModel:
             place="model.name",
             next_step=f"Write {PREFIX}package.module:Class",
         )
+    from gpuproof.workloads.info.library_models import unknown_work
+
     return OwnModel(
         name=name,
         summary="a module of your own",
@@ -93,5 +98,7 @@ def _input_shape(options: Mapping[str, Any], image_size: int | None, num_classes
             place="model.options.num_classes",
             next_step="Set model.num_classes",
         )
+    from gpuproof.workloads.info.library_models import IMAGE_SIZE, NUM_CLASSES
+
     size = image_size or IMAGE_SIZE
     return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or NUM_CLASSES)

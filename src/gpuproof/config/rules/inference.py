@@ -1,14 +1,10 @@
-"""Text from a key-value cache: which models make it, and what a cache does not go with.
-
-Inference reads prompts (prefill) and makes tokens (decode); serving answers requests so. An endpoint makes
-text always; a model of our own does where it has a cache, unless `serving.new_tokens` is 0.
-"""
+"""Prefill (reading prompts) and decode (making tokens): what a key-value cache does not go with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.config.rules.base import Refusal, Refusals, RuleSet
 from gpuproof.config.rules.workload import ChosenWorkload
 
 if TYPE_CHECKING:
@@ -16,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _uses_a_cache(config: RunConfig) -> bool:
-    return config.kind == "inference" and config.inference.phase != "forward"
+    return config.inference.phase != "forward"
 
 
 def prompts_are_synthetic(config: RunConfig) -> Refusals:
@@ -62,41 +58,7 @@ def a_phase_has_a_cache(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
         )
 
 
-def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Refuse tokens of a model that makes none, and what a cache does not go with."""
-    serving = config.serving
-    if config.kind != "serving" or serving.target != "model" or serving.new_tokens == 0:
-        return
-    if chosen.info.generation is not None:
-        yield from _cache_refusals(config)
-        return
-    features = {
-        "new_tokens": serving.new_tokens,
-        "prompt_tokens": serving.prompt_tokens,
-        "bounds.ttft_s": serving.bounds.ttft_s,
-        "bounds.tpot_s": serving.bounds.tpot_s,
-    }
-    feature = next((key for key, value in features.items() if value is not None), None)
-    if feature is not None:
-        yield Refusal(
-            keys=(f"serving.{feature}", "model.name"),
-            cause=f"{chosen.info.name} has no key-value cache to make tokens from",
-            next_step=f"Remove serving.{feature}, or set model.name to decoder or moe_decoder",
-        )
-
-
-def _cache_refusals(config: RunConfig) -> Refusals:
-    whole = "or serving.new_tokens to 0, which runs whole sequences forward"
-    if config.training.compile.enabled:
-        yield Refusal(
-            keys=("training.compile.enabled", "kind"),
-            cause="requests are answered from a cache that grows, and torch.compile would compile each "
-            "length anew",
-            next_step=f"Set it to false, {whole}",
-        )
-    if config.data.name != "synthetic":
-        yield Refusal(
-            keys=("data.name", "kind"),
-            cause=f"requests are prompts of drawn tokens, and data.name is {config.data.name}",
-            next_step=f"Set it to synthetic, {whole}",
-        )
+RULES = RuleSet(
+    of_recipe=(prompts_are_synthetic, a_cache_is_not_compiled, a_cache_is_not_split),
+    of_workload=(a_phase_has_a_cache,),
+)

@@ -1,0 +1,147 @@
+"""When, where, on which devices and by which versions was it measured, and how is it repeated?
+
+In: run.json, the records of the launches and the facts of their hosts, or what a machine tells now. Out: the
+one `Provenance` that every page and every export for people opens with. What is not known is None with the
+reason, and never filled in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from gpuproof import __version__
+from gpuproof.errors import RecordError
+from gpuproof.groups import grouped
+from gpuproof.readings.parsing import fast_json
+from gpuproof.readings.provenance import date_text, device_text, together
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Fact, Provenance
+from gpuproof.records.result import Result
+from gpuproof.records.run import Start
+from gpuproof.store import layout
+from gpuproof.store.run import RunDirectory
+
+SHOWN, MOST_NAMED = 12, 8
+"""Digits of a hash, and hosts."""
+VERSIONS: Final = ("torch_cuda", "torch_hip", "torch")
+NO_FACTS: Final = "no launch wrote down what its host has"
+NO_COMMAND: Final = "run.json does not hold it: it was started from Python, or by an older version"
+Facts = Mapping[str, Any]
+"""What a file says of a run, or of a host, by key."""
+
+
+def of_run(
+    description: Facts, launches: Sequence[CaseRecords], hosts: Mapping[str, Facts], conditions: Facts
+) -> Provenance:
+    """Return where a run's figures come from; without its launches the devices are those of `conditions`."""
+    models = _models(launches) or _models_in(conditions)
+    setup = next((setup for launch in launches for setup in launch.setups), None)
+    used = None if setup is None else setup.data_used
+    data = f"SHA-256 {used.sha256[:SHOWN]}… of {used.sha256_of}" if used and used.sha256 else None
+    no_data = "result.json does not hold it" if setup is None else "no samples are read from a file"
+    names = list(dict.fromkeys(launch.host_of(start) for launch in launches for start in launch.of(Start)))
+    names = names or list(hosts)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    recipe = hashlib.sha256(json.dumps(description["config"], sort_keys=True).encode()).hexdigest()[:SHOWN]
+    source = str(description["source"]).removeprefix("recipe ")
+    return Provenance(
+        facts=(
+            Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
+            Fact("host", ", ".join(names[:MOST_NAMED]) + more or None, NO_FACTS),
+            Fact("device", device_text(models), "no launch wrote down what it computed on"),
+            *_versions(hosts.values(), NO_FACTS, uses_gpu=any(model != "CPU" for model in models)),
+            Fact("gpuproof", str(description["gpuproof_version"])),
+        ),
+        command=Fact("command", description.get("command"), NO_COMMAND),
+        details=(
+            Fact("recipe", f"{source}, SHA-256 {recipe}… of all its keys"),
+            Fact("data", data, no_data),
+            Fact("commit", description["commit_hash"], "none was recorded"),
+        ),
+    )
+
+
+def read_environment(run: RunDirectory) -> dict[str, Any] | None:
+    """Read what each host of a run has (environment.json); None where it is not known.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    path = run.root / layout.ENVIRONMENT
+    if not path.is_file():
+        return None
+    try:
+        facts = fast_json(path.read_bytes())
+    except ValueError as error:
+        raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+    return facts if isinstance(facts, dict) else None
+
+
+def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenance:
+    """Return where a run's figures come from, by its files alone: its launches are not read.
+
+    Raises:
+        RecordError: one of the files is damaged.
+    """
+    result = result or run.read_result()
+    conditions = {} if result is None else result.conditions
+    return of_run(run.description(), (), read_environment(run) or {}, conditions)
+
+
+def of_old_tree() -> Provenance:
+    """Return that a folder of an older test matrix says nothing of where its figures come from."""
+    names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch", "command")
+    *facts, command = (Fact(name, None, "a folder of an older test matrix does not say") for name in names)
+    return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} made this page")), command=command)
+
+
+def of_machine(facts: Facts, *, command: str) -> Provenance:
+    """Return where facts come from that this machine tells now."""
+    devices = (facts.get("accelerators") or {}).get("devices") or ()
+    return Provenance(
+        facts=(
+            Fact("date", date_text(datetime.now(timezone.utc))),
+            Fact("host", str(facts["host"])),
+            Fact("device", device_text(Counter(str(one["name"]) for one in devices) or {"CPU": 1})),
+            *_versions([facts], "this Python has none", uses_gpu=bool(devices)),
+            Fact("gpuproof", __version__),
+        ),
+        command=Fact("command", command),
+    )
+
+
+def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
+    """Count the devices that ranks computed on by model, each once however many launches used it."""
+    used: dict[tuple[object, ...], int] = {}
+    for launch in launches:
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+        for setup in launch.setups:
+            place = setup.device.name, hosts.get(setup.rank), setup.device.uuid or setup.device.index
+            used[place] = 1 if setup.replicas is None else setup.replicas.num_devices
+    models = grouped((str(name), num) for (name, *_), num in used.items())
+    return {name: sum(numbers) for name, numbers in models.items()}
+
+
+def _models_in(conditions: Facts) -> Mapping[str, int]:
+    name, num = conditions.get("device"), conditions.get("num_devices")
+    return {name: num if isinstance(num, int) else 1} if isinstance(name, str) else {}
+
+
+def _versions(hosts: Iterable[Facts], missing: str, *, uses_gpu: bool) -> tuple[Fact, ...]:
+    """Return driver, CUDA or ROCm, and torch; where hosts differ, all that there are."""
+    facts = list(hosts)
+    reason = "what its host has does not name it" if facts else missing
+    no_gpu = reason if uses_gpu or not facts else "no GPU was used"
+    cuda, rocm, torch = (together(host.get(key) for host in facts) for key in VERSIONS)
+    toolkit = Fact("CUDA", cuda) if cuda else Fact("ROCm" if rocm else "CUDA or ROCm", rocm, no_gpu)
+    return Fact("driver", together(map(_driver, facts)), no_gpu), toolkit, Fact("torch", torch, reason)
+
+
+def _driver(facts: Facts) -> str | None:
+    drivers = (facts.get("accelerators") or {}).get("drivers") or {}
+    return ", ".join(f"{vendor} {driver.get('version')}" for vendor, driver in drivers.items()) or None

@@ -1,0 +1,82 @@
+"""The launches of one recipe: `run.repeats`, and with `run.target_precision` as many more as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gpuproof.config.models import RunConfig
+from gpuproof.config.sections import RunSection
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.base import HostPlace, LaunchKey
+from gpuproof.suites.cases import CASE_ID
+from gpuproof.suites.points.plan import Plan, plan_repeats
+
+FEWEST_BEFORE_A_STOP = 5
+"""To stop where an interval happens to be narrow makes it hold the truth less often: in 93 % of runs at worst
+from 5 launches on, in 90 % from 3 on (`benchmarks/repeats_until.py`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """A plan that grows by one launch whenever all are settled and their figure is not known well enough."""
+
+    plan: Plan
+    run: RunSection
+    figures: tuple[float, ...] = ()
+    """One of each launch that went well: its throughput, or in latency mode its median latency."""
+    taken_s: float = 0.0
+    """By all launches, one after another."""
+
+    @property
+    def num_left(self) -> int:
+        """Launches that are known to be still to do."""
+        return self.plan.num_left
+
+    def settle(self, launch: CaseRecords) -> Repeats:
+        """Return the state after a launch ended."""
+        plan = self.plan.settle(launch)
+        if self.run.target_precision is None or self.run.repeats < FEWEST_BEFORE_A_STOP:
+            return replace(self, plan=plan)
+        from gpuproof.suites.measures import compared_figures  # it imports numpy
+
+        after = replace(
+            self,
+            plan=plan,
+            figures=(*self.figures, *compared_figures(launch).values()),
+            taken_s=self.taken_s + (launch.taken_s or 0.0),
+        )
+        return after if plan.num_left or not after._needs_another() else after._with_another()
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield what is neither settled nor running."""
+        return self.plan.next(running)
+
+    def _needs_another(self) -> bool:
+        """Return whether the figure is too wide, no launch failed, and time is left for one more."""
+        num_launches, target = len(self.plan.order), self.run.target_precision
+        if target is None or len(self.figures) < num_launches or is_precise(self.figures, target):
+            return False
+        return self.taken_s * (num_launches + 1) / num_launches <= self.run.target_time_s
+
+    def _with_another(self) -> Repeats:
+        order = (*self.plan.order, (CASE_ID, len(self.plan.order)))
+        return replace(self, plan=replace(self.plan, order=order))
+
+
+def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Repeats:
+    """Plan the launches that are known.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    return Repeats(plan=plan_repeats(config), run=config.run)
+
+
+def is_precise(figures: Sequence[float], target: float) -> bool:
+    """Return whether the 95 % interval of launches' figures is ± `target` of it, or narrower."""
+    from gpuproof.statistics.launches import interval_of_rates
+
+    reach = getattr(interval_of_rates(figures), "relative_reach", None)
+    return reach is not None and reach <= target
