@@ -18,24 +18,19 @@ from gpuproof.readings.balance import VARIATION, load_balance
 from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.spinning import SPIN_MEANING, spins
-from gpuproof.readings.summary import PHASE_METRICS, SPREAD, EventAt, events_within, summarise
+from gpuproof.readings.summary import (
+    PHASE_METRICS,
+    SPREAD,
+    THROTTLED_METRIC,
+    EventAt,
+    events_within,
+    summarise,
+)
 from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.page import (
-    Column,
-    Measures,
-    Notice,
-    Notices,
-    Page,
-    Provenance,
-    Section,
-    Text,
-    Tone,
-    Verdict,
-    figure,
-    pivot,
-)
+from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.units import MISSING, count, memory, more_below, seconds
 
@@ -169,7 +164,7 @@ def figures_line(measures: Iterable[Measure]) -> str:
         values = [measure.value for measure in named if measure.value is not None]
         return quantity(metric, join(values)) if values and len(values) == len(gpus) else MISSING
 
-    throttled = [m for m in figures if m.labels["metric"] == "held_back"]
+    throttled = [m for m in figures if m.labels["metric"] == THROTTLED_METRIC]
     longest = max(throttled, key=lambda measure: measure.value or 0.0, default=None)
     parts = {
         "mean power": of("power_w", "mean", sum),

@@ -16,7 +16,6 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
-    Column,
     Measures,
     Notice,
     Notices,
@@ -27,12 +26,12 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
-    table,
+    doubt_notice,
 )
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
-from gpuproof.verdict.page import doubt_notice
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {

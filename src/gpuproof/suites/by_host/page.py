@@ -8,20 +8,8 @@ from dataclasses import replace
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import (
-    Cell,
-    Chart,
-    Column,
-    Figure,
-    Page,
-    Pivot,
-    Section,
-    Text,
-    as_figure,
-    figure,
-    pivot,
-    pivot_of_rows,
-)
+from gpuproof.records.page import Cell, Chart, Figure, Page, Pivot, Section, Text
+from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.host import titled

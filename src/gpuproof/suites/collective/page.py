@@ -9,7 +9,8 @@ from typing import Any
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Chart, Column, Page, Series, figure, pivot
+from gpuproof.records.page import Cell, Chart, Page, Series
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.collective.conclude import CollectiveDetail
 from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, WRONG_VALUES

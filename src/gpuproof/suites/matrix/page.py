@@ -8,19 +8,8 @@ from dataclasses import replace
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import (
-    Axis,
-    Cell,
-    Column,
-    Figure,
-    Page,
-    Pivot,
-    Section,
-    Series,
-    Text,
-    as_figure,
-    pivot_of_rows,
-)
+from gpuproof.records.page import Axis, Cell, Figure, Page, Pivot, Section, Series, Text
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures, memory_cost
 from gpuproof.suites.matrix.conclude import MatrixDetail

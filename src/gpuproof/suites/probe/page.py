@@ -10,18 +10,8 @@ from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
-from gpuproof.records.page import (
-    Cell,
-    Chart,
-    Column,
-    Notice,
-    Notices,
-    Page,
-    Section,
-    Tone,
-    figure,
-    pivot,
-)
+from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page

@@ -34,6 +34,8 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
     "prefill": "time to first token",
     "decode": "time per output token",
 }
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 
 
 def latency_title(launch: Launch) -> str:

@@ -13,7 +13,6 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Notices,
     Page,
     Pivot,
@@ -22,10 +21,9 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
-    figure,
-    pivot,
-    table,
+    doubt_notice,
 )
+from gpuproof.records.page.tables import Column, figure, pivot, table
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
@@ -38,7 +36,6 @@ from gpuproof.verdict.comparison.judge import (
     verdict_text,
 )
 from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
-from gpuproof.verdict.page import doubt_notice
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
