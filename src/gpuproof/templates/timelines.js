@@ -285,7 +285,16 @@
         ctx.moveTo(isUpright ? at : left, isUpright ? top : at);
         ctx.lineTo(isUpright ? at : left + width, isUpright ? top + height : at);
         ctx.stroke();
-        if (line.label && !isUpright) ctx.fillText(line.label, left + width - 4 * ratio, at + (at - top > 14 * ratio ? -3 : 12) * ratio);
+        if (line.label && !isUpright) {
+          const place = [line.label, left + width - 4 * ratio, at + (at - top > 14 * ratio ? -3 : 12) * ratio];
+          ctx.setLineDash([]);
+          ctx.save();
+          ctx.strokeStyle = colourIn(this.root, "paper");
+          ctx.lineWidth = 4 * ratio;
+          ctx.strokeText(...place);
+          ctx.restore();
+          ctx.fillText(...place);
+        }
       }
       ctx.restore();
     }
