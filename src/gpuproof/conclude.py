@@ -15,7 +15,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import link_plain, place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Commands, Files, Page, Text
+from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Text, with_pictures
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
@@ -26,7 +26,7 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
-from gpuproof.suites.sections import Common, benchmark_page
+from gpuproof.suites.sections import DURING, Common, benchmark_page
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
 
@@ -38,6 +38,10 @@ class Concluded:
     page: Page
 
 
+TIMELINES = "timelines.json"
+"""What pictures of records are drawn from, as a page holds it too."""
+BEHIND = (DURING, "Notes")
+"""Sections that pictures of records stand before, on a page that begins with no figures."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left as it is; "
     "tables, charts and files that are made from records are missing"
@@ -65,7 +69,18 @@ def conclude(run: RunDirectory) -> Concluded:
         run.write_json(layout.ENVIRONMENT, facts)
     concluded = _concluded(suite, conclusion.result, evidence)
     run.write_text(layout.RESULT, json_text(concluded.result))
-    return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
+    if pictures := _pictures(evidence):
+        from gpuproof.report.pictures import picture_data
+
+        run.write_json(TIMELINES, [picture_data(picture) for picture in pictures])
+    page = with_pictures(concluded.page, pictures, before=BEHIND)
+    return replace(concluded, page=_with_files(page, run, concluded.result, suite, notes))
+
+
+def _pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
+    from gpuproof.observe.run_timeline import run_pictures  # what started a run has not imported it
+
+    return run_pictures(evidence)
 
 
 @without_collection()
@@ -76,8 +91,10 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
-    kept = _without_records(run, evidence)
-    return kept or _concluded(suite, suite.conclude(evidence).result, evidence)
+    if (without_records := _without_records(run, evidence)) is not None:
+        return without_records
+    concluded = _concluded(suite, suite.conclude(evidence).result, evidence)
+    return replace(concluded, page=with_pictures(concluded.page, _pictures(evidence), before=BEHIND))
 
 
 def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:

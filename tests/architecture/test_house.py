@@ -285,5 +285,18 @@ def test_most_functions_are_short() -> None:
 
 
 def test_nothing_but_code_and_its_data_lies_in_the_package() -> None:
-    known = {".py", ".toml", ".yaml", ".html", ".json", ".csv", ".npz", ".typed", ".txt", ".pyc"}
+    known = {
+        ".py",
+        ".toml",
+        ".yaml",
+        ".html",
+        ".json",
+        ".csv",
+        ".css",
+        ".js",
+        ".npz",
+        ".typed",
+        ".txt",
+        ".pyc",
+    }
     assert {path.suffix for path in PACKAGE.rglob("*") if path.is_file()} <= known

@@ -206,7 +206,7 @@ def run_block(block: Block, places: Places, *, whole: bool) -> None:
         ended = subprocess.run(
             words, cwd=places.folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
         )
-        expected = {ExitCode.DONE if words[-1] == "--dry-run" else block.exit_code(number)}
+        expected: Collection[int] = {ExitCode.DONE if words[-1] == "--dry-run" else block.exit_code(number)}
         if is_measuring:
             expected = MEASURED_AS.get(kind_of(command.text) or "", expected)
         assert_ended(block, command, ended, expected)

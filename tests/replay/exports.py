@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuproof.conclude import conclude
+from gpuproof.conclude import TIMELINES, conclude
 from gpuproof.store.run import RunDirectory
 
 RECORDED = Path(__file__).parent / "runs"
@@ -23,7 +23,7 @@ def conclude_run(path: Path) -> int:
 
 
 def read_exports(run: Path) -> dict[str, bytes]:
-    """Return the derived files of a run by their paths in it, without pictures and copies of traces."""
+    """Return the derived files of a run by their paths in it, without pictures, their data, and traces."""
     traces = {trace.name for trace in run.glob("cases/*/*/trace*.json")}
     names = {path: path.relative_to(run) for path in sorted(run.rglob("*")) if path.is_file()}
     return {
@@ -32,6 +32,6 @@ def read_exports(run: Path) -> dict[str, bytes]:
         if name.parts[0] not in MEASURED
         and name.parts[0] not in traces
         and not name.name.startswith(".")
-        and name.name != RESULT
+        and name.name not in (RESULT, TIMELINES)
         and name.suffix != ".png"
     }

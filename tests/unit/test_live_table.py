@@ -14,7 +14,7 @@ from gpuproof.observe.live_detail import device_detail
 from gpuproof.observe.live_once import look, written
 from gpuproof.observe.live_processes import process_rows, process_table
 from gpuproof.observe.live_state import LiveState
-from gpuproof.observe.live_table import device_table, models
+from gpuproof.observe.live_table import device_table, history_charts, models
 from gpuproof.observe.live_text import event_lines
 from gpuproof.observe.stream import Records
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
@@ -77,6 +77,32 @@ def test_at_every_width_the_state_says_heat_first_and_the_row_fits(width: int) -
     assert ("1,980 MHz" in table) == (width >= 100)
     assert ("Fake GPU 80" in table) == (width >= 140)
     assert ("42.0 %" in table) == ("97.5 %" in table) == (width >= 200)
+
+
+def test_problems_of_link_and_memory_have_a_column_where_there_are_any() -> None:
+    identity = rec.identity(static={"pcie_width_max": 16, "power_limit_default_w": 700.0})
+    healthy, troubled = LiveState(), LiveState()
+    healthy.apply([rec.header([identity]), rec.sample(0, {0: {**FULL, "pcie_width": 16.0}})])
+    wrong = {**FULL, "ecc_uncorrected_count": 2.0, "remapped_rows_pending": 1.0}
+    troubled.apply([rec.header([identity]), rec.sample(0, {0: wrong})])
+    assert "problems" not in shown(device_table({"": healthy}, width=140), 140)
+    table = shown(device_table({"": troubled}, width=160), 160)
+    assert "ECC errors 2, remap pending" in table
+    narrow = LiveState()
+    narrow.apply([rec.header([identity]), rec.sample(0, {0: FULL})])
+    assert "PCIe ×8 of 16" in shown(device_table({"": narrow}, width=140), 140)
+    assert "1,000 W  of 700 W" in shown(device_table({"": healthy}, width=140), 140)
+
+
+def test_the_history_takes_the_height_that_is_left() -> None:
+    state = state_of(*(rec.sample(t, {0: {"util_gpu_percent": 10.0 * t}}) for t in range(8)), gpus=2)
+    drawn = shown(history_charts({"": state}, width=60, height=12), 60).splitlines()
+    assert drawn[0].startswith(" GPU 0 busy")
+    assert any(line.startswith(" GPU 1 busy") for line in drawn)
+    assert len(drawn) <= 12
+    assert "█" in "".join(drawn)
+    assert not shown(history_charts({"": state}, width=60, height=4), 60).strip()
+    assert not shown(history_charts({"a": state, "b": state}, width=60, height=40), 60).strip()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,51 +18,7 @@ from gpuproof.suites.matrix.conclude import matrix_result
 from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree, read_old_tree, tree_evidence
 from gpuproof.suites.matrix.page import page
 from gpuproof.suites.matrix.pictures import comparison, memory_bars, memory_timeline
-
-RESNET = {
-    "epochs": [1, 2, 3],
-    "train_loss": [1.0, 0.5, 0.3],
-    "test_accuracy": [90.1, 91.0, 91.5],
-    "sparsity": [0.0, 0.3, 0.7],
-    "total_time": 300.0,
-    "final_accuracy": 91.5,
-}
-LENET = {
-    "epochs": [{"epoch": 1, "test_accuracy": 97.0}, {"epoch": 2, "test_accuracy": 98.2}],
-    "device": "cuda",
-    "spam_stats": {"resets": 1},
-    "total_training_time": 12.5,
-}
-
-
-def gpu_stats(memory_mib: float) -> list[dict[str, Any]]:
-    return [
-        {
-            "timestamp": f"2025-01-01T00:00:{second:02d}",
-            "gpu_name": "W7900",
-            "gpu_type": "amd",
-            "utilization": 60,
-            "memory_used": memory_mib,
-            "memory_total": 49140,
-            "power": 160.0,
-            "temperature": 60,
-            "elapsed_seconds": second,
-        }
-        for second in range(11)
-    ]
-
-
-def old_tree(root: Path) -> Path:
-    folder = root / "test_matrix_results_20250101_000000"
-    tests = {"lenet5_sgd_none": LENET, "resnet18_adamwprune_state_70": RESNET}
-    for name, content in tests.items():
-        (folder / name).mkdir(parents=True)
-        (folder / name / "training_metrics.json").write_text(json.dumps(content))
-        stats = folder / name / f"gpu_stats_{name}_20250101_000000.json"
-        stats.write_text(json.dumps(gpu_stats(1381.5 if "prune" in name else 1494.0)))
-    (folder / "lenet5_adam_none").mkdir()
-    (folder / "lenet5_adam_none" / "error.txt").write_text("out of memory")
-    return folder
+from old_tree_by_hand import LENET, RESNET, old_tree
 
 
 def test_both_shapes_of_old_metrics_are_read() -> None:

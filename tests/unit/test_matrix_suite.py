@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpuproof.config.axes import point_names
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
-from gpuproof.suites.points.plan import point_names
 from gpuproof.suites.sweep.plan import points_of_matrix
 from planning import next_cases, suite_of
 

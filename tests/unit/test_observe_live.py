@@ -173,6 +173,10 @@ def test_the_view_shows_goes_into_detail_and_quits() -> None:
             await until(pilot, "all GPUs", lambda: view.query_one("#overview").display)
             await pilot.press("space")
             await pilot.press("space")
+            await pilot.press("question_mark")
+            await until(pilot, "help", lambda: view.screen.query("HelpPanel"))
+            await pilot.press("question_mark")
+            await until(pilot, "no help", lambda: not view.screen.query("HelpPanel"))
             stop.set()
             await pilot.press("q")
         assert view.failure is None

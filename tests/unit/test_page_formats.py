@@ -23,10 +23,25 @@ from pages_by_hand import BUS, EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, LATENCY, PAGE, 
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 KNOWN = {
-    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "span", "div", "table", "thead"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "h1",
+        "h2",
+        "p",
+        "span",
+        "div",
+        "table",
+        "thead",
+    ),
     *("tbody", "tr", "th", "td", "ul", "li", "pre", "code", "figure", "details", "summary"),
     *("dl", "dt", "dd"),
-    *("svg", "desc", "path", "rect", "text"),
+    *("main", "svg", "desc", "path", "rect", "text"),
 }
 
 

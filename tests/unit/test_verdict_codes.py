@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.doctor import host, infiniband, meeting, network
 from gpuproof.launchers.kubernetes import checks as cluster
-from gpuproof.records.page import Notices, Page
+from gpuproof.records.page import Notices, Page, doubt_notice
 from gpuproof.records.result import Doubt
 from gpuproof.report.formats import render_page
 from gpuproof.suites.validate.nodes.counted import SAME, TESTED, THERE
@@ -19,7 +19,6 @@ from gpuproof.verdict import nccl_settings
 from gpuproof.verdict.check import checks_in
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.doubts.base import LIKELY
-from gpuproof.verdict.page import doubt_notice
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")

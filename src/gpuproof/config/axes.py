@@ -11,9 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+MAX_NAME = 100
+"""Characters of a point's name, which is a folder's."""
 
 EXCLUDE, INCLUDE = "exclude", "include"
 
@@ -74,3 +78,20 @@ def slug(value: Any) -> str:
     if isinstance(value, list):
         return "-".join(slug(item) for item in value)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).lstrip(".-") or "-"
+
+
+def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
+    """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
+
+    >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
+    ...             {"a.lr": "lr", "b.devices": "devices"})
+    ['lr=0.1,devices=0-1', 'lr=null,devices=2']
+    """
+    plain = [",".join(f"{names[key]}={slug(value)}" for key, value in point.items()) for point in points]
+    count = Counter(plain)
+    return [
+        f"{name[: MAX_NAME - 9]}-{zlib.crc32(repr(point).encode()):08x}"
+        if count[name] > 1 or len(name) > MAX_NAME
+        else name
+        for name, point in zip(plain, points, strict=True)
+    ]

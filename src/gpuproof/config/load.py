@@ -16,7 +16,6 @@ from typing import Any
 
 from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.models import RunConfig
-from gpuproof.config.overrides import read_overrides
 from gpuproof.config.rules import check_place, check_workload
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over
@@ -58,7 +57,12 @@ def load_config(
     """
     source, _ = _read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
-    from_words, word_mistakes = check_keys(read_overrides(overrides))
+    words: list[ConfigSetting] = []
+    if overrides:
+        from gpuproof.config.overrides import read_overrides
+
+        words = read_overrides(overrides)
+    from_words, word_mistakes = check_keys(words)
     if has_matrix := any(setting.path[0] == "matrix" for setting in (*in_file, *from_words)):
         from gpuproof.config.matrix import in_one_key, matrix_mistakes
 

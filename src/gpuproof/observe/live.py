@@ -3,7 +3,7 @@
 In: an iterator of records for each host, from a sampler or from a recording that is being written. Out: a
 screen with a row a GPU, driver events, the host and processes. `q` quits, a digit shows one GPU large, Escape
 goes back, `s` sorts the processes, `/` filters them, `h` goes from host to host, `t` makes it light or dark,
-space holds the picture still while readings go on.
+space holds the picture still while readings go on, and `?` says what each key does.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from gpuproof.errors import GpuproofError
 from gpuproof.observe.live_detail import device_detail
 from gpuproof.observe.live_processes import ORDERS, process_table
 from gpuproof.observe.live_state import DeviceState, LiveState
-from gpuproof.observe.live_table import device_table, models
+from gpuproof.observe.live_table import device_table, history_charts, models
 from gpuproof.observe.live_text import BAD, event_lines, head_line, host_line, on_one_line
 from gpuproof.observe.stream import Records, batches
 
 Sources = Mapping[str, Records]
 """The records of each host, by its name."""
+OTHER_LINES = 18
+"""Of the screen, beside a line a GPU and its history: head, titles, host, some processes, keys."""
 DARK, LIGHT = "textual-dark", "textual-light"
 
 
@@ -46,7 +48,7 @@ class LiveView(App[None]):
     #detail { display: none; }
     .title { color: $text-muted; margin: 1 0 0 1; text-style: bold; }
     #models { height: 1; }
-    #devices, #hosts, #events, #processes { height: auto; }
+    #devices, #history, #hosts, #events, #processes { height: auto; }
     #hosts { margin: 1 0 0 0; }
     #filter { display: none; height: 3; }
     """
@@ -59,6 +61,7 @@ class LiveView(App[None]):
         Binding("s", "sort", "Sort"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("t", "toggle_light", "Light"),
+        Binding("question_mark", "help", "Help", key_display="?"),
     ]
 
     def __init__(self, sources: Sources) -> None:
@@ -85,6 +88,7 @@ class LiveView(App[None]):
         with VerticalScroll(id="overview"):
             yield Static(id="models")
             yield Static(id="devices")
+            yield Static(id="history")
             yield Static("Driver events", classes="title", id="events-title")
             yield Static(id="events")
             yield Static(id="hosts")
@@ -157,6 +161,9 @@ class LiveView(App[None]):
             "#processes-title": f"Processes by {order}"
             + (f", containing {self._containing!r}" * bool(self._containing)),
         }
+        num_gpus = sum(len(state.devices) for state in shown.values())
+        room = self.size.height - OTHER_LINES - num_gpus - events.plain.count("\n")
+        contents["#history"] = history_charts(shown, width=width - 2, height=room)
         for place, content in contents.items():
             self.query_one(place, Static).update(content)
         for place in ("#events", "#events-title"):
@@ -241,6 +248,13 @@ class LiveView(App[None]):
     def action_toggle_light(self) -> None:
         """Change between a dark and a light picture."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
+
+    def action_help(self) -> None:
+        """Show what each key does, or take that away again."""
+        if self.screen.query("HelpPanel"):
+            self.action_hide_help_panel()
+        else:
+            self.action_show_help_panel()
 
     def action_hold(self) -> None:
         """Hold the picture still, or let it go on."""

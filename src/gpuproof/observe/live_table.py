@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuproof.observe.live_state import DeviceState, LiveState
-from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, on_one_line, sparkline
+from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, chart, on_one_line, sparkline
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
 from gpuproof.readings.spinning import Spin, limit_of
 from gpuproof.records.metrics import names
@@ -27,6 +27,8 @@ States = Mapping[str, LiveState]
 STATE_WIDTH: Final = 30
 LONGEST_STATE: Final = 56
 _SHORTEST_LINE, _LONGEST_LINE = 8, 40
+_LOWEST_CHART, _HIGHEST_CHART = 3, 9
+"""Lines of a GPU's history, the empty one under it included."""
 _PADDING: Final = 2
 _HEAT: Final = ("thermal",)
 _GRAVE_EVENTS: Final = ("xid", "ecc_uncorrected", "row_remap_failed", "row_remap_pending", "gpu_pre_reset")
@@ -44,7 +46,8 @@ def device_table(states: States, *, width: int) -> RenderableType:
     several = len(states) > 1
     if not several and all(s.header is not None and not s.devices for s in states.values()):
         return Text(" No GPU here: the host's readings are below.", style=WARN)
-    columns, line = _chosen(width, several=several)
+    devices = [device for state in states.values() for device in state.devices.values()]
+    columns, line = _chosen(width, several=several, has_problems=any(map(_problems, devices)))
     table = Table(box=None, expand=True, padding=(0, 1), header_style=DIM)
     if several:
         table.add_column("host", no_wrap=True, width=_HOST_WIDTH - _PADDING, overflow="ellipsis")
@@ -62,6 +65,22 @@ def device_table(states: States, *, width: int) -> RenderableType:
     return table
 
 
+def history_charts(states: States, *, width: int, height: int) -> RenderableType:
+    """Draw the utilisation of each GPU of one host over the last readings, as high as there is room."""
+    devices = [device for state in states.values() for device in state.devices.values()]
+    rows = min(_HIGHEST_CHART, height // max(1, len(devices)))
+    if len(states) != 1 or rows < _LOWEST_CHART:
+        return Text("")
+    lines: list[Text] = []
+    for device in devices:
+        history = list(device.history.get("util_gpu_percent", ()))
+        label = f" GPU {device.identity.physical_index} busy "
+        for row, line in enumerate(chart(history, width=width - 14, height=rows - 1, low=0.0, high=100.0)):
+            lines.append(Text.assemble((f"{label if row == 0 else '':<14}", DIM), (line, LINE)))
+        lines.append(Text(""))
+    return Text("\n").join(lines)
+
+
 def _cell(column: _Column, device: DeviceState, line: int) -> Text:
     if column not in _LINES:
         return column.cell(device)
@@ -72,12 +91,12 @@ def _cell(column: _Column, device: DeviceState, line: int) -> Text:
     return Text.assemble((drawn, LINE), column.cell(device))
 
 
-def _chosen(width: int, *, several: bool) -> tuple[list[_Column], int]:
+def _chosen(width: int, *, several: bool, has_problems: bool) -> tuple[list[_Column], int]:
     """Take columns in the order of their worth while there is room; what is left goes to the lines."""
     left = width - 5 - STATE_WIDTH - _PADDING - (_HOST_WIDTH if several else 0)
     taken = []
     for column in _BY_WORTH:
-        if column.width <= left:
+        if column.width <= left and (has_problems or column is not _PROBLEM):
             taken.append(column)
             left -= column.width
     drawn = sum(column in _LINES for column in taken)
@@ -219,6 +238,28 @@ def _link(device: DeviceState) -> Text:
     return Text(f"{text:>5}", style=WARN if few else "")
 
 
+def _limit(device: DeviceState) -> Text:
+    limit_w = power_limit(device)
+    return Text("" if limit_w is None else f"of {quantity('power_w', limit_w)}", style=DIM)
+
+
+def _problems(device: DeviceState) -> Text:
+    """Name what is wrong with memory and link of a device, whatever it does now, the gravest first."""
+    counts = {name: int(device.values.get(metric) or 0) for metric, name in _PROBLEMS.items()}
+    words = [f"{name} {times}" if times > 1 else name for name, times in counts.items() if times]
+    lanes, most = device.values.get("pcie_width"), device.identity.number("pcie_width_max")
+    if lanes is not None and most is not None and lanes < most:
+        words.append(f"PCIe ×{lanes:.0f} of {most:.0f}")
+    return Text(", ".join(words), style=BAD if any(counts.values()) else WARN)
+
+
+_PROBLEMS: Final = {
+    "remapped_rows_failed": "remap failed",
+    "ecc_uncorrected_count": "ECC errors",
+    "remapped_rows_pending": "remap pending",
+    "retired_pages_pending": "retirement pending",
+}
+"""Flags and counters of a device that call for somebody."""
 _HOST_WIDTH: Final = 16
 _UTILISATION = _Column("util", 8, _value("util_gpu_percent", 6))
 _TEMPERATURE = _Column("temp", 8, _temperature)
@@ -230,14 +271,16 @@ _NAME = _Column("name", 24, lambda device: Text(on_one_line(device.identity.name
 _MEMORY_TEMPERATURE = _Column("mem temp", 10, _value("temp_mem_c", 8))
 _ACTIVE = _Column("SM active", 11, _value("sm_active_percent", 9))
 _PCIE = _Column("PCIe", 7, _link)
+_LIMIT = _Column("limit", 12, _limit)
+_PROBLEM = _Column("problems", 32, _problems)
 _FAN = _Column("fan", 8, _value("fan_percent", 6))
-_OF_WORDS = (_NAME, _BAR)
+_OF_WORDS = (_NAME, _BAR, _LIMIT, _PROBLEM)
 _BY_WORTH = (
-    *(_UTILISATION, _TEMPERATURE, _POWER, _MEMORY, _CLOCK, _BAR, _NAME),
+    *(_UTILISATION, _TEMPERATURE, _POWER, _MEMORY, _CLOCK, _LIMIT, _PROBLEM, _BAR, _NAME),
     *(_MEMORY_TEMPERATURE, _ACTIVE, _PCIE, _FAN),
 )
 _IN_ORDER = (
-    *(_NAME, _UTILISATION, _ACTIVE, _MEMORY, _BAR, _POWER, _TEMPERATURE),
+    *(_PROBLEM, _NAME, _UTILISATION, _ACTIVE, _MEMORY, _BAR, _POWER, _LIMIT, _TEMPERATURE),
     *(_MEMORY_TEMPERATURE, _CLOCK, _PCIE, _FAN),
 )
 _LINES: Final[Mapping[_Column, tuple[str, Callable[[DeviceState], float | None]]]] = {

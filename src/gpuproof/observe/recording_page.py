@@ -6,7 +6,7 @@ from it: the whole of each device and of the host first, then a row a phase and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
@@ -15,26 +15,22 @@ from gpuproof import __version__
 from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.readings.balance import VARIATION, load_balance
+from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.spinning import SPIN_MEANING, spins
-from gpuproof.readings.summary import PHASE_METRICS, SPREAD, EventAt, events_within, summarise
+from gpuproof.readings.summary import (
+    PHASE_METRICS,
+    SPREAD,
+    THROTTLED_METRIC,
+    EventAt,
+    events_within,
+    summarise,
+)
 from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.page import (
-    Column,
-    Measures,
-    Notice,
-    Notices,
-    Page,
-    Provenance,
-    Section,
-    Text,
-    Tone,
-    Verdict,
-    figure,
-    pivot,
-)
+from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.units import MISSING, count, memory, more_below, seconds
 
@@ -154,6 +150,38 @@ def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
     reasons = grouped((m.missing or m.detail, m.name) for m in means if m.missing or m.detail)
     for reason, names in reasons.items():
         yield Notice(word="not read", tone="faint", text=f"{', '.join(names)}: {reason}")
+
+
+def figures_line(measures: Iterable[Measure]) -> str:
+    """Return what the GPUs of a recording did, in one line; what one of them did not tell is a dash."""
+    figures = [m for m in measures if "gpu" in m.labels and "phase" not in m.labels]
+    gpus = {measure.labels["gpu"] for measure in figures}
+    if not gpus:
+        return "no GPU was read"
+
+    def of(metric: str, statistic: str, join: Callable[[list[float]], float]) -> str:
+        named = [m for m in figures if (m.labels["metric"], m.statistic) == (metric, statistic)]
+        values = [measure.value for measure in named if measure.value is not None]
+        return quantity(metric, join(values)) if values and len(values) == len(gpus) else MISSING
+
+    throttled = [m for m in figures if m.labels["metric"] == THROTTLED_METRIC]
+    longest = max(throttled, key=lambda measure: measure.value or 0.0, default=None)
+    parts = {
+        "mean power": of("power_w", "mean", sum),
+        "energy": of("energy_j", "total", sum),
+        "highest temperature": of("temp_gpu_c", "maximum", max),
+        "throttled": MISSING if longest is None or longest.value is None else _share_of(longest),
+        "most memory": of("mem_used_bytes", "maximum", max),
+    }
+    together = f"{count(len(gpus))} GPUs together: " if len(gpus) > 1 else ""
+    return together + ", ".join(f"{name} {text}" for name, text in parts.items())
+
+
+def _share_of(throttled: Measure) -> str:
+    if not throttled.value:
+        return throttled.text
+    reason = throttle_title(throttled.labels["reason"])
+    return f"{throttled.text} (GPU {throttled.labels['gpu']}, {reason})"
 
 
 def recording_page(result: Result, provenance: Provenance | None = None) -> Page:

@@ -299,14 +299,29 @@ def bands(
 def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Bands:
     """Return lowest, median and highest reading in each of so many stretches of a column's time.
 
-    A column with few readings has each of them three times, and NaN in every hole.
+    Each is a reading: the median of an even number is the lower one of the two. A column with few readings
+    has each of them three times, and NaN in every hole.
     """
     is_read = ~np.isnan(column)
     times, values = time_s[is_read], column[is_read]
     if len(times) > 2 * pieces:
-        return bands(times, [values], pieces=pieces, shares=(0.0, 0.5, 1.0))
+        order = np.argsort(times, kind="stable")  # launches may lie over each other, or a file be damaged
+        return _extremes(times[order], values[order], pieces)
     times, values = _with_breaks(times, values)
     return Bands(time_s=times, levels=np.vstack([values] * 3))
+
+
+def _extremes(times: Floats, values: Floats, pieces: int) -> Bands:
+    edges = np.linspace(times[0], times[-1], pieces + 1)
+    starts = np.searchsorted(times, edges)
+    starts[-1] = len(times)
+    first, after = starts[:-1], starts[1:]
+    piece = np.repeat(np.arange(pieces), after - first)
+    ordered, is_read = values[np.lexsort((values, piece))], after > first
+    levels = np.full((3, pieces), np.nan)
+    for row, places in enumerate((first, (first + after - 1) // 2, after - 1)):
+        levels[row, is_read] = ordered[places[is_read]]
+    return Bands(time_s=(edges[1:] + edges[:-1]) / 2, levels=levels)
 
 
 def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:

@@ -32,6 +32,8 @@ NO_REASON: Final = "no reason was recorded"
 SPREAD: Final = ("mean", "minimum", "maximum", "p95")
 """The statistics of a metric's readings."""
 THROTTLED: Final = "throttled"
+THROTTLED_METRIC: Final = "held_back"
+"""As labels of measures have named it from the first version on."""
 STATE: Final = "clock state"
 """Names of the shares of time: of what kept a device below its clock, and of what it was asked to do."""
 PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
@@ -242,7 +244,7 @@ def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
 
 def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
     return owner.figure(
-        "held_back" if name == THROTTLED else name.replace(" ", "_"),
+        THROTTLED_METRIC if name == THROTTLED else name.replace(" ", "_"),
         "share of the time",
         item.share,
         name=f"{name}: {throttle_title(item.reason)}",
@@ -257,7 +259,7 @@ def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
     """Return that nothing held a device back, as far as it told, or that it did not tell."""
     about: dict[str, Any] = {"name": THROTTLED, "unit": "1"}
     if not throttled.has_answers:
-        return owner.figure("held_back", "share of the time", None, missing=throttled.missing, **about)
+        return owner.figure(THROTTLED_METRIC, "share of the time", None, missing=throttled.missing, **about)
     if throttled.answered_share >= _TOLD_THROUGHOUT:
         detail = "as far as the device told"
     elif throttled.answered_share > 0:
@@ -265,7 +267,7 @@ def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
     else:
         reasons = ", ".join(throttle_title(reason) for reason in throttled.counted)
         detail = f"by counter ({reasons}); other reasons are not told"
-    return owner.figure("held_back", "share of the time", 0.0, text="never", detail=detail, **about)
+    return owner.figure(THROTTLED_METRIC, "share of the time", 0.0, text="never", detail=detail, **about)
 
 
 def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:

@@ -29,6 +29,8 @@ LONG = 1e6
 EXTREME = 1e200
 """Beyond it, and below its inverse, a place along an axis cannot be computed."""
 MOST_TICKS = 7
+MOST_PLACES = 16
+"""Ticks of an axis at what was measured; of more, round numbers are read better."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LONG_TIMES = ((180.0, 60.0, "min"), (10_800.0, 3600.0, "h"))
 """From how many seconds on a linear axis has which unit."""
@@ -70,6 +72,12 @@ def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -
 
     A logarithmic axis is for the values above zero; where there is none, it is linear.
     """
+    if 1 < len(axis.ticks) <= MOST_PLACES:
+        scale = scale_for(replace(axis, ticks=()), values, from_zero=from_zero)
+        ticks = tuple(
+            Tick(value=at, text=f"{at:,.10g}") for at in axis.ticks if scale.low <= at <= scale.high
+        )
+        return replace(scale, title=_title(axis, axis.unit), ticks=ticks)
     finite = [value for value in values if abs(value) < EXTREME]
     positive = [value for value in finite if value > 1 / EXTREME]
     if axis.is_logarithmic and positive:

@@ -29,11 +29,14 @@ from gpuproof.report.plot_area import Panel, PlotArea, panel_of
 
 WIDTH = 760.0
 PICTURE_WIDTH = 900.0
-HEIGHT = 300.0
+NARROW = 380.0
+"""Of a chart on a telephone."""
+HEIGHT = 250.0
 LOW = 130.0
 """Of a plot, and of one of several below each other."""
 MOST_HIGH = 2
 TITLE = 17.0
+SHADE_OPACITY = 0.25
 
 
 def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
@@ -41,7 +44,7 @@ def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
     drawing = Drawing(
         width=width,
         title=one_line(chart.title) or one_line(chart.y.label),
-        description=f"{chart.y.label} by {chart.x.label}: {', '.join(_numbers([chart]))}",
+        description=f"{chart.y.label} by {chart.x.label}: {', '.join(series_numbers([chart]))}",
     )
     _draw_charts(drawing, [replace(chart, title="")], widths=(1.0,))
     return drawing
@@ -49,18 +52,18 @@ def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
 
 def picture_drawing(picture: Picture, *, width: float = PICTURE_WIDTH) -> Drawing:
     """Lay out a picture with its headline; one without charts is that alone."""
-    names = ", ".join(_numbers(picture.charts))
+    names = ", ".join(series_numbers(picture.charts))
     drawing = Drawing(width=width, title=picture.title, description=f"{picture.subtitle}: {names}")
     title = broken(picture.title, width - 2 * GAP, TITLE)
     drawing.write(title, GAP, TITLE + GAP, size=TITLE)
     drawing.write(broken(picture.subtitle, width - 2 * GAP), GAP, drawing.bottom + LINE, colour="axis")
-    drawing.bottom += GAP
+    drawing.bottom += GAP * bool(title)
     if picture.charts:
         _draw_charts(drawing, picture.charts, widths=picture.widths)
     return drawing
 
 
-def _numbers(charts: Sequence[Chart]) -> dict[str, int]:
+def series_numbers(charts: Sequence[Chart]) -> dict[str, int]:
     """Number the names of all series, those that have a colour of their own last."""
     series = [series for chart in charts for series in chart.series]
     names = dict.fromkeys(one.name for one in sorted(series, key=lambda one: bool(one.colour)))
@@ -74,7 +77,7 @@ def _draw_charts(drawing: Drawing, charts: Sequence[Chart], *, widths: Sequence[
     panels = [
         panel_of(chart, ends[n % num], ends[n % num + 1], is_first=n < num) for n, chart in enumerate(charts)
     ]
-    numbers = _numbers([panel.chart for panel in panels])
+    numbers = series_numbers([panel.chart for panel in panels])
     if len(numbers) > 1:
         _draw_legend(drawing, [panel.chart for panel in panels], numbers)
     height = HEIGHT if len(panels) <= MOST_HIGH * num else LOW
@@ -124,17 +127,24 @@ def _draw_panel(
 
 
 def _draw_shades(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
-    """Shade every other name's stretches, and write the names over those that have room for them."""
-    names = list(dict.fromkeys(shade.name for shade in panel.chart.shades))
+    """Shade stretches, of those that touch every other name's, and name those that have room for it."""
+    named = [shade for shade in panel.chart.shades if not shade.colour]
+    names = list(dict.fromkeys(shade.name for shade in named))
+    do_touch = any(after.begin <= before.end for before, after in pairwise(named))
     for shade in panel.chart.shades:
         left, right = (area.x_at(min(max(at, area.x.low), area.x.high)) for at in (shade.begin, shade.end))
-        if names.index(shade.name) % 2 == 0:
-            height = area.bottom - area.top
-            shaded = Rectangle(x=left, y=area.top, width=right - left, height=height, colour="shade")
-            drawing.add(shaded)
-        if panel.is_first and right - left >= text_width(shade.name):
-            middle, name = (left + right) / 2, [one_line(shade.name)]
-            drawing.write(name, middle, area.top - GAP / 2, anchor="middle", colour="axis")
+        if shade.colour or not do_touch or names.index(shade.name) % 2 == 0:
+            width, height = max(right - left, 0.5), area.bottom - area.top
+            colour, opacity = shade.colour or "shade", SHADE_OPACITY if shade.colour else 1.0
+            drawing.add(
+                Rectangle(x=left, y=area.top, width=width, height=height, colour=colour, opacity=opacity)
+            )
+        names_that_fit = (
+            name for name in (shade.name, shade.name.rpartition(" ")[2]) if text_width(name) <= right - left
+        )
+        if panel.is_first and not shade.colour and (name := next(names_that_fit, "")):
+            middle = (left + right) / 2
+            drawing.write([one_line(name)], middle, area.top - GAP / 2, anchor="middle", colour="axis")
 
 
 def _draw_axes(drawing: Drawing, panel: Panel, area: PlotArea, *, has_axis: bool) -> None:

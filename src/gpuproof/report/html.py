@@ -1,6 +1,7 @@
-"""A page as one HTML file that needs nothing else: no network, no script, no font.
+"""A page as one HTML file that needs nothing else: no network, no font, and a script for its timelines alone.
 
-The template escapes every text but pictures, which escape theirs.
+The template escapes every text but pictures and their data, which escape theirs. The page's policy names its
+style and script by their hashes, so that a browser runs nothing else and loads nothing.
 
 >>> "<title>1 &lt; 2</title>" in html(pages.Page(title="1 < 2", verdict=None, sections=()))
 True
@@ -8,13 +9,18 @@ True
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+from dataclasses import replace
 from functools import cache, partial
+from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gpuproof.records import page as pages
-from gpuproof.report.charts import chart_drawing
+from gpuproof.report.charts import NARROW, WIDTH, chart_drawing, picture_drawing
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
@@ -24,15 +30,42 @@ from gpuproof.report.page_parts import (
     needed_width,
     several_lines,
 )
+from gpuproof.report.pictures import picture_data
 from gpuproof.report.svg import STYLE, svg_element
 
-WIDTH = 110
+STYLE_HASH = "sha256-of-style"
+"""Stands in the template where the hash of its style is to be."""
+TABLE_WIDTH = 110
 """Character cells of a table; wider ones are shared out over several."""
 
 
 def html(page: pages.Page) -> str:
     """Return the page as an HTML file."""
-    return _template().render(page=page, chart_style=Markup(STYLE), nothing=NOTHING)  # noqa: S704
+    pictures = (section for section in page.sections if isinstance(section, pages.Picture))
+    timelines = [picture for picture in pictures if picture.is_timeline]
+    data = json.dumps([picture_data(one) for one in timelines], separators=(",", ":"), allow_nan=False)
+    script = _part("report/uplot/uPlot.iife.min.js") + _part("templates/timelines.js") if timelines else ""
+    style = STYLE + _part("templates/pictures.css") + _part("report/uplot/uPlot.min.css") * bool(timelines)
+    text = _template().render(
+        page=page,
+        chart_style=Markup(style),  # noqa: S704 - ours
+        nothing=NOTHING,
+        timelines=timelines,
+        timeline_data=Markup(data.replace("<", "\\u003c")),  # noqa: S704 - no element can end in it
+        script=Markup(script),  # noqa: S704 - ours
+        script_hash=_hash(script),
+    )
+    return text.replace(STYLE_HASH, _hash(text.partition("<style>")[2].partition("</style>")[0]), 1)
+
+
+@cache
+def _part(name: str) -> str:
+    return files("gpuproof").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return how a policy names a text."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 @cache
@@ -48,10 +81,11 @@ def _template() -> Template:
     environment.filters["kind"] = _kind
     environment.filters["figures"] = measures_as_table
     environment.filters["points"] = chart_as_table
-    environment.filters["blocks"] = partial(column_blocks, width=WIDTH)
+    environment.filters["blocks"] = partial(column_blocks, width=TABLE_WIDTH)
     environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
     environment.tests["nothing"] = is_empty
+    environment.globals["narrow"] = NARROW
     return environment.get_template("page.html")
 
 
@@ -63,5 +97,11 @@ def _kind(section: pages.Section) -> str:
     return type(section).__name__
 
 
-def _picture(chart: pages.Chart) -> Markup:
-    return Markup(svg_element(chart_drawing(chart)))  # noqa: S704 - it escapes every text itself
+def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:
+    """Return a picture as an element, which escapes every text itself; a narrow one is for a telephone."""
+    if isinstance(section, pages.Chart):
+        return Markup(svg_element(chart_drawing(section, width=width)))  # noqa: S704
+    widths = section.widths if width > NARROW else (1.0,)
+    picture = replace(section, title="", subtitle="", widths=widths)
+    drawing = replace(picture_drawing(picture, width=width), title=section.title)
+    return Markup(svg_element(drawing))  # noqa: S704

@@ -20,20 +20,21 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Commands,
     Fact,
     Files,
+    HeatMap,
     Measures,
     Notices,
     Page,
+    Picture,
     Pivot,
     Reference,
     Section,
     Table,
     Text,
-    table,
 )
+from gpuproof.records.page.tables import Column, table
 
 NOTHING = "none"
 """What stands under the title of an empty section: silence could mean that it was forgotten."""
@@ -69,9 +70,10 @@ def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 def in_words(page: Page) -> Iterator[Section]:
-    """Yield the sections for a renderer without pictures: all but charts of what a table has already."""
+    """Yield the sections for a renderer without pictures: all but these, and charts of what a table has."""
     for section in page.sections:
-        if not (isinstance(section, Chart) and section.is_in_a_table):
+        is_picture = isinstance(section, Picture | HeatMap)
+        if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
             yield section
 
 
@@ -88,10 +90,12 @@ def is_empty(section: Section) -> bool:
         case (
             Measures(measures=content)
             | Notices(notices=content)
+            | HeatMap(rows=content)
             | Pivot(rows=content)
             | Table(rows=content)
             | Text(lines=content)
             | Commands(commands=content)
+            | Picture(charts=content)
         ):
             return not content
 

@@ -1,13 +1,18 @@
-"""Pictures as files: SVG, PNG or PDF, as the name of the file says."""
+"""Pictures as files, SVG, PNG or PDF as the name says, and as the data that a page's script reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.files import aside
-from gpuproof.records.page import Picture
-from gpuproof.report.charts import picture_drawing
+from gpuproof.records.page import Chart, Picture, Series
+from gpuproof.report.charts import picture_drawing, series_numbers
+from gpuproof.report.marks import SeriesStyle, style_of
 from gpuproof.report.raster import save_image
 from gpuproof.report.svg import svg_file
 
@@ -34,3 +39,33 @@ def write_picture(picture: Picture, path: Path) -> None:
             place.write_text(svg_file(drawing), encoding="utf-8")
         else:
             save_image(drawing, place, kind)
+
+
+def picture_data(picture: Picture | Chart) -> dict[str, Any]:
+    """Return what a picture is drawn from, as JSON: columns of numbers to six digits, null for a gap."""
+    charts = picture.charts if isinstance(picture, Picture) else (picture,)
+    numbers = series_numbers(charts)
+    return {"title": picture.title, "charts": [_chart_data(chart, numbers) for chart in charts]}
+
+
+def _chart_data(chart: Chart, numbers: Mapping[str, int]) -> dict[str, Any]:
+    styled = ((series, style_of(chart, series, numbers[series.name])) for series in chart.series)
+    return {
+        "x": asdict(chart.x),
+        "y": asdict(chart.y),
+        "series": [_series_data(series, style) for series, style in styled],
+        "references": list(map(asdict, chart.references)),
+        "shades": list(map(asdict, chart.shades)),
+    }
+
+
+def _series_data(series: Series, style: SeriesStyle) -> dict[str, Any]:
+    columns = {"x": (x for x, _ in series.points), "y": (y for _, y in series.points)}
+    if series.ranges:
+        columns |= {"low": (low for low, _ in series.ranges), "high": (high for _, high in series.ranges)}
+    numbers = {name: _rounded(column) for name, column in columns.items()}
+    return {"name": series.name, "form": style.form, "colour": style.colour, **numbers}
+
+
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    return [float(f"{value:.6g}") if isfinite(value) else None for value in values]

@@ -188,10 +188,10 @@ def _(section: pages.Commands, width: int) -> Iterator[Part]:
 
 @_body.register
 def _(section: pages.Files, width: int) -> Iterator[Part]:
-    names = "  ".join(one_line(name) for name in section.names)
-    for line, style in ((one_line(section.folder), ""), (names, "dim")):
-        if line:
-            yield Text(f"{' ' * INDENT}{line}", style=style), False
+    if section.folder:
+        yield Text(f"{' ' * INDENT}{one_line(section.folder)}"), False
+    if section.names:
+        yield Text("  ".join(one_line(name) for name in section.names), style="dim"), True
 
 
 def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int) -> Table:

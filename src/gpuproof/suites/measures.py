@@ -73,7 +73,7 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def compared_figures(records: CaseRecords) -> dict[str, float]:
-    """Return the figure that launches are compared by, of one launch; nothing where nothing was measured.
+    """Return what one launch says of the figure by which launches are compared, if it measured it.
 
     That is its throughput, or in latency mode its median latency in seconds.
     """
@@ -117,8 +117,7 @@ def interval_text(interval: Interval, unit: str) -> str:
         else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
     )
     basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
-    ends = units.NOT_WELL_ENOUGH if unit and interval.low <= 0 <= interval.high else f"{low} – {high}"
-    return f"{interval.confidence:.0%} interval {ends} ({basis})"
+    return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
 
 
 def _digits_that_show(interval: Interval) -> int:

@@ -16,7 +16,6 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
-    Column,
     Measures,
     Notice,
     Notices,
@@ -27,12 +26,12 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
-    table,
+    doubt_notice,
 )
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
-from gpuproof.verdict.page import doubt_notice
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -40,6 +39,7 @@ MEANING = {
     "SUSPECT": "use with care",
     "INVALID": "do not use these figures",
 }
+DURING = "Host and devices during the run"
 CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
@@ -286,7 +286,7 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     """Say what devices and host did in the windows: a row a device, then all that stood out."""
     if not common.was_read:
         return
-    title = "Host and devices during the run"
+    title = DURING
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     least = common.least_coverage
     share = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"

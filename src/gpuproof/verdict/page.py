@@ -10,7 +10,8 @@ from itertools import starmap
 from gpuproof.groups import grouped
 from gpuproof.records import page as pages
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.records.result import WHOLE, Doubt
+from gpuproof.records.page import tables
+from gpuproof.records.result import WHOLE
 from gpuproof.verdict.rollup import listed
 
 SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
@@ -53,12 +54,6 @@ def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
     )
 
 
-def doubt_notice(doubt: Doubt, word: str) -> pages.Notice:
-    """Lay out a doubt under a word, with its code."""
-    tone: pages.Tone = "bad" if doubt.validity == "INVALID" else "warn"
-    return pages.Notice(word=word, tone=tone, text=doubt.reason, advice=doubt.remedy, code=doubt.code)
-
-
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[pages.Section]:
     """Lay out outcomes in the order given, and below them where doubted expectations come from.
 
@@ -76,12 +71,12 @@ def outcome_sections(title: str, judged: Sequence[Judged]) -> list[pages.Section
 
 
 def _outcomes(title: str, judged: Sequence[Judged]) -> pages.Table:
-    return pages.table(
+    return tables.table(
         title,
         _rows(judged),
-        pages.Column.of("", _names, align="left", folds=True),
-        pages.Column.of("", lambda row: pages.Cell(_status(row), TONES[_status(row)]), align="left"),
-        pages.Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
+        tables.Column.of("", _names, align="left", folds=True),
+        tables.Column.of("", lambda row: pages.Cell(_status(row), TONES[_status(row)]), align="left"),
+        tables.Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
     )
 
 

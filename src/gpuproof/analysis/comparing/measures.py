@@ -45,6 +45,7 @@ class SideFigures:
     num_launches: int
     outlying: tuple[int, ...]
     """Replicates whose value stands apart (modified Z over 3.5); none is left out of any figure."""
+    launches: tuple[LaunchValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +196,7 @@ def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideFigures:
         value=geometric_mean(values) if values and min(values) > 0 else measure.value,
         num_launches=len(launches),
         outlying=tuple(launches[place].replicate for place in outlying.indices),
+        launches=tuple(launches),
     )
 
 

@@ -132,12 +132,9 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     loaded, site = plan_run(recipe, words, hosts=HostChoice(), python=gate.python)
     with open_launcher(site) as launcher:
         places = launcher.places()
+        typed = {"command": typed_command()}
         run = create_run(
-            loaded.config,
-            origins=loaded.origins,
-            source=loaded.source,
-            places=places,
-            described={"command": typed_command()},
+            loaded.config, origins=loaded.origins, source=loaded.source, places=places, described=typed
         )
         concluded = run_campaign(run, launcher=launcher, progress=UnheardProgress(), until_s=until_s)
     if gate.as_json:

@@ -281,15 +281,19 @@ def _derive(
     path: Path, *, metadata: dict[str, str], format_: OutputFormat, plot: bool, compare_with: Path | None
 ) -> None:
     from gpuproof.observe.derived import Wanted, write_derived
+    from gpuproof.observe.recording_page import figures_line
     from gpuproof.readings.recording import load_recording
+    from gpuproof.readings.summary import summarise
 
     wanted = Wanted(
         stem=path.with_suffix(""), format=format_, metadata=metadata, plot=plot, compare_with=compare_with
     )
-    derived = write_derived(load_recording(path), wanted)
+    recording = load_recording(path)
+    derived = write_derived(recording, wanted)
     sys.stdout.flush()
     if derived.comparison is not None:
         say(derived.comparison, err=True)
     for failure in derived.failures:
         say(f"gpuproof: {failure}", err=True)
     say(f"gpuproof: wrote {', '.join(map(str, (path, *derived.written)))}", err=True)
+    say(f"gpuproof: {figures_line(summarise(recording))}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -87,12 +88,20 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
       gpuproof monitor show --format csv results
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.recording_page import recording_page, recording_result
+    from gpuproof.observe.side_by_side import balance_picture
+    from gpuproof.observe.timeline import recording_picture
     from gpuproof.readings.provenance import of_recording
+    from gpuproof.records.page import with_pictures
 
     chosen = chosen_format(form, output, as_json=as_json)
     readings = _load(recording)
     result = recording_result(readings, with_balance=balance)
-    write_report(result, recording_page(result, of_recording(readings)), chosen, output)
+    page = recording_page(result, of_recording(readings))
+    if chosen == "html":
+        pictures = [replace(recording_picture(readings), title="Over time")]
+        pictures += [balance_picture(readings)] if balance else []
+        page = with_pictures(page, [picture for picture in pictures if picture.charts])
+    write_report(result, page, chosen, output)
 
 
 @click.command("compare")
@@ -128,7 +137,9 @@ def compare(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+    from gpuproof.observe.side_by_side import comparison_picture
     from gpuproof.readings.provenance import of_recording, side_by_side
+    from gpuproof.records.page import with_pictures
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
     if len(recordings) != 2:
@@ -138,15 +149,16 @@ def compare(
             next_step="Quote each pattern ('results/gpu_stats_a_*'), so that the shell does not resolve it",
         )
     chosen = chosen_format(form, output, as_json=as_json)
-    metrics = READ_METRICS if picture is None else None
-    first, second = (_load(name, metrics) for name in recordings)
+    is_drawn = picture is not None or chosen == "html"
+    first, second = (_load(name, None if is_drawn else READ_METRICS) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
+    drawn = comparison_picture(first, second, comparison)
     provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
-    write_report(recordings_result(comparison), recordings_page(comparison, provenance), chosen, output)
+    pictures = [drawn] if is_drawn and drawn.charts else []
+    page = with_pictures(recordings_page(comparison, provenance), pictures, before=["Conditions"])
+    write_report(recordings_result(comparison), page, chosen, output)
     if picture is not None:
-        from gpuproof.observe.side_by_side import comparison_picture
-
-        _write(comparison_picture(first, second, comparison), picture)
+        _write(drawn, picture)
 
 
 @click.command("plot")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Series, figure, pivot
+from gpuproof.records.page import Cell, Chart, Page, Series
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.collective.conclude import CollectiveDetail
 from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, WRONG_VALUES
 from gpuproof.suites.sections import benchmark_page
+from gpuproof.verdict.expectations import figures_of, load_expectations
+from gpuproof.verdict.measure_charts import by_size
 
 
 def page(result: Result) -> Page:
@@ -35,25 +40,35 @@ def page(result: Result) -> Page:
         figure("rank spread", "rank spread"),
     )
     return benchmark_page(
-        result, detail.common, sizes, _bandwidths(of_sizes), num_measures=detail.num_headlines
+        result, detail.common, _bandwidths(of_sizes, result), sizes, num_measures=detail.num_headlines
     )
 
 
-def _bandwidths(measures: Sequence[Measure]) -> Chart:
-    """Draw the bus bandwidth of each operation against the size."""
+def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
+    """Draw the bus bandwidth of each operation against the size, and what was published of such machines."""
     curves = grouped(
-        (measure.labels["operation"], (float(measure.labels["size_bytes"]), measure.value))
+        (measure.labels["operation"], (float(measure.labels["size_bytes"]), measure))
         for measure in measures
-        if measure.labels["quantity"] == BUS_BANDWIDTH and measure.value is not None
+        if measure.labels["quantity"] == BUS_BANDWIDTH
     )
-    return Chart(
-        title="Bus bandwidth",
-        kind="line",
-        x=Axis(label="size", unit="B", is_logarithmic=True),
-        y=Axis(label="bus bandwidth", unit="B/s", is_logarithmic=True),
-        series=tuple(Series(name=operation, points=tuple(points)) for operation, points in curves.items()),
-        is_in_a_table=True,
-    )
+    chart = by_size("Bus bandwidth", BUS_BANDWIDTH, curves)
+    published = (series for operation in curves for series in _published(operation, result.conditions))
+    return replace(chart, series=(*chart.series, *published))
+
+
+def _published(operation: str, conditions: Mapping[str, Any]) -> Iterator[Series]:
+    """Yield what others measured of an operation on as many such devices, at the size that they name."""
+    measured = {
+        "quantity": operation,
+        "device": conditions.get("device"),
+        "num_devices": conditions.get("num_ranks"),
+        "num_hosts": conditions.get("num_hosts"),
+    }
+    figures = load_expectations().figures.values()
+    for one in figures_of(measured, figures, unit="B/s", ignoring=("size_bytes", "tool")):
+        if one.size_bytes is not None:
+            point = (float(one.size_bytes), one.value)
+            yield Series(name=f"published: {one.key}", points=(point,), form="points", colour="ink")
 
 
 def _wrong(measure: Measure) -> Cell:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, PointFigures
+from dataclasses import replace
+
+from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, THROUGHPUT, PointFigures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, Text, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Page, Text
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
+from gpuproof.suites.points.charts import in_rows
 from gpuproof.suites.points.page import validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
@@ -34,7 +38,9 @@ def page(result: Result) -> Page:
     tails = [point.measure(P95_STEP) for point in points]
     missing = dict.fromkeys(tail.missing for tail in tails if tail is not None and tail.missing)
     why = Text(title="", lines=tuple(missing))
-    return benchmark_page(result, detail.common, tests, why, num_measures=detail.num_headlines)
+    whole = [replace(point, measures=()) if not point.success else point for point in points]
+    rows = [chart for name in (THROUGHPUT, P95_STEP, PEAK_MEMORY) if (chart := in_rows(whole, name))]
+    return benchmark_page(result, detail.common, *rows, tests, why, num_measures=detail.num_headlines)
 
 
 def _column(title: str, name: str, *, is_optional: bool = False) -> Column:

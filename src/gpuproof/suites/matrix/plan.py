@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.config.axes import Assignment, matrix_keys, short_names
+from gpuproof.config.axes import Assignment, matrix_keys, point_names, short_names
 from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
@@ -23,7 +23,7 @@ from gpuproof.records.work.command import CommandEnded, value_text
 from gpuproof.records.work.placed import DeviceShare
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
-from gpuproof.suites.points.plan import Point, config_at, point_names
+from gpuproof.suites.points.plan import Point, config_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

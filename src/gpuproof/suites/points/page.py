@@ -9,8 +9,10 @@ from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, 
 from gpuproof.analysis.points import rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Page
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
+from gpuproof.suites.points.charts import point_charts
 from gpuproof.suites.points.exports import outcome_text, value_text
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
@@ -31,7 +33,8 @@ def points_page(result: Result) -> Page:
         Column.of("validity", validity_cell, align="left"),
         Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
     )
-    return benchmark_page(result, detail.common, rows, num_measures=detail.num_headlines)
+    charts = point_charts(points)
+    return benchmark_page(result, detail.common, *charts, rows, num_measures=detail.num_headlines)
 
 
 def _axis(key: str, name: str) -> Column:

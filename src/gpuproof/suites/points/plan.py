@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import ValidationError
 
-from gpuproof.config.axes import Assignment, slug
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.readings.evidence import Evidence
@@ -22,8 +19,8 @@ from gpuproof.records.result import Result
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 
-MAX_NAME = 100
-"""Characters of a point's name, which is a folder's."""
+if TYPE_CHECKING:
+    from gpuproof.config.axes import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,20 +230,3 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
             f"{first['msg']} (at the point {dict(assignment)})",
             place=".".join(map(str, first["loc"])) or "matrix",
         ) from error
-
-
-def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
-    """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
-
-    >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
-    ...             {"a.lr": "lr", "b.devices": "devices"})
-    ['lr=0.1,devices=0-1', 'lr=null,devices=2']
-    """
-    plain = [",".join(f"{names[key]}={slug(value)}" for key, value in point.items()) for point in points]
-    count = Counter(plain)
-    return [
-        f"{name[: MAX_NAME - 9]}-{zlib.crc32(repr(point).encode()):08x}"
-        if count[name] > 1 or len(name) > MAX_NAME
-        else name
-        for name, point in zip(plain, points, strict=True)
-    ]

@@ -7,14 +7,18 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
+from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
-from gpuproof.records.page import Cell, Column, Notice, Notices, Page, Section, Tone, figure, pivot
+from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
+from gpuproof.verdict.measure_charts import by_size, titled
 
 TONES: Mapping[Status, Tone] = {"PASS": "good", "FAIL": "bad", "ERROR": "bad"}
+MOST_CURVES = 16
 THE_ONE = None
 """Key of a row's only measure."""
 SHOWN_AS = {"size_bytes": units.memory, "message_bytes": units.memory, "block_bytes": units.memory}
@@ -36,9 +40,22 @@ def page(result: Result) -> Page:
         figure("±", THE_ONE, lambda measure: measure.uncertainty or "", is_optional=True),
         key=lambda _: THE_ONE,
     )
-    return benchmark_page(
-        result, detail.common, *_outcomes(result.outcomes), *_matrix(measures), figures, num_measures=0
-    )
+    sections = (*_outcomes(result.outcomes), *_links(measures), *_matrix(measures), figures)
+    return benchmark_page(result, detail.common, *sections, num_measures=0)
+
+
+def _links(measures: Sequence[Measure]) -> Iterator[Chart]:
+    """Draw what was moved a second against the size, a curve a link; of very many the table says it."""
+    of_sizes = [m for m in measures if m.unit == "B/s" and "size_bytes" in m.labels]
+    for name, of_name in grouped((measure.name, measure) for measure in of_sizes).items():
+        curves = grouped((_curve_name(m), (float(m.labels["size_bytes"]), m)) for m in of_name)
+        if len({m.labels["size_bytes"] for m in of_name}) > 1 and len(curves) <= MOST_CURVES:
+            yield by_size(f"{titled(name)} by size", name, curves)
+
+
+def _curve_name(measure: Measure) -> str:
+    others = {key: value for key, value in measure.labels.items() if key != "size_bytes"}
+    return f"{_short(measure.subject)}, {_labels(others)}".removesuffix(", ")
 
 
 def _outcomes(outcomes: Sequence[Judged]) -> Iterator[Section]:

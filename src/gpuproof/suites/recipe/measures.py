@@ -16,6 +16,7 @@ from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.point_figures import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.model import InferencePhase
@@ -23,14 +24,18 @@ from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.devices import device_measures
-from gpuproof.suites.recipe.work import memory_measures, work_measures
+from gpuproof.suites.recipe.work import memory_measures, memory_parts, work_measures
 from gpuproof.verdict.summary import RunSummary
 
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 LATENCY_OF: Mapping[InferencePhase, str] = {
     "forward": "latency",
     "prefill": "time to first token",
     "decode": "time per output token",
 }
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 
 
 def latency_title(launch: Launch) -> str:
@@ -260,6 +265,7 @@ def total_measures(
     if not summary.launches:
         return ()
     measures = [*_of_launches(summary, rates), *_total_energy(energy)]
+    measures += [*_step_phases(summary), *_memory_parts(summary)]
     if summary.launches[0].case.measures_latency:
         measures.append(replace(rate_measure(summary, rates), name=RATE_ONE_BY_ONE, better=None))
     return tuple(replace(measure, validity=summary.validity) for measure in measures)
@@ -306,3 +312,22 @@ def _total_energy(energy: RunEnergy | None) -> Iterator[Measure]:
     if energy is not None and energy.energy_j is not None:
         text = f"{units.significant(energy.energy_j)} J"
         yield Measure(name=ENERGY, value=energy.energy_j, unit="J", text=text, statistic="total")
+
+
+def _step_phases(summary: RunSummary) -> Iterator[Measure]:
+    phases = phases_of(summary.launches)
+    for name, value_s in {} if isinstance(phases, str) else phases.parts_s.items():
+        measure = seconds_measure(f"{name} in a step", value_s, "after the window, between marks")
+        yield replace(measure, better=None, statistic="mean", labels={PHASE: name})
+
+
+def _memory_parts(summary: RunSummary) -> Iterator[Measure]:
+    for name, value in memory_parts(summary.launches).items():
+        yield Measure(
+            name=f"memory of {name}",
+            value=value,
+            unit="bytes",
+            text=units.memory(value),
+            detail="estimated for the largest rank",
+            labels={PART: name},
+        )

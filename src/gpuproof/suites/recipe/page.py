@@ -9,8 +9,10 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Pivot, Section, Table, by_launch, table
+from gpuproof.records.page import Page, Pivot, Section, Table
+from gpuproof.records.page.tables import Column, by_launch, table
 from gpuproof.records.result import WHOLE, Result
+from gpuproof.suites.recipe.charts import recipe_charts
 from gpuproof.suites.recipe.conclude import RecipeDetail
 from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.ranks import sections_of_ranks
@@ -24,6 +26,7 @@ def page(result: Result) -> Page:
     return benchmark_page(
         result,
         detail.common,
+        *recipe_charts(result.measures),
         *([] if detail.options is None else [_options(detail.options)]),
         *([_launches(result)] if result.num_launches > 1 else []),
         *([] if ranks is None else sections_of_ranks(ranks, of_ranks, num_launches=result.num_launches)),

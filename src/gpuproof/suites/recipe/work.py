@@ -251,7 +251,12 @@ def _estimated_bytes(memory: Memory) -> int:
     return memory.estimate.total_bytes + (memory.activations_bytes or 0)
 
 
-def _parts(memory: Memory) -> str:
+def memory_parts(launches: Sequence[Launch]) -> dict[str, int]:
+    """Return what the largest rank's memory is estimated to be made of, in bytes; the known parts alone."""
+    return _parts_of(max(launches[0].memory, key=_estimated_bytes)) if launches[0].memory else {}
+
+
+def _parts_of(memory: Memory) -> dict[str, int]:
     estimate = memory.estimate
     parts = {
         "parameters": estimate.parameters_bytes,
@@ -260,7 +265,11 @@ def _parts(memory: Memory) -> str:
         "communication": estimate.communication_bytes,
         "activations": memory.activations_bytes,
     }
-    sizes = [f"{name} {units.memory(value)}" for name, value in parts.items() if value]
+    return {name: value for name, value in parts.items() if value}
+
+
+def _parts(memory: Memory) -> str:
+    sizes = [f"{name} {units.memory(value)}" for name, value in _parts_of(memory).items()]
     if memory.activations_bytes is None:
         sizes.append(f"activations not known: {memory.activations_missing}")
     return ", ".join(sizes)

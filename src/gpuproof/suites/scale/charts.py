@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
 from gpuproof.groups import grouped
 from gpuproof.records.page import Axis, Chart, Reference, Series
-from gpuproof.records.result import Measure, MeasureInterval, Result
+from gpuproof.records.result import Measure, Result
 from gpuproof.suites.points.results import read_figures
 from gpuproof.suites.scale.apart import NUM_QUANTILES
 from gpuproof.suites.scale.conclude import PointState, ScaleDetail
 from gpuproof.suites.scale.measures import EFFICIENCY, PARTS_OF_A_STEP, PHASES, SPEED_UP
 from gpuproof.suites.scale.plan import Law
+from gpuproof.verdict.measure_charts import curve, plain_chart
 
-DEVICES = Axis(label="devices")
+ONE = Measure(name="one device", value=1.0, unit="1", text="1")
+"""Of one device, by definition."""
 
 
 def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
@@ -28,13 +31,12 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     points = {point.case_id: point for point in read_figures(result)}
     measures = {(m.case, m.labels.get("quantity")): m for m in result.measures}
 
-    def rate(state: PointState) -> float | None:
-        return points[state.case_id].rate_value
+    def rate(state: PointState) -> Measure | None:
+        return points[state.case_id].rate
 
-    def of(quantity: str) -> Callable[[PointState], float | None]:
-        def value(state: PointState) -> float | None:
-            measure = measures.get((state.case_id, quantity))
-            return 1.0 if state.num_devices == 1 else None if measure is None else measure.value
+    def of(quantity: str) -> Callable[[PointState], Measure | None]:
+        def value(state: PointState) -> Measure | None:
+            return ONE if state.num_devices == 1 else measures.get((state.case_id, quantity))
 
         return value
 
@@ -42,53 +44,36 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     one, whole = Reference(label="one device", x=1.0), Reference(label="all of each device", y=1.0)
     throughput = _lines(detail, rate)
     yield _chart("Throughput by devices", Axis(label="throughput", unit=f"{item}/s"), throughput, one)
-    intervals = {
-        (_name(m.labels["batch_size"], m.labels["scaling"], 0), float(m.labels["num_devices"])): m.interval
-        for m in measures.values()
-        if m.labels.get("quantity") == SPEED_UP
-    }
-    speed_ups = [_with_ranges(series, intervals) for series in _lines(detail, of(SPEED_UP))]
-    numbers = sorted({float(state.num_devices) for state in detail.rows})
-    linear = Series(name="as many as devices", points=tuple((number, number) for number in numbers))
-    yield _chart("Speed-up by devices", Axis(label="speed-up"), [*speed_ups, linear], one)
+    ideal = Series(name="ideal", points=tuple((n, n) for n in _devices(detail)), form="dashed", colour="axis")
+    speed_ups = [*_lines(detail, of(SPEED_UP)), ideal]
+    yield _chart("Speed-up by devices", Axis(label="speed-up"), speed_ups, one)
     yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(detail, of(EFFICIENCY)), whole)
 
 
 def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) -> Chart:
-    return Chart(
-        title=title,
-        kind="line",
-        x=DEVICES,
-        y=y,
-        series=tuple(series),
-        references=(reference,),
-        is_in_a_table=True,
-    )
+    x = Axis(label="devices", ticks=_places(one.points for one in series))
+    return plain_chart(title, "line", x, y, series, reference)
 
 
-def _lines(detail: ScaleDetail, value: Callable[[PointState], float | None]) -> list[Series]:
+def _devices(detail: ScaleDetail) -> list[float]:
+    return sorted({float(state.num_devices) for state in detail.rows})
+
+
+def _lines(detail: ScaleDetail, measure_of: Callable[[PointState], Measure | None]) -> list[Series]:
     lines = []
     rows = detail.rows
     for batch, law in dict.fromkeys((state.batch_size, state.law) for state in rows if state.law is not None):
         chosen = [state for state in rows if state.batch_size == batch and state.law in (law, None)]
-        points = [(float(x.num_devices), figure) for x in chosen if (figure := value(x)) is not None]
+        points = [(float(x.num_devices), measure_of(x)) for x in chosen]
         afters = [state.num_devices for state in chosen if state.is_apart]
         for begin, end in pairwise((0, *afters, inf)):
-            piece = tuple(point for point in points if begin <= point[0] < end)
-            lines.append(Series(name=_name(batch, law, begin), points=piece))
+            piece = [point for point in points if begin <= point[0] < end]
+            lines.append(curve(_name(batch, law, begin), piece))
     return lines
 
 
 def _name(batch: int, law: Law | None, begin: float) -> str:
     return f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}"
-
-
-def _with_ranges(series: Series, intervals: Mapping[tuple[str, float], MeasureInterval | None]) -> Series:
-    """Add the intervals of speed-ups; the one of one device is 1 by definition."""
-    name = series.name.partition(", from ")[0]
-    spans = [(intervals.get((name, x)), y) for x, y in series.points]
-    ranges = tuple((y, y) if span is None else (span.low, span.high) for span, y in spans)
-    return Series(name=series.name, points=series.points, ranges=ranges)
 
 
 def step_charts(detail: ScaleDetail, measures: Sequence[Measure]) -> Iterator[Chart]:
@@ -119,14 +104,12 @@ def _step_times(points: Sequence[PointState], name: str) -> Iterator[Chart]:
         if point.step_quantiles_s
     ]
     if series:
-        yield Chart(
-            title=f"Step times, {name}",
-            kind="line",
-            x=Axis(label="step", unit="s"),
-            y=Axis(label="steps that took no longer", unit="%"),
-            series=tuple(series),
-            is_in_a_table=True,
-        )
+        y = Axis(label="steps that took no longer", unit="%")
+        yield plain_chart(f"Step times, {name}", "line", Axis(label="step", unit="s"), y, series)
+
+
+def _places(columns: Iterable[Sequence[tuple[float, float]]]) -> tuple[float, ...]:
+    return tuple(sorted({x for points in columns for x, _ in points}))
 
 
 def _phases(measures: Sequence[Measure], name: str) -> Iterator[Chart]:
@@ -137,12 +120,7 @@ def _phases(measures: Sequence[Measure], name: str) -> Iterator[Chart]:
         if m.labels["quantity"] in PARTS_OF_A_STEP
     )
     if phases:
-        yield Chart(
-            title=f"Phases of a step, {name}",
-            kind="bar",
-            x=Axis(label="devices", is_logarithmic=True),
-            y=Axis(label="a step", unit="s"),
-            series=tuple(Series(name=phase, points=tuple(points)) for phase, points in phases.items()),
-            is_stacked=True,
-            is_in_a_table=True,
-        )
+        x = Axis(label="devices", is_logarithmic=True, ticks=_places(phases.values()))
+        y = Axis(label="a step", unit="s")
+        series = [Series(name=phase, points=tuple(points)) for phase, points in phases.items()]
+        yield replace(plain_chart(f"Phases of a step, {name}", "bar", x, y, series), is_stacked=True)

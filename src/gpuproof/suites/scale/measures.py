@@ -89,7 +89,11 @@ def _speed_up(row: ScaleRow) -> Iterator[Measure]:
         better="higher",
     )
     share = units.share(speed.efficiency)
-    yield at.figure(SPEED_UP, EFFICIENCY, speed.efficiency, "1", text=share, missing=missing)
+    efficiency = at.figure(SPEED_UP, EFFICIENCY, speed.efficiency, "1", text=share, missing=missing)
+    if (span := measure.interval) is not None:  # of the speed-up, over the devices
+        low, high = (end / row.num_devices for end in (span.low, span.high))
+        efficiency = replace(efficiency, interval=replace(span, low=low, high=high))
+    yield efficiency
 
 
 def _communication(point: PointApart, at: _Place) -> Iterator[Measure]:

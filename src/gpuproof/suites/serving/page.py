@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Pivot, as_figure, figure, pivot, pivot_of_rows
+from gpuproof.records.page import Page, Pivot
+from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
+from gpuproof.suites.serving.charts import serving_charts
 from gpuproof.suites.serving.conclude import ServingDetail
 from gpuproof.suites.serving.windows import OF_A_WINDOW, RATE, WINDOW
 
@@ -25,7 +27,8 @@ def page(result: Result) -> Page:
     others = result.measures[detail.num_headlines :]
     rates = _rates(measure for measure in others if RATE in measure.labels)
     windows = _windows(measure for measure in others if WINDOW in measure.labels)
-    return benchmark_page(result, detail.common, rates, windows, num_measures=detail.num_headlines)
+    charts = serving_charts(others)
+    return benchmark_page(result, detail.common, *charts, rates, windows, num_measures=detail.num_headlines)
 
 
 def _windows(measures: Iterable[Measure]) -> Pivot:

@@ -14,7 +14,7 @@ from gpuproof.records.result import Measure
 from gpuproof.suites.serving.measures import OUTCOMES, bound_unit, bound_value
 from gpuproof.suites.serving.run import ServingRun
 
-WINDOW, RATE = "window", "rate"
+WINDOW, RATE, LIMIT = "window", "rate", "limit"
 Quantity = tuple[str, str, Callable[[Any], str]]
 """What a column of the page is called, its unit, and how a value reads."""
 
@@ -137,6 +137,7 @@ def _of_a_bound(
     unit = bound_unit(standing)
     over, most = standing.num_over / standing.num_requests, standing.largest_share_over
     confirming = f"{standing.num_confirming} of {num_launches}"
+    yield LIMIT, standing.limit, unit, bound_value(standing.limit, standing)
     yield "launches within", standing.num_confirming, "launches", confirming
     yield "requests", standing.num_requests, "requests", units.count(standing.num_requests)
     yield "worth", standing.effective_requests, "requests", _whole(standing.effective_requests)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from gpuproof.config.axes import assignments, matrix_keys, short_names
+from gpuproof.config.axes import assignments, matrix_keys, point_names, short_names
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace, LaunchKey
-from gpuproof.suites.points.plan import Plan, Point, check_points, config_at, point_names
+from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
 
 
 def points_of_matrix(config: RunConfig) -> dict[str, Point]:

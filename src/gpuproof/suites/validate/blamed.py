@@ -9,7 +9,7 @@ from gpuproof import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome, pass_or_fail, skipped
-from gpuproof.records.result import WHOLE
+from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.run import Start
 from gpuproof.suites.validate.follow import FollowedUp
 from gpuproof.suites.validate.hosts import device_subject
@@ -25,6 +25,8 @@ from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
 SOURCE = "tests of parts of it, see docs/guides/blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
 """Who acts on what is blamed; an administrator on everything else."""
+BLAME = "blame_search"
+"""The label of a measure that says of which search it is a test."""
 Names = Mapping[tuple[str, str], str]
 """The subject of each device, by host and the index that ranks count it by."""
 
@@ -46,6 +48,24 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
     for case in stage.cases:
         if case.is_over_all and case.case_id in measured - suspected:
             yield Judged(name=f"who slows {case.case_id}", outcome=_not_searched(), is_required=False)
+
+
+def blame_measures(order: StageOrder) -> Iterator[Measure]:
+    """Yield what each test of a search gave; they decide together, and no rule judges one of them."""
+    for suspect in order.followed():
+        for search in suspect.searches:
+            for number, test in enumerate(search.search.findings().tests):
+                members = (" > " if test.group.one_way else " + ").join(test.group.members)
+                level = None if test.level is None else units.bandwidth(test.level)
+                yield Measure(
+                    name=f"test {number + 1} of {search.name}",
+                    value=test.value,
+                    unit="B/s",
+                    text=units.MISSING if test.value is None else units.bandwidth(test.value),
+                    detail="" if level is None else f"good groups of this size reach {level}",
+                    labels={BLAME: search.name, "round": test.round, "members": members},
+                    missing="it gave no figure" if test.value is None else None,
+                )
 
 
 def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:

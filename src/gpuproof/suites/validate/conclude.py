@@ -14,7 +14,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
-from gpuproof.suites.validate.blamed import blame_outcomes, conclude_without, substitute
+from gpuproof.suites.validate.blamed import blame_measures, blame_outcomes, conclude_without, substitute
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.hosts import lost_of
@@ -105,7 +105,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         drain=nodes_to_drain(judged),
         chosen=_choose_hosts(facts, readiness, num_spares=options.spares),
     )
-    result = _result(evidence, results, measures, judged, detail)
+    result = _result(evidence, results, [*measures, *blame_measures(order)], judged, detail)
     exports = [validation_export(results), *drain_exports(detail.drain, no_hardware=cap)]
     if detail.chosen is not None:
         exports += chosen_exports(detail.chosen, evidence.description)

@@ -9,13 +9,16 @@ from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
-from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
+from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, Tone, Verdict
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
+from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
+from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
 from gpuproof.verdict.aspects import AspectCell, Standing, agreements
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
@@ -36,6 +39,9 @@ def page(result: Result) -> Page:
         Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
+        heat_map(result.outcomes),
+        *peer_charts(result.outcomes),
+        *blame_charts(result.measures),
         *cells_tables(readiness.cells),
         subjects_table(readiness.tree),
         *_checks(result.outcomes, detail),
@@ -43,7 +49,7 @@ def page(result: Result) -> Page:
         _stages(detail.stages),
         Text(title="Left out", lines=tuple(line for row in detail.stages for line in row.left_out)),
         failures_section(result.failures),
-        figures_table(result.measures),
+        figures_table([measure for measure in result.measures if BLAME not in measure.labels]),
         Text(title="Notes", lines=detail.common.notes),
     ]
     return Page(
@@ -54,7 +60,7 @@ def page(result: Result) -> Page:
 
 
 def _has_something(section: Section) -> bool:
-    return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands"))
+    return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands", "series"))
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:

@@ -183,6 +183,7 @@ def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
                 unit=measure.unit,
                 text=units.amount(figures.value, measure.unit),
                 num_samples=figures.num_launches,
+                launches=figures.launches,
             )
         yield _ratio(measure.comparison, **about, side="B over A", better=measure.better)
         if measure.confirmation is not None:

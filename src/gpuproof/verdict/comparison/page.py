@@ -8,20 +8,22 @@ from gpuproof import units
 from gpuproof.analysis.comparing.clocks import explained_by_clocks
 from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_of, title_of
+from gpuproof.groups import grouped
 from gpuproof.records.page import (
+    Axis,
     Cell,
-    Column,
+    Chart,
     Notices,
     Page,
     Pivot,
+    Reference,
     Section,
     Text,
     Tone,
     Verdict,
-    figure,
-    pivot,
-    table,
+    doubt_notice,
 )
+from gpuproof.records.page.tables import Column, figure, pivot, table
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
@@ -33,7 +35,7 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.verdict.page import doubt_notice
+from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -44,6 +46,9 @@ TONES: dict[str, Tone] = {
     "CANNOT TELL": "bad",
 }
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
+RATIO = "B over A"
+MOST_PAIRS = 3
+"""Measures whose launches are drawn."""
 AT_OTHER_TIMES = (
     "A and B ran at different times: what changed on the machine in between is part of the difference"
 )
@@ -87,7 +92,32 @@ def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),
     )
-    return (_measures(comparison), *(text for text in texts if text.lines))
+    charts = _charts(list(compared_measures(comparison.measures)), comparison.max_regression)
+    return (_measures(comparison), *charts, *(text for text in texts if text.lines))
+
+
+def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterator[Chart]:
+    """Yield B over A of every measure, and the launches of the first few."""
+    sides = list(grouped((title_of(measure), measure) for measure in measures).items())
+    ratios = [
+        (title, measure)
+        for title, of_title in sides[:MOST_ROWS]
+        for measure in of_title
+        if side_of(measure) == RATIO and measure.value is not None
+    ]
+    if ratios:
+        limit = max_regression or 0.0
+        margin = (
+            {1 - limit: f"{units.share(limit)} less", 1 + limit: f"{units.share(limit)} more"}
+            if limit
+            else {}
+        )
+        lines = [Reference(label=label, x=x) for x, label in {1.0: "no difference", **margin}.items()]
+        yield intervals("B over A, with intervals", Axis(label=RATIO), ratios, *lines)
+    for title, of_title in sides[:MOST_PAIRS]:
+        both = {side_of(measure): measure for measure in of_title if side_of(measure) in ("A", "B")}
+        if chart := chart_of_launches(f"Launches of A and B: {titled(title)}", both):
+            yield chart
 
 
 def _sides(comparison: SideBySide) -> Section:
@@ -119,8 +149,8 @@ def _measures(comparison: SideBySide) -> Section:
         "Measures",
         compared_measures(comparison.measures),
         Column.of("launches", lambda row: f"{row['A'].num_samples} + {row['B'].num_samples}"),
-        figure("B against A", "B over A"),
-        verdict_column("B over A"),
+        figure("B against A", RATIO),
+        verdict_column(RATIO),
         figure("confirmation", "B over A, confirmation", is_optional=True),
     )
 

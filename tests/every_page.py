@@ -1,0 +1,170 @@
+"""A page of every kind, from recorded runs and from records written by hand: none is measured anew."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ab_by_hand
+import studies_by_hand
+from collectives_by_hand import MIB, collective_records, trial
+from gpu_run_by_hand import gpu_run, recorded
+from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+from gpuproof.comparison import compare_runs, page_of, read_finished
+from gpuproof.conclude import conclude, conclude_tree
+from gpuproof.config.models import RunConfig
+from gpuproof.observe.recording_page import recording_page, recording_result
+from gpuproof.observe.side_by_side import balance_picture, comparison_picture
+from gpuproof.observe.timeline import recording_picture
+from gpuproof.readings.recording import load_recording
+from gpuproof.records.page import Page, with_pictures
+from gpuproof.records.result import Result
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.cases import build_case
+from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
+from old_tree_by_hand import old_tree
+from pages_by_hand import PAGE, RESULT, hostile_page
+from planning import next_cases
+from records_by_hand import H200, write_run
+from replay.exports import RECORDED
+
+TO_READY = RECORDED.parent / "to_ready"
+WRONG_COPY = RECORDED.parent / "selftest" / "bad-copy-that-comes-and-goes"
+RUNS = ("training", "failed", "inference_latency", "sweep", "batch_limit", "load")
+SERVED, JOBS = "serving_search", "one_job"
+FLEETS = ("fleet_recipe", "fleet_load")
+
+
+@dataclass(frozen=True)
+class MadePage:
+    """A page, its result, and the folder of its run where it has one."""
+
+    page: Page
+    result: Result
+    folder: Path | None = None
+
+
+def made_pages() -> Mapping[str, Callable[[Path], MadePage]]:
+    """Return what makes each page in a folder that is given, by name."""
+    return {
+        **{kind: _of_record(RECORDED / kind / "run") for kind in (*RUNS, SERVED, JOBS, *FLEETS)},
+        "validate": _of_record(TO_READY),
+        "validate_failed": _of_record(WRONG_COPY),
+        "gpu_run": lambda folder: _concluded(gpu_run(folder)),
+        "scale": _scale,
+        "collective": _collective,
+        "ab": _ab,
+        "matrix": _matrix,
+        "compare": _compare,
+        "monitor_show": _monitor_show,
+        "monitor_compare": _monitor_compare,
+        "by_hand": lambda _: MadePage(PAGE, RESULT),
+        "hostile": lambda folder: MadePage(_hostile(folder), RESULT),
+    }
+
+
+def _of_record(source: Path) -> Callable[[Path], MadePage]:
+    def make(folder: Path) -> MadePage:
+        shutil.copytree(source, folder / "run")
+        return _concluded(RunDirectory.open(folder / "run"))
+
+    return make
+
+
+def _concluded(run: RunDirectory) -> MadePage:
+    concluded = conclude(run)
+    return MadePage(concluded.page, concluded.result, run.root)
+
+
+def _scale(folder: Path) -> MadePage:
+    cases = next_cases(studies_by_hand.config(laws=["strong"], num_devices=[1, 2, 4]))
+    times = {
+        case.case_id: tuple(0.32 / case.placement.num_ranks**0.85 * (1 + 0.004 * n) for n in range(3))
+        for case in cases
+    }
+    concluded = studies_by_hand.concluded(folder, times, num_devices=[1, 2, 4])
+    return MadePage(concluded.page, concluded.result)
+
+
+def _collective(folder: Path) -> MadePage:
+    sizes = [2**power * MIB for power in range(5)]
+    sections: dict[str, Any] = {
+        "kind": "collective",
+        "collective": {"operations": ["all_reduce", "broadcast"], "min_bytes": "1M", "max_bytes": "16M"},
+        "distributed": {"nproc": 8},
+        "monitoring": {"enabled": False},
+        "run": {"repeats": 3},
+    }
+    config = RunConfig.model_validate(sections)
+    launches = [
+        collective_records(
+            build_case(config, replicate),
+            [
+                trial(
+                    rank,
+                    operation,
+                    asked_bytes=size,
+                    size_bytes=size,
+                    num_elements=size // 4,
+                    num_checked=size // 4,
+                    durations_s=tuple(
+                        (1e-4 + size / 4e11) * (1 + 0.002 * n + 0.001 * replicate) for n in range(20)
+                    ),
+                )
+                for operation in ("all_reduce", "broadcast")
+                for size in sizes
+                for rank in range(8)
+            ],
+            device=H200,
+        )
+        for replicate in range(3)
+    ]
+    return _concluded(write_run(folder, launches, data={}, model={}, **sections))
+
+
+def _ab(folder: Path) -> MadePage:
+    concluded = ab_by_hand.concluded(folder, 0.02, max_regression=0.01)
+    return MadePage(concluded.page, concluded.result)
+
+
+def _matrix(folder: Path) -> MadePage:
+    concluded = conclude_tree(old_tree(folder))
+    return MadePage(concluded.page, concluded.result)
+
+
+def _compare(folder: Path) -> MadePage:
+    runs = [gpu_run(folder / name, gpus=1, seconds=8.0, seed=seed) for seed, name in enumerate("ab")]
+    for run in runs:
+        conclude(run)
+    sides = [replace(read_finished(run.root), name=name) for run, name in zip(runs, "ab", strict=True)]
+    result = compare_runs(*sides, max_regression=0.02)
+    return MadePage(page_of(result), result)
+
+
+def _monitor_show(folder: Path) -> MadePage:
+    recording = load_recording(recorded(folder / "node7.jsonl", gpus=2))
+    result = recording_result(recording, with_balance=True)
+    pictures = [replace(recording_picture(recording), title="Over time"), balance_picture(recording)]
+    return MadePage(with_pictures(recording_page(result), pictures), result)
+
+
+def _monitor_compare(folder: Path) -> MadePage:
+    first, second = (
+        load_recording(recorded(folder / f"{name}.jsonl", gpus=2, seconds=seconds))
+        for name, seconds in (("a", 40.0), ("b", 60.0))
+    )
+    comparison = compare_recordings(first, second, phase_name=None, busy_percent=10.0)
+    pictures = [comparison_picture(first, second, comparison)]
+    return MadePage(with_pictures(recordings_page(comparison), pictures), recordings_result(comparison))
+
+
+def _hostile(folder: Path) -> Page:
+    """Every text of a page, and the names that a recording brings with it."""
+    page = hostile_page()
+    text = page.title
+    path = recorded(folder / "hostile.jsonl", gpus=1, name=text, phase=text, event=text)
+    picture = recording_picture(load_recording(path))
+    return replace(page, sections=(*page.sections, replace(picture, title=text)))
