@@ -60,10 +60,10 @@ MATRIX ?= examples/matrix/matrix.yaml
 PARALLEL ?= 8
 
 test-matrix: $(VENV)/run-ready ## every case of MATRIX, each with its monitor
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX)
+	@$(BIN)/gpuproof matrix $(MATRIX)
 
 parallel: $(VENV)/run-ready ## the same with PARALLEL cases at a time
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
+	@$(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
 
 test: $(VENV)/dev-ready ## all tests but the long ones, or those of PATHS="tests/unit tests/golden"
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules $(PATHS)

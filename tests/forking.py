@@ -52,7 +52,6 @@ ALREADY_THERE = (
     "PIL.ImageFont",
     "yaml",
     "psutil",
-    "scipy.special",
     "pydantic",
     "gpuproof.worker.rank.assignment",
     "gpuproof.worker.rank.session",

@@ -1,8 +1,8 @@
 """gpuproof: measure GPUs under deep-learning load, explain what was measured, and judge it.
 
-The Python API is `run`, `load_result`, `load_step_times`, `compare` and `monitor`, each imported when it is
-first used: the package is opened by the command line, by workers on nodes that have only Python and PyTorch,
-and by monitors that have Python alone.
+The Python API is `run`, `load_result`, `load_step_times`, `compare` and `monitor`, and `RunResult`, which
+most of them return. Each is imported when it is first used: the package is opened by the command line, by
+workers on nodes that have only Python and PyTorch, and by monitors that have Python alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuproof.api import RunResult as RunResult
     from gpuproof.api import compare as compare
     from gpuproof.api import load_result as load_result
     from gpuproof.api import load_step_times as load_step_times
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gpuproof.monitor.watch import monitor as monitor
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "load_result", "load_step_times", "monitor", "run"]
+__all__ = ["RunResult", "__version__", "compare", "load_result", "load_step_times", "monitor", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """The Python API: measure a recipe, read what a run came to, compare two; offered by `import gpuproof`.
 
 result = gpuproof.run("quick", {"model.name": "resnet50", "run.repeats": 5})
-print(result.headline, result.validity)
+print(result.headline, result.validity, result["throughput"].value)
+table = result.to_frame()
 result = gpuproof.load_result("results/quick/run_20261120T133012_4711")
 found = gpuproof.compare("results/quick/before", "results/quick/after", max_regression=0.02)
 times_s = gpuproof.load_step_times("results/quick/run_20261120T133012_4711")["main/0"]
@@ -11,26 +12,94 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, read_finished
+from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
+from gpuproof.conclude import conclude_unwritten, page_of_result
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import RecordError, UsageError
+from gpuproof.config.settings import OVERRIDES
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.launchers.local.site import ThisMachine
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
+from gpuproof.records.page import Page
+from gpuproof.records.result import RESULT_SCHEMA_VERSION, WHOLE, Measure, Result
+from gpuproof.report.formats import measure_rows, render_page
 from gpuproof.scheduler import UnheardProgress
+from gpuproof.store.layout import DESCRIPTION
 from gpuproof.store.run import RunDirectory
 
 RESULT_FILE = "result.json"
+
+
+class MeasureNotFoundError(UsageError, KeyError):
+    """No measure, or more than one, has the name that was asked for."""
+
+
+class RunResult(Result):
+    """What a run came to, as Python has it: measures by name, as a table, and the page in a notebook."""
+
+    _page: Callable[[], Page] | None = None
+    """None where there is nothing but the result itself."""
+
+    def __getitem__(self, name: str) -> Measure:
+        """Return the measure of that name of the whole.
+
+        Raises:
+            MeasureNotFoundError: there is none, or several cases or statistics have it.
+        """
+        of_whole = [measure for measure in self.measures if measure.subject == WHOLE]
+        named = [measure for measure in of_whole if measure.name == name]
+        if len(named) == 1:
+            return named[0]
+        names = ", ".join(dict.fromkeys(measure.name for measure in of_whole)) or "none: nothing was measured"
+        cause, step = "no measure of the whole is called so", f"Names are {names}"
+        if named:
+            cases = ", ".join(f"{measure.case} ({measure.statistic})" for measure in named)
+            cause, step = f"{len(named)} measures are called so: {cases}", "Choose one of result.measures"
+        raise MeasureNotFoundError(cause, place=f'result["{name}"]', next_step=step)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a row a measure: the columns of `gpuproof report --format csv`, as plain values."""
+        return measure_rows(self)
+
+    def to_frame(self) -> Any:
+        """Return `to_records()` as a pandas DataFrame.
+
+        Raises:
+            EnvironmentUnfitError: pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError as error:
+            raise EnvironmentUnfitError(
+                f"pandas is not installed for {sys.executable}",
+                place="result.to_frame()",
+                next_step="pip install pandas, or take result.to_records(), which needs nothing",
+            ) from error
+        return DataFrame(self.to_records())
+
+    def _repr_html_(self) -> str:
+        """Return the page of `gpuproof report --format html` in a frame of its own."""
+        page = page_of_result(self) if self._page is None else self._page()
+        text = escape(render_page(page, "html"))
+        return f'<iframe srcdoc="{text}" style="width: 100%; height: 40rem; border: 0"></iframe>'
+
+
+def _with_page(result: Result, page: Callable[[], Page] | None) -> RunResult:
+    shown = RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
+    object.__setattr__(shown, "_page", page)  # no part of the value: results are equal without it
+    return shown
 
 
 def run(
@@ -38,7 +107,7 @@ def run(
     overrides: Mapping[str, Any] | None = None,
     *,
     python: str | None = None,
-) -> Result:
+) -> RunResult:
     """Measure on this machine what a recipe describes, and return what it came to.
 
     Args:
@@ -55,12 +124,12 @@ def run(
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks ended; what was measured is kept.
     """
     words = [f"--{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
-    loaded = load_config(os.fspath(config), words)
+    loaded = load_config(os.fspath(config), words, given_by=OVERRIDES)
     _refuse_other_hosts_and_launchers(loaded.config)
     directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
     with open_launcher(ThisMachine(python=python)) as launcher:
         concluded = run_campaign(directory, launcher=launcher, progress=UnheardProgress())
-    return concluded.result
+    return _with_page(concluded.result, lambda: concluded.page)
 
 
 def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
@@ -73,7 +142,7 @@ def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
         )
 
 
-def load_result(path: str | os.PathLike[str]) -> Result:
+def load_result(path: str | os.PathLike[str]) -> RunResult:
     """Read what a run came to, from its directory or from its result.json.
 
     Raises:
@@ -97,7 +166,10 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             place=str(file),
             next_step="Install a newer gpuproof",
         )
-    return from_json(Result, content, place=str(file))
+    run = RunDirectory(file.parent)
+    is_of_run = file.name == RESULT_FILE and (run.root / DESCRIPTION).is_file()
+    page = (lambda: conclude_unwritten(run).page) if is_of_run else None
+    return _with_page(from_json(Result, content, place=str(file)), page)
 
 
 def load_step_times(path: str | os.PathLike[str]) -> dict[str, tuple[float, ...]]:
@@ -125,7 +197,7 @@ def compare(
     across: Sequence[str] = (),
     max_regression: float | None = None,
     between_sessions: float = BETWEEN_SESSIONS,
-) -> Result:
+) -> RunResult:
     """Compare run B with run A, measure by measure, and return what that came to; launches nothing.
 
     Args:
@@ -140,10 +212,16 @@ def compare(
         UsageError: the runs were not made alike, or there is none.
         RecordError: a file of a run is damaged.
     """
-    return compare_runs(
-        read_finished(Path(a)),
-        read_finished(Path(b)),
-        across=across,
-        max_regression=max_regression,
-        between_sessions=between_sessions,
-    )
+    try:
+        result = compare_runs(
+            read_finished(Path(a)),
+            read_finished(Path(b)),
+            across=across,
+            max_regression=max_regression,
+            between_sessions=between_sessions,
+        )
+    except UsageError as error:
+        if error.place is not None and error.place.startswith("--"):  # an option of the command's
+            error.place = error.place.removeprefix("--").replace("-", "_")
+        raise
+    return _with_page(result, lambda: page_of(result))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
@@ -26,8 +26,9 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
+from gpuproof.suites.registry import load_suite
 from gpuproof.suites.sections import DURING, Common, benchmark_page
-from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
+from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +106,29 @@ def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
     result = None if evidence.launches else run.read_result()
     if result is None or not result.num_launches:
         return None
+    page = _page_of_measures(result, RECORDS_GONE)
+    return Concluded(result=result, page=replace(page, provenance=read_provenance(run, result)))
+
+
+def _page_of_measures(result: Result, *notes: str) -> Page:
     from gpuproof.suites.many_subjects import figures_table
     from gpuproof.verdict.page import outcome_sections
 
-    common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=(RECORDS_GONE,))
+    common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=notes)
     sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
-    figures = figures_table(result.measures)
-    page = benchmark_page(result, common, *sections, figures, num_measures=0)
-    return Concluded(result=result, page=replace(page, provenance=read_provenance(run, result)))
+    return benchmark_page(result, common, *sections, figures_table(result.measures), num_measures=0)
+
+
+def page_of_result(result: Result) -> Page:
+    """Return the page of a result alone, without what its run has beside it.
+
+    It is that of its measures where the suite is not installed, or another version of it wrote the result.
+    """
+    try:
+        page = load_suite(result.suite).page(result)
+    except (UsageError, RecordError):
+        page = _page_of_measures(result)
+    return marked(page) if result.conditions.get(CONDITION) else page
 
 
 @without_collection()

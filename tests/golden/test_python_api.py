@@ -9,6 +9,7 @@ from typing import Any
 
 import gpuproof
 from gpuproof.monitor.watch import monitor
+from gpuproof.records.result import Result
 
 Golden = Callable[[str, str], None]
 
@@ -18,10 +19,12 @@ def test_exported_names(golden: Golden) -> None:
         name: getattr(gpuproof, name) for name in gpuproof.__all__ if not name.startswith("_")
     }
     assert exported.pop("monitor") is gpuproof.monitor
+    assert issubclass(gpuproof.RunResult, Result)
+    del exported["RunResult"]
     functions = {**exported, "monitor": inspect.unwrap(monitor)}
     lines = [f"{name}{inspect.signature(function)}" for name, function in sorted(functions.items())]
     golden("python_api.txt", "\n".join(lines) + "\n")
 
 
 def test_their_annotations_can_be_resolved() -> None:
-    assert typing.get_type_hints(gpuproof.run)["return"] is gpuproof.load_result.__globals__["Result"]
+    assert typing.get_type_hints(gpuproof.run)["return"] is gpuproof.RunResult

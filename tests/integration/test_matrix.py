@@ -143,6 +143,27 @@ while "process_tree" not in journal.read_text():
 """
 
 
+def test_equal_failures_are_told_once_and_end_the_matrix_until_they_are_mended(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import sys\nsys.exit(f'{sys.executable} {sys.argv[1]}')\n")
+    command = json.dumps(["{python}", "program.py", "never", "{seed}"])
+    (tmp_path / "m.yaml").write_text(f"command: {command}\nmatrix: {{seed: [1, 2, 3, 4, 5]}}\n")
+    environment = clean_environment(PATH="/usr/bin:/bin")
+    done = gpuproof("matrix", "m.yaml", cwd=tmp_path, environment=environment)
+    assert done.returncode == ExitCode.FAILED, done.stderr
+    page = " ".join(done.stdout.split())
+    assert page.count("rank 0 on") == 1
+    assert "and in 2 more of 3 launches: the command ended with status 1" in page
+    assert f"{sys.executable} never" in page
+    assert "2 launches were not begun, since the first 3 failed alike" in page
+    run = only_run(tmp_path)
+    assert len(run.cases()) == 3
+    (tmp_path / "program.py").write_text("")
+    again = ("matrix", "--continue-dir", str(run.root), "--retry-failed")
+    mended = gpuproof(*again, cwd=tmp_path, environment=environment)
+    assert mended.returncode == 0, mended.stderr
+    assert "not begun" not in mended.stdout
+
+
 def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     """Without a GPU, and with the script's own folder to import from, as it has without us."""
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")

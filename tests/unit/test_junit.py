@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree.ElementTree import Element, fromstring
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.errors import ExitCode
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.records.result import Result
+from gpuproof.records.result import Doubt, Result, Validity
 from gpuproof.report.junit import junit
 
 RESULT = Result(
@@ -65,7 +66,29 @@ def test_each_state_has_its_element() -> None:
 def test_the_verdict_is_a_case_that_passes_with_exit_code_0_alone() -> None:
     assert tags(cases(code=ExitCode.DONE)["verdict"]) == []
     assert tags(cases(code=ExitCode.FAILED)["verdict"]) == ["failure"]
-    assert tags(cases(code=ExitCode.INCONCLUSIVE)["verdict"]) == ["error"]
+    assert tags(cases(code=ExitCode.INTERRUPTED)["verdict"]) == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("validity", "code", "tag"),
+    [
+        ("SUSPECT", ExitCode.DONE, "skipped"),
+        ("SUSPECT", ExitCode.INCONCLUSIVE, "skipped"),
+        ("VALID", ExitCode.INCONCLUSIVE, "skipped"),
+        ("SUSPECT", ExitCode.FAILED, "failure"),
+        ("INVALID", ExitCode.INCONCLUSIVE, "error"),
+        (None, ExitCode.INCONCLUSIVE, "error"),
+    ],
+)
+def test_what_cannot_be_told_is_no_green_pass(validity: Validity | None, code: ExitCode, tag: str) -> None:
+    doubt = Doubt(validity="SUSPECT", code="host_bound", reason="the device waited", remedy="More")
+    result = replace(RESULT, verdict="SUSPECT", validity=validity, exit_code=code, doubts=(doubt,))
+    for is_strict in (False, True):
+        (message,) = fromstring(junit(result, is_strict=is_strict)).findall(".//testcase/*")
+        assert message.tag == ("error" if is_strict and tag == "skipped" else tag)
+        assert message.get("message") == "SUSPECT: 1 of 6"
+        assert message.text == "the device waited"
+        assert message.get("type") == (None if message.tag == "skipped" else "SUSPECT")
 
 
 def test_what_is_advisory_fails_nothing() -> None:

@@ -46,7 +46,14 @@ def ended(case: Case, *, wall_s: float = 1.0, returncode: int = 0) -> CaseRecord
         end_monotonic_s=wall_s,
         left_behind=0,
     )
-    failed = Failure(rank=0, host="h", phase="command", cause="exit_status", message="ended", unix_s=0.0)
+    failed = Failure(
+        rank=0,
+        host="h",
+        phase="command",
+        cause="exit_status",
+        message=f"{case.case_id} gave {returncode}",
+        unix_s=0.0,
+    )
     last = failed if returncode else RankResult(rank=0, monotonic_s=wall_s, last_loss=None)
     return CaseRecords(case=case, records=(start(), taken, last))
 
@@ -114,6 +121,21 @@ def test_one_failure_stops_a_matrix_that_is_to_stop() -> None:
         after = planned.settle(ended(first, returncode=3))
         assert after.num_left == left
         assert len(list(after.next([]))) == min(1, left)
+
+
+def test_the_others_are_not_begun_where_the_first_three_fail_alike() -> None:
+    for first, keeps_going, left in (
+        ([3, 3, 3], False, 0),
+        ([3, 3, 3], True, 3),
+        ([3, 3], False, 4),
+        ([0, 3, 3, 3], False, 2),  # one that ended well shows that the others may, too
+        ([3, 4, 3], False, 3),  # for another reason
+    ):
+        planned = plan(recipe(cases={"keep_going": keeps_going}))
+        for case, code in zip(all_cases(planned), first, strict=False):
+            planned = planned.settle(ended(case, returncode=code))
+        assert planned.num_left == left, first
+        assert len(list(planned.next([]))) == min(1, left)
 
 
 def test_cases_are_chosen_by_their_fields() -> None:

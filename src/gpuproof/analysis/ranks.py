@@ -21,10 +21,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.run import Device, Setup, Window
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import FloatArray
 
 UNEQUAL = 0.05
@@ -116,7 +116,7 @@ def stands_apart(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
     spread = float(medians.var(axis=1, ddof=1).mean())
     others = 1.0 if num_ranks == 2 else MEDIAN_SPREAD / (num_ranks - 1)
     error = _widening(bursts) * (spread / num_bursts * (1 + others)) ** 0.5
-    beyond = stdtrit(num_ranks * (num_bursts - 1), 1 - FALSE_ALARM / (2 * num_ranks)) * error
+    beyond = student_t_quantile(num_ranks * (num_bursts - 1), 1 - FALSE_ALARM / (2 * num_ranks)) * error
     by_chance = np.abs(_lags(medians.mean(axis=1))) <= beyond
     return list(_far_off(_lags(steps)) & ~by_chance)
 

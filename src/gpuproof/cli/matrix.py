@@ -51,6 +51,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--wait-for-memory", metavar="GIB", help="Begin a case only on a GPU with so many GiB free.")
 @click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for that (300).")
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other case once one has failed.")
+@click.option("--keep-going", is_flag=True, help="Begin the others though the first 3 failed alike.")
 @click.option("--timeout", metavar="SECONDS", help="Time that one case may take; its data is kept.")
 @click.option(
     "--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."
@@ -235,6 +236,7 @@ def _words(
     wait_for_memory: str | None,
     memory_wait_timeout: str | None,
     stop_on_failure: bool,
+    keep_going: bool,
     timeout: str | None,
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
@@ -249,6 +251,7 @@ def _words(
         "cases.wait_for_memory": None if wait_for_memory is None else _bytes(wait_for_memory),
         "cases.memory_wait_timeout_s": memory_wait_timeout,
         "cases.stop_on_failure": "true" if stop_on_failure else None,
+        "cases.keep_going": "true" if keep_going else None,
         "command.time_limit_s" if is_command else "run.time_limit_s": timeout,
         "cases.fields.epochs" if is_command else "training.epochs": override_epochs,
     }

@@ -36,6 +36,13 @@ save_dir_option = click.option(
 )
 
 
+junit_strict_option = click.option(
+    "--junit-strict",
+    is_flag=True,
+    help="In JUnit XML a SUSPECT or INCONCLUSIVE run is an error, not skipped.",
+)
+
+
 def report_options(*, formats: str) -> Callable[[Command], Command]:
     """Add --format, --output and --json: how a result and its page are written."""
 
@@ -57,6 +64,7 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
 @click.option(
     "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
 )
+@junit_strict_option
 @save_dir_option
 @verbose_option
 @click.pass_context
@@ -67,6 +75,7 @@ def report(
     form: str | None,
     output: Path | None,
     checks: tuple[str, ...],
+    junit_strict: bool,
     save_dir: Path,
     as_json: bool,
 ) -> None:
@@ -90,15 +99,10 @@ def report(
     from gpuproof.suites.matrix.old_tree import is_old_tree
 
     chosen = chosen_format(form, output, as_json=as_json)
-    if is_old_tree(run) and not checks:
-        concluded = conclude_tree(run)
-        write_report(concluded.result, concluded.page, chosen, output)
-        ctx.exit(concluded.result.exit_code)
-    directory = open_run(run, save_dir)
     if checks:
-        ctx.exit(_judge(directory, checks, as_json=as_json))
-    concluded = _concluded(directory)
-    write_report(concluded.result, concluded.page, chosen, output)
+        ctx.exit(_judge(open_run(run, save_dir), checks, as_json=as_json))
+    concluded = conclude_tree(run) if is_old_tree(run) else _concluded(open_run(run, save_dir))
+    write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
     ctx.exit(concluded.result.exit_code)
 
 
@@ -137,7 +141,9 @@ def chosen_format(form: str | None, output: Path | None, *, as_json: bool) -> Re
     return choose_format("json" if as_json and form is None else form, output)
 
 
-def write_report(result: Result, page: Page, form: ReportFormat, output: Path | None) -> None:
+def write_report(
+    result: Result, page: Page, form: ReportFormat, output: Path | None, *, junit_strict: bool = False
+) -> None:
     """Write a report to a file or to standard output.
 
     Raises:
@@ -149,7 +155,7 @@ def write_report(result: Result, page: Page, form: ReportFormat, output: Path | 
     if output is None and form == "terminal":
         show_page(page)
         return
-    text = render(result, page, form)
+    text = render(result, page, form, junit_strict=junit_strict)
     if output is None:
         click.echo(text, nl=False)
         return

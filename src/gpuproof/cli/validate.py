@@ -14,6 +14,7 @@ import click
 
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
+from gpuproof.cli.report import junit_strict_option
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import try_place
 
@@ -133,6 +134,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     help="Measure nothing: judge a run, or an archive of evidence, again; nothing of it is changed.",
 )
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, too.")
+@junit_strict_option
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path),
@@ -179,15 +181,21 @@ def validate(
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
-    outputs = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
-    for name, path in outputs.items():
-        try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
+    outputs = _outputs(options)
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
 
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
     ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
+
+
+def _outputs(options: dict[str, Any]) -> dict[str, Any]:
+    """Take out what is to be written beside the run; where it cannot be, nothing is measured."""
+    paths = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
+    for name, path in paths.items():
+        try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
+    return {**paths, "junit_strict": options.pop("junit_strict")}
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
@@ -225,7 +233,7 @@ def _validate(
     dry_run: bool,
     standards: Mapping[str, Any],
     options: dict[str, Any],
-    **beside: Path | None,
+    **beside: Any,
 ) -> ExitCode:
     from gpuproof.cli.gates.counts import count_devices
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands

@@ -18,7 +18,14 @@ from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import check_place, check_workload
 from gpuproof.config.rules.base import Facts
-from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over
+from gpuproof.config.settings import (
+    COMMAND_LINE,
+    ConfigError,
+    ConfigSetting,
+    Mistake,
+    dotted,
+    lay_over,
+)
 from gpuproof.config.suite_options import is_suite, option_names
 from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text, resolve
@@ -36,19 +43,24 @@ class LoadedConfig:
 
     config: RunConfig
     origins: Mapping[str, str]
-    """Dotted key → `default`, `FILE:LINE` or `command line`."""
+    """Dotted key → `default`, `FILE:LINE`, `command line` or `overrides`."""
     source: str
     """The path as it was given, or `recipe NAME`."""
 
 
 def load_config(
-    path_or_recipe_name: str, overrides: Sequence[str] = (), *, facts: Facts | None = None
+    path_or_recipe_name: str,
+    overrides: Sequence[str] = (),
+    *,
+    facts: Facts | None = None,
+    given_by: str = COMMAND_LINE,
 ) -> LoadedConfig:
     """Read, merge and check one run's config.
 
     Args:
         path_or_recipe_name: a YAML file, or a recipe's name where no file has that name.
         overrides: words such as `--training.epochs=5`.
+        given_by: what mistakes in overrides and the origins of values call the overrides.
         facts: what is known of where it is to run, for a recipe that is about to be; the workload is looked
             up then too. None checks the recipe by itself.
 
@@ -61,7 +73,7 @@ def load_config(
     if overrides:
         from gpuproof.config.overrides import read_overrides
 
-        words = read_overrides(overrides)
+        words = read_overrides(overrides, given_by)
     from_words, word_mistakes = check_keys(words)
     if has_matrix := any(setting.path[0] == "matrix" for setting in (*in_file, *from_words)):
         from gpuproof.config.matrix import in_one_key, matrix_mistakes

@@ -16,13 +16,13 @@ from gpuproof.config.yaml import is_storable, read_value
 _HOW = "Write --section.key=value, for example --training.epochs=5"
 
 
-def read_overrides(words: Sequence[str]) -> list[ConfigSetting]:
-    """Read all overrides in their order.
+def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[ConfigSetting]:
+    """Read all overrides in their order; mistakes are told to be in `source`.
 
     Raises:
         ConfigError: with every word that is no override and every value that is no YAML.
     """
-    outcomes = [_outcome(name, value) for name, value in _pairs([*map(_as_text, words)])]
+    outcomes = [_outcome(name, value, source) for name, value in _pairs([*map(_as_text, words)])]
     mistakes = [mistake for _, wrong in outcomes for mistake in wrong]
     if mistakes:
         raise ConfigError(mistakes)
@@ -37,9 +37,9 @@ def _as_text(word: str) -> str:
         return word
 
 
-def _outcome(name: str, value: str | None) -> tuple[list[ConfigSetting], tuple[Mistake, ...]]:
+def _outcome(name: str, value: str | None, source: str) -> tuple[list[ConfigSetting], tuple[Mistake, ...]]:
     try:
-        return _read_override(name, value), ()
+        return _read_override(name, value, source), ()
     except ConfigError as error:
         return [], error.mistakes
 
@@ -57,18 +57,18 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
             yield name, None
 
 
-def _read_override(name: str, value: str | None) -> list[ConfigSetting]:
+def _read_override(name: str, value: str | None, source: str) -> list[ConfigSetting]:
     path = tuple(name.removeprefix("--").split("."))
     if not name.startswith("--") or not all(path):
-        raise _error(COMMAND_LINE, f'"{name}" is no key of the config', _HOW)
-    place = f"{COMMAND_LINE}: {'.'.join(path)}"
+        raise _error(source, f'"{name}" is no key of the config', _HOW)
+    place = f"{source}: {'.'.join(path)}"
     if not value:
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
         raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")
     if _is_taken_as_it_stands(path, value):
-        return [ConfigSetting(path=path, value=value, source=COMMAND_LINE)]
-    return read_value(value, path=path, source=COMMAND_LINE)
+        return [ConfigSetting(path=path, value=value, source=source)]
+    return read_value(value, path=path, source=source)
 
 
 def _is_taken_as_it_stands(path: KeyPath, value: str) -> bool:

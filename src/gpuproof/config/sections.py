@@ -95,7 +95,7 @@ class CommandConfig(Options):
 
     argv: Annotated[tuple[Word, ...], Limits(max_length=10_000, strict=False)] = ()
     """The program and its arguments, each a word of its own; no shell reads it. `command: [python, train.py]`
-    is short for it. {output_dir} is a folder of each launch's own."""
+    is short for it. {output_dir} is a folder of each launch's own, {python} the Python that runs gpuproof."""
     cwd: Text | None = None
     """The folder in which it runs; null is the one in which gpuproof was started."""
     env: dict[Variable, str | int | float | bool | None] = field(default_factory=dict)
@@ -127,6 +127,8 @@ class CasesConfig(Options):
     """How long a case waits for a GPU, and for its memory."""
     stop_on_failure: bool = False
     """Begin no other case once one has failed."""
+    keep_going: bool = False
+    """Begin the other cases even where the first three failed, all for the same reason."""
     seed: Text = "seed"
     """The field that distinguishes repetitions of one configuration, such as seed."""
     metric: Text | None = None

@@ -17,6 +17,8 @@ from gpuproof.errors import UsageError
 
 KeyPath = tuple[str, ...]
 COMMAND_LINE = "command line"
+OVERRIDES = "overrides"
+"""The argument of that name of the Python API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class ConfigSetting:
 
     @property
     def origin(self) -> str:
-        """Where the value comes from: `FILE:LINE` or `command line`."""
+        """Where the value comes from: `FILE:LINE`, `command line` or `overrides`."""
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
     @property

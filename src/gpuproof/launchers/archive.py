@@ -46,7 +46,7 @@ from gpuproof.worker.__main__ import main
 
 words = sys.argv[1:]
 if words[:1] in (["-h"], ["--help"]):
-    lines = (f"  {name:<18}{what}, with numpy and scipy" for name, what in node_file.COMMANDS.items())
+    lines = (f"  {name:<18}{what}, with numpy" for name, what in node_file.COMMANDS.items())
     print("Recordings, read on the node:", *lines, sep="\\n", end="\\n\\n")
 sys.exit(node_file.main(words) if words and words[0] in node_file.COMMANDS else main())
 """

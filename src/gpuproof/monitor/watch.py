@@ -117,7 +117,8 @@ def monitor(
         ready = session.wait_ready()
         if not ready and session.refused():
             session.stop(exit_code=None)
-            raise UsageError("the sampler refused its options", place=str(path))
+            place = f"{interval_s=}, {slow_interval_s=}, {devices=}"
+            raise UsageError("the sampler refused its options", place=place)
         try:
             with _published_to(marks):
                 yield path

@@ -1,4 +1,4 @@
-"""`show` and `compare` of the node file: recordings read where they are, with numpy and scipy, as Markdown.
+"""`show` and `compare` of the node file: recordings read where they are, with numpy, as Markdown.
 
 `launchers/archive.py` packs it beside the node side, of which nothing imports it. The whole of what can be
 asked of recordings is `gpuproof monitor`; a terminal's page takes a library that nodes do not have.
@@ -68,7 +68,7 @@ def _unfit(args: Namespace, cause: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         cause,
         place=args.command,
-        next_step=f"Use a Python that has numpy and scipy, or, where gpuproof is installed: gpuproof monitor "
+        next_step=f"Use a Python that has numpy, or, where gpuproof is installed: gpuproof monitor "
         f"{args.command}",
     )
 

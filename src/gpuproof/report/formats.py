@@ -71,8 +71,18 @@ def choose_format(name: str | None, output: PurePath | None) -> ReportFormat:
     raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
 
 
-def render(result: Result, page: Page, form: ReportFormat, *, width: int | None = None) -> str:
-    """Return a report as text; `width` is that of a line of the terminal's format, None that of a log."""
+def render(
+    result: Result,
+    page: Page,
+    form: ReportFormat,
+    *,
+    width: int | None = None,
+    junit_strict: bool = False,
+) -> str:
+    """Return a report as text; `width` is that of a line of the terminal's format, None that of a log.
+
+    `junit_strict` makes a verdict that is SUSPECT or INCONCLUSIVE an error of JUnit's.
+    """
     if form == "json":
         return json_text(result)
     if form == "csv":
@@ -80,7 +90,7 @@ def render(result: Result, page: Page, form: ReportFormat, *, width: int | None 
     if form == "junit":
         from gpuproof.report.junit import junit
 
-        return junit(result)
+        return junit(result, is_strict=junit_strict)
     return render_page(page, form, width=width)
 
 
@@ -107,31 +117,30 @@ def json_text(result: Result) -> str:
 
 
 def csv_text(result: Result) -> str:
-    """Return a row a measure: its fields, one column a label, and its launches as JSON."""
-    plain = [field.name for field in fields(Measure) if field.name not in ("labels", "interval", "launches")]
-    ends = [field.name for field in fields(MeasureInterval)]
-    labels = list(dict.fromkeys(name for measure in result.measures for name in measure.labels))
-    columns = [
-        *plain,
-        *(f"label.{name}" for name in labels),
-        *(f"interval.{name}" for name in ends),
-        "launches",
-    ]
+    """Return the rows of `measure_rows`, with launches as JSON."""
+    rows, columns = measure_rows(result), _columns(result)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    for measure in result.measures:
-        written = to_json(measure)
-        interval = written["interval"] or {}
-        writer.writerow(
-            [
-                *(written[name] for name in plain),
-                *(_flat(written["labels"].get(name)) for name in labels),
-                *(interval.get(name) for name in ends),
-                _flat(written["launches"]),
-            ]
-        )
+    writer.writerows([_flat(row[name]) for name in columns] for row in rows)
     return text.getvalue()
+
+
+def measure_rows(result: Result) -> list[dict[str, Any]]:
+    """Return a row a measure: its fields, one column a label, its interval's ends, and its launches."""
+    rows, columns = [], _columns(result)
+    for measure in result.measures:
+        row = to_json(measure)
+        parts = {"label": row.pop("labels"), "interval": row.pop("interval") or {}}
+        row |= {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        rows.append({name: row.get(name) for name in columns})
+    return rows
+
+
+def _columns(result: Result) -> list[str]:
+    plain = [field.name for field in fields(Measure) if field.name not in ("labels", "interval", "launches")]
+    labels = dict.fromkeys(f"label.{name}" for measure in result.measures for name in measure.labels)
+    return [*plain, *labels, *(f"interval.{field.name}" for field in fields(MeasureInterval)), "launches"]
 
 
 def _flat(value: Any) -> Any:

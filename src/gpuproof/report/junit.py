@@ -2,7 +2,8 @@
 
 A failure is what was measured and is not as expected; an error is what could not be measured. SKIP is
 skipped, NOT-APPLICABLE too, each with its reason; WARN of a required check was not shown to be right, and is
-an error. Checks have no time of their own, so that none is told.
+an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor failed: its verdict is skipped, or an error
+where that is asked for. Checks have no time of their own, so that none is told.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from gpuproof.records.run import Failure
 TAGS = {"FAIL": "failure", "ERROR": "error", "SKIP": "skipped", "NOT-APPLICABLE": "skipped"}
 
 
-def junit(result: Result) -> str:
-    """Return a result as JUnit XML (the shape that Jenkins' and Ant's schemas share)."""
+def junit(result: Result, *, is_strict: bool = False) -> str:
+    """Return a result as JUnit XML (the shape that Jenkins' and Ant's schemas share).
+
+    `is_strict` makes a verdict that is SUSPECT or INCONCLUSIVE an error.
+    """
     suite = Element("testsuite", name=f"gpuproof.{result.suite}")
     properties = SubElement(suite, "properties")
     for name, value in (
@@ -29,7 +33,7 @@ def junit(result: Result) -> str:
         ("headline", result.headline),
     ):
         SubElement(properties, "property", name=name, value=plain(value))
-    for name, element in _cases(result):
+    for name, element in _cases(result, is_strict=is_strict):
         element.set("name", plain(name))
         suite.append(element)
     for tag, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
@@ -41,10 +45,10 @@ def junit(result: Result) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
-def _cases(result: Result) -> Sequence[tuple[str, Element]]:
+def _cases(result: Result, *, is_strict: bool) -> Sequence[tuple[str, Element]]:
     """Return one case for the verdict of the whole, which no list of checks is, then a case a check."""
     checks = [(item.name, _checked(item, result)) for item in result.outcomes]
-    return [("verdict", _whole(result)), *checks]
+    return [("verdict", _whole(result, is_strict=is_strict)), *checks]
 
 
 def _checked(item: Judged, result: Result) -> Element:
@@ -64,19 +68,32 @@ def _checked(item: Judged, result: Result) -> Element:
     return element
 
 
-def _whole(result: Result) -> Element:
-    """Return the verdict as a case: passed only where the run ended with 0."""
+def _whole(result: Result, *, is_strict: bool) -> Element:
+    """Return the verdict as a case: passed only where the run ended with 0 and no doubt is left."""
     element = Element("testcase", classname=f"gpuproof.{result.suite}")
-    if result.exit_code == ExitCode.DONE:
+    tag = _tag_of_verdict(result)
+    if tag is None:
         return element
-    tag = "failure" if result.exit_code == ExitCode.FAILED else "error"
     message = SubElement(
-        element, tag, message=plain(f"{result.verdict}: {result.headline}"), type=result.verdict
+        element,
+        "error" if is_strict and tag == "skipped" else tag,
+        message=plain(f"{result.verdict}: {result.headline}"),
     )
+    if message.tag != "skipped":
+        message.set("type", result.verdict)
     message.text = plain(
         "\n".join([*map(_message, result.failures), *(doubt.reason for doubt in result.doubts)])
     )
     return element
+
+
+def _tag_of_verdict(result: Result) -> str | None:
+    if result.exit_code == ExitCode.FAILED:
+        return "failure"
+    if result.exit_code == ExitCode.DONE and result.validity != "SUSPECT":
+        return None
+    is_open = result.exit_code in (ExitCode.DONE, ExitCode.INCONCLUSIVE)
+    return "skipped" if is_open and result.validity in ("VALID", "SUSPECT") else "error"
 
 
 def _message(failure: Failure) -> str:

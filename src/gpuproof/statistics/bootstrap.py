@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import ndtr, stdtrit
 
+from gpuproof.statistics.distributions import normal_cdf, student_t_quantile
 from gpuproof.statistics.estimate import FloatArray, interpolate, median
 
 LONGER_BLOCKS = 1.5
@@ -230,8 +230,8 @@ def expanded_interval(
     resamples are too few to show so thin a tail, it is taken as normal: their mean ± √(n/(n − 1))·t·sd.
     """
     inflation = sqrt((degrees_of_freedom + 1) / degrees_of_freedom)
-    reach = -inflation * float(stdtrit(degrees_of_freedom, (1 - confidence) / 2))
-    tail = float(ndtr(-reach))
+    reach = -inflation * student_t_quantile(degrees_of_freedom, (1 - confidence) / 2)
+    tail = normal_cdf(-reach)
     if tail * (resamples.size + 1) < 1:
         mean, half_width = float(resamples.mean()), reach * float(resamples.std())
         return mean - half_width, mean + half_width

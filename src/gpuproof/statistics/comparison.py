@@ -17,8 +17,8 @@ from math import exp, expm1, inf, sqrt
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
+from gpuproof.statistics.distributions import student_t_cdf, student_t_quantile
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -143,7 +143,7 @@ def compare_pairs(
     decisive = [differences] if num_pilot is None else [differences, differences[:num_pilot]]
     error, freedom = max(
         ((float(values.std(ddof=1)) / sqrt(num_pairs), values.size - 1.0) for values in decisive),
-        key=lambda pair: pair[0] * float(stdtrit(pair[1], (1 + confidence) / 2)),
+        key=lambda pair: pair[0] * student_t_quantile(pair[1], (1 + confidence) / 2),
     )
     centre = float(differences.mean())
     method = "Student's t on logarithms of ratios of neighbouring launches"
@@ -219,7 +219,7 @@ class _Difference:
 def _comparison(
     difference: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
 ) -> Comparison:
-    quantile = float(stdtrit(difference.freedom, (1 + confidence) / 2))
+    quantile = student_t_quantile(difference.freedom, (1 + confidence) / 2)
     ratio = Interval(
         low=exp(difference.centre - quantile * difference.error),
         high=exp(difference.centre + quantile * difference.error),
@@ -234,8 +234,8 @@ def _comparison(
         verdict=_verdict(ratio, better),
         reason=None,
         ratio=ratio,
-        p_value=2 * float(stdtr(difference.freedom, -abs(difference.centre) / difference.error)),
-        min_detectable=expm1((quantile + float(stdtrit(difference.freedom, POWER))) * difference.error),
+        p_value=2 * student_t_cdf(difference.freedom, -abs(difference.centre) / difference.error),
+        min_detectable=expm1((quantile + student_t_quantile(difference.freedom, POWER)) * difference.error),
         num_launches_a=num_a,
         num_launches_b=num_b,
         confidence=confidence,

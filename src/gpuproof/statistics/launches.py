@@ -18,9 +18,9 @@ from dataclasses import replace
 from math import sqrt
 
 import numpy as np
-from scipy.special import stdtrit
 
 from gpuproof.statistics.bootstrap import CHUNK_VALUES, expanded_interval, resample
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -149,7 +149,7 @@ def _too_few(num_launches: int) -> str:
 
 
 def _half_width(spread: float, num_launches: int, confidence: float) -> float:
-    return float(stdtrit(num_launches - 1, (1 + confidence) / 2)) * spread / sqrt(num_launches)
+    return student_t_quantile(num_launches - 1, (1 + confidence) / 2) * spread / sqrt(num_launches)
 
 
 def _num_steps(steps: Sequence[FloatArray]) -> int:

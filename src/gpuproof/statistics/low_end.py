@@ -16,9 +16,8 @@ from functools import lru_cache
 from math import sqrt
 
 import numpy as np
-from scipy.fft import dct
-from scipy.special import stdtrit
 
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -67,7 +66,7 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
     shares = np.ones_like(values) if weights is None else weights / weights.mean()
     # About the first value, so that rounding gives equal readings no trend.
     mean = float(values[0] + np.mean(shares * (values - values[0])))
-    power = np.square(dct(shares * (values - mean), norm="ortho")[1:])
+    power = _cosine_power(shares * (values - mean))
     if not power.any():
         return LowEnd(mean=mean, variance=0.0, freedom=values.size - 1)
     bend, steepness = _slow_part(power)
@@ -92,7 +91,7 @@ def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> 
     variance = first.variance + second.variance
     variances, freedoms = (first.variance, second.variance), (first.freedom, second.freedom)
     freedom = welch_degrees_of_freedom(variances, freedoms) if variance else float(min(freedoms))
-    reach = float(stdtrit(freedom, (1 + check_confidence(confidence)) / 2)) * sqrt(variance)
+    reach = student_t_quantile(freedom, (1 + check_confidence(confidence)) / 2) * sqrt(variance)
     centre = second.mean - first.mean
     return Interval(
         low=centre - reach,
@@ -104,6 +103,18 @@ def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> 
         num_samples=sum(freedoms),
         between_launches=False,
     )
+
+
+def _cosine_power(values: FloatArray) -> FloatArray:
+    """Return the squares of the orthonormal cosine components (DCT-II) from the first on.
+
+    By one Fourier transform of the even places and then the odd ones backwards (Makhoul 1980, IEEE
+    Transactions on Acoustics, Speech, and Signal Processing 28).
+    """
+    spectrum = np.fft.fft(np.concatenate([values[::2], values[1::2][::-1]]))
+    turned = spectrum * np.exp(-0.5j * np.pi / values.size * np.arange(values.size))
+    power: FloatArray = np.square(turned.real[1:]) * (2 / values.size)
+    return power
 
 
 def _slow_part(power: FloatArray) -> tuple[float | None, float]:

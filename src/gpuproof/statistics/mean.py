@@ -19,8 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import cbrt, sqrt
 
-from scipy.special import stdtrit
-
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -142,7 +141,7 @@ def _distances(pieces: _Pieces, confidence: float) -> tuple[float, float]:
     error = pieces.deviation / sqrt(count) * sqrt((1 + left) / (1 - left))
     unbiased = pieces.skewness * sqrt(count * (count - 1)) / (count - 2)
     skewness = SKEWNESS_SHARE * unbiased / sqrt(count)
-    quantile = float(stdtrit(count - 1, (1 + confidence) / 2))
+    quantile = student_t_quantile(count - 1, (1 + confidence) / 2)
     return error * _invert(quantile, skewness), -error * _invert(-quantile, skewness)
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import betainc
 
+from gpuproof.statistics.distributions import beta_cdf
 from gpuproof.statistics.estimate import Numbers, check_confidence, finite, interpolate
 
 KEPT_ANSWERS = 4096
@@ -58,10 +58,10 @@ def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -
     share, risk = _checked_share(q), 1 - check_confidence(confidence)
 
     def enough(under: int) -> bool:
-        return bool(betainc(under, over_limit + 1, share) <= risk)
+        return beta_cdf(under, over_limit + 1, share) <= risk
 
     limit = 2
-    while not enough(limit):  # stay near the answer: betainc(2e9, 39, 0.9) is NaN, not 0
+    while not enough(limit):
         limit *= 2
     return 1 + bisect_left(range(1, limit), True, key=enough)
 
@@ -75,9 +75,7 @@ def samples_needed(q: float, *, confidence: float = 0.95) -> int:
 def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
     """Return the largest t with h(t) + t ≤ `num_samples`; None where even t = 0 needs more samples."""
     share, risk = _checked_share(q), 1 - check_confidence(confidence)
-    over = bisect_left(
-        range(num_samples), True, key=lambda t: bool(betainc(num_samples - t, t + 1, share) > risk)
-    )
+    over = bisect_left(range(num_samples), True, key=lambda t: beta_cdf(num_samples - t, t + 1, share) > risk)
     return over - 1 if over else None
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from math import ceil, log1p, sqrt
 
-from scipy.special import stdtrit
-
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import Numbers, Unavailable, check_confidence, finite
 
 MOST_LAUNCHES = 10**5
@@ -34,7 +33,8 @@ def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: fl
     if ratios.size < 2 or not effect > 0:
         raise ValueError(f"needs two pairs and an effect above 0, not {ratios.size} and {effect}")
     freedom = ratios.size - 1
-    reach = float(stdtrit(freedom, (1 + check_confidence(confidence)) / 2) + stdtrit(freedom, power))
+    quantile = student_t_quantile(freedom, (1 + check_confidence(confidence)) / 2)
+    reach = quantile + student_t_quantile(freedom, power)
     return max(ratios.size, ceil((reach * float(ratios.std(ddof=1)) / effect) ** 2))
 
 
@@ -59,7 +59,7 @@ def launches_for_ratio(
     target, numbers = log1p(relative_half_width), range(3, MOST_LAUNCHES)
 
     def is_enough(num: int) -> bool:
-        return float(stdtrit(num - 1, (1 + confidence) / 2)) * spread / sqrt(num) <= target
+        return student_t_quantile(num - 1, (1 + confidence) / 2) * spread / sqrt(num) <= target
 
     place = bisect_left(numbers, True, key=is_enough)
     if place == len(numbers):

@@ -31,7 +31,7 @@ from functools import cache
 from math import hypot, inf, sqrt
 from statistics import fmean
 
-from scipy.special import stdtrit
+from gpuproof.statistics.distributions import student_t_quantile
 
 LEAST_SUBJECTS = 3
 """Under three a spread is a guess."""
@@ -254,4 +254,4 @@ def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyFigure:
 @cache
 def one_sided_t(error_rate: float, degrees: float) -> float:
     """Return the quantile of Student's t that is exceeded by chance with `error_rate`."""
-    return float(-stdtrit(degrees, error_rate))
+    return -student_t_quantile(degrees, error_rate)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample
+from gpuproof.statistics.distributions import normal_quantile
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -122,7 +122,7 @@ def smallest_shown(interval: Interval) -> float:
     difference in five: 0.84 standard errors.
     """
     half_width = (interval.high - interval.low) / 2
-    return half_width * (1 + float(ndtri(POWER) / ndtri((1 + interval.confidence) / 2)))
+    return half_width * (1 + normal_quantile(POWER) / normal_quantile((1 + interval.confidence) / 2))
 
 
 def _resample(

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from math import inf
 
 import numpy as np
-from scipy.special import betainc, chdtri
 
+from gpuproof.statistics.distributions import beta_cdf, chi_square_limit
 from gpuproof.statistics.estimate import FloatArray, Unavailable
 
 MIN_BLOCKS = 20
@@ -88,17 +88,17 @@ def _between_launches(over: Sequence[FloatArray], share: float) -> tuple[float, 
         return 1.0, 1.0
     freedom = len(over) - 1
     spread = sum((float(part.sum()) - share * len(part)) ** 2 / len(part) for part in over) / freedom
-    return spread / (share * (1 - share)), float(chdtri(freedom, DISAGREE)) / freedom
+    return spread / (share * (1 - share)), chi_square_limit(freedom, DISAGREE) / freedom
 
 
 def chance_of_so_few(over: float, num: float, share: float) -> float:
     """Return P[Binomial(n, share) ≤ k] for counts that need not be whole: effective ones."""
-    return 1.0 if over >= num else float(betainc(num - over, over + 1, 1 - share))
+    return 1.0 if over >= num else beta_cdf(num - over, over + 1, 1 - share)
 
 
 def chance_of_so_many(over: float, num: float, share: float) -> float:
     """Return P[Binomial(n, share) ≥ k] likewise."""
-    return 1.0 if over <= 0 else float(betainc(over, max(num - over, 0.0) + 1, share))
+    return 1.0 if over <= 0 else beta_cdf(over, max(num - over, 0.0) + 1, share)
 
 
 def effective_needed(seen_share: float, allowed_share: float, *, risk: float) -> float:

@@ -95,7 +95,7 @@ def build_case(
 
 
 def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
-    """Fill the template; {output_dir} is left to the worker."""
+    """Fill the template; {output_dir} and {python} are left to the worker."""
     command = config.command
 
     def put(word: object) -> str:

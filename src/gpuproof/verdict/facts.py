@@ -11,7 +11,7 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import Environment, Setup, Start
 from gpuproof.verdict.expectations import Expectations, load_expectations
 
-if TYPE_CHECKING:  # it needs numpy and scipy, and doctor neither
+if TYPE_CHECKING:  # it needs numpy, and doctor does not
     from gpuproof.verdict.baseline import Baseline
 
 HostFacts = Mapping[str, Any]

@@ -14,13 +14,13 @@ from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from gpuproof.analysis.comparing.clocks import ClocksByLaunch, InCycles, in_cycles
 from gpuproof.analysis.comparing.winners import ComparedSide, Pairing, compare_sides
 from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers
+from gpuproof.statistics.distributions import normal_quantile
 from gpuproof.statistics.planning import launches_for_ratio
 
 CONFIDENCE = 0.95
@@ -224,7 +224,7 @@ def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidenc
     """Return the launches for a ratio to ±1 %; None where sessions differ by more, however many there are."""
     a, b = (np.log(side) for side in values)
     logs = (b - a, np.zeros(len(a))) if pairing.is_interleaved else (a, b)
-    of_sessions = float(ndtri((1 + confidence) / 2)) * sqrt(2) * pairing.between_sessions
+    of_sessions = normal_quantile((1 + confidence) / 2) * sqrt(2) * pairing.between_sessions
     if of_sessions >= PRECISION:
         return None
     target = sqrt(PRECISION**2 - of_sessions**2)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.special import betainc
-
+from gpuproof.statistics.distributions import beta_cdf
 from gpuproof.statistics.percentiles import under_limit_needed
 
 CONFIDENCE = 0.99
@@ -66,7 +65,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
 
 def _chance_of_so_many(num_over: int, num_requests: int, share: float) -> float:
     """Give P[Binomial(n, share) ≥ k] = I_share(k, n − k + 1)."""
-    return float(betainc(num_over, num_requests - num_over + 1, share))
+    return beta_cdf(num_over, num_requests - num_over + 1, share)
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import stdtrit
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.statistics.comparison import MIN_LAUNCHES
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import Interval, Unavailable
 
 ALGORITHM = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_")
@@ -90,7 +90,7 @@ def overhead(
     centre = float(several.mean() - ideal_share * one.mean())
     variance = several.var(ddof=1) / several.size + ideal_share**2 * one.var(ddof=1) / one.size
     freedom = min(one.size, several.size) - 1
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * float(variance) ** 0.5
+    reach = student_t_quantile(freedom, (1 + confidence) / 2) * float(variance) ** 0.5
     return Interval(
         low=centre - reach,
         high=centre + reach,

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import fdtrc, stdtrit
 
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.statistics.comparison import MIN_LAUNCHES
+from gpuproof.statistics.distributions import f_tail, student_t_quantile
 from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
 
 LawName = Literal["Amdahl's law", "universal scaling law", "cost of a ring"]
@@ -92,7 +92,7 @@ class LinearFit:
         gradient[0] = -value / first**2
         parts = (gradient @ self.gains) ** 2 * self.variances
         freedom = welch_degrees_of_freedom(list(parts), list(self.freedoms))
-        reach = float(stdtrit(freedom, (1 + confidence) / 2)) * float(parts.sum()) ** 0.5
+        reach = student_t_quantile(freedom, (1 + confidence) / 2) * float(parts.sum()) ** 0.5
         centre = offset + value / float(first)
         return Interval(
             low=centre - reach,
@@ -145,7 +145,7 @@ def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
         gains=gains,
         variances=np.maximum(spreads, 1e-18) * means**2 / counts,
         freedoms=counts - 1.0,
-        lack_of_fit=float(fdtrc(left, float((counts - 1).sum()), off / left)) if left else None,
+        lack_of_fit=f_tail(left, float((counts - 1).sum()), off / left) if left else None,
     )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
 from gpuproof.analysis.scale.laws import (
     AMDAHL,
@@ -26,6 +25,7 @@ from gpuproof.analysis.scale.laws import (
     least_squares,
     reason_no_fit,
 )
+from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import Interval, Unavailable, welch_degrees_of_freedom
 from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 
@@ -111,7 +111,7 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
     times = last.num_devices / np.array(last.rates)
     parts = [*(row @ fit.gains) ** 2 * fit.variances, max(float(times.var(ddof=1)), 1e-30) / times.size]
     freedom = welch_degrees_of_freedom(parts, [*fit.freedoms, times.size - 1.0])
-    reach = float(stdtrit(freedom, (1 + TRIAL_CONFIDENCE) / 2)) * float(sum(parts)) ** 0.5
+    reach = student_t_quantile(freedom, (1 + TRIAL_CONFIDENCE) / 2) * float(sum(parts)) ** 0.5
     one, largest = float(np.mean(points[0].rates)), float(np.mean(last.rates))
     return LawTrial(
         num_devices=last.num_devices,

@@ -63,6 +63,7 @@ def judge_by_options(
     resume: Path | None,
     dry_run: bool,
     junit: Path | None,
+    junit_strict: bool,
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
@@ -87,7 +88,9 @@ def judge_by_options(
         budget_s=BUDGET_S if budget is None else seconds("--time-budget", budget),
         python=python,
         as_json=options["as_json"],
-        after=partial(written, junit=junit, bundle=bundle, write_rules=write_rules),
+        after=partial(
+            written, junit=junit, junit_strict=junit_strict, bundle=bundle, write_rules=write_rules
+        ),
     )
     return judge_node(gate)
 

@@ -25,24 +25,27 @@ def written(
     code: ExitCode,
     *,
     junit: Path | None,
+    junit_strict: bool,
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
     """Write what was asked for beside the run; an interrupted run has no result yet."""
     result = directory.read_result()
     if result is not None:
-        _write_beside(result, junit=junit, write_rules=write_rules)
+        _write_beside(result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
     if bundle is not None:
         _pack(directory, bundle)
     return code
 
 
-def _write_beside(result: Result, *, junit: Path | None, write_rules: Path | None) -> None:
+def _write_beside(
+    result: Result, *, junit: Path | None, junit_strict: bool, write_rules: Path | None
+) -> None:
     from gpuproof.files import write_text
     from gpuproof.report.junit import junit as junit_text
 
     if junit is not None:
-        write_text(junit, junit_text(result))
+        write_text(junit, junit_text(result, is_strict=junit_strict))
     if write_rules is not None:
         _write_rules(write_rules, result)
 
@@ -77,6 +80,7 @@ def judge_again(
     standards: Mapping[str, Any],
     *,
     junit: Path | None,
+    junit_strict: bool,
     bundle: Path | None,
     write_rules: Path | None,
     as_json: bool,
@@ -89,7 +93,7 @@ def judge_again(
         if bundle is not None:
             _pack(directory, bundle)
     show_report(concluded, as_json=as_json)
-    _write_beside(concluded.result, junit=junit, write_rules=write_rules)
+    _write_beside(concluded.result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
     return ExitCode(concluded.result.exit_code)
 
 

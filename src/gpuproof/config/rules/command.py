@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.chosen_cases import chosen_cases
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
-from gpuproof.records.work.command import OUTPUT_DIR, fields_of, fill_template, value_text
+from gpuproof.records.work.command import OUTPUT_DIR, PYTHON, fields_of, fill_template, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
-OF_EACH_LAUNCH = (OUTPUT_DIR, "replicate", "case")
+OF_EACH_LAUNCH = (OUTPUT_DIR, PYTHON, "replicate", "case")
 """Fields that every launch fills by itself."""
 
 
@@ -70,7 +70,8 @@ def fields_exist(config: RunConfig) -> Refusals:
     for name in fields_of(config.cases.name or ""):
         if name not in fields or name in OF_EACH_LAUNCH:
             cause = f"no field of a case is called {name}"
-            yield Refusal(keys=("cases.name",), cause=cause, next_step=f"Fields are {', '.join(fields[:-3])}")
+            of_cases = ", ".join(fields[: -len(OF_EACH_LAUNCH)])
+            yield Refusal(keys=("cases.name",), cause=cause, next_step=f"Fields are {of_cases}")
 
 
 def fields_are_used(config: RunConfig) -> Refusals:

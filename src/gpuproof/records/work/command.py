@@ -19,6 +19,8 @@ from gpuproof.records.journal import record_kind
 OUTPUT_DIR = "output_dir"
 """The field, and as GPUPROOF_OUTPUT_DIR the variable, that name a launch's own folder for its files."""
 OUTPUT_VARIABLE = "GPUPROOF_OUTPUT_DIR"
+PYTHON = "python"
+"""The field for the Python that gpuproof runs launches with, where the command runs."""
 FILES = "files"
 """That folder's name in the folder of the launch."""
 OUTPUT_LOG, ERROR_LOG = "output.log", "error.txt"
@@ -59,7 +61,7 @@ def value_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """What is started. Every field but `{output_dir}` is filled, which only the worker knows."""
+    """What is started. Every field is filled but `{output_dir}` and `{python}`, which the worker knows."""
 
     argv: tuple[str, ...]
     cwd: str | None

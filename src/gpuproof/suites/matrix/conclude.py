@@ -31,7 +31,7 @@ from gpuproof.suites.matrix.compare import (
 from gpuproof.suites.matrix.exports import exports_of
 from gpuproof.suites.matrix.figures import CaseFigures, case_figures
 from gpuproof.suites.matrix.measures import NO_POSITIONS, WALL
-from gpuproof.suites.matrix.plan import plan
+from gpuproof.suites.matrix.plan import MOST_ALIKE, MatrixPlan, failure_reason, plan
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, at_point, torn_notes
@@ -74,7 +74,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         doubts_of_cases={
             key: (*of_models.get(key, ()), *of_times.get(key, ())) for key in {**of_models, **of_times}
         },
-        failures=_failures(evidence.launches),
+        failures=_failures(evidence.launches, planned),
         notes=tuple(_notes(evidence.launches, cases)),
         positions=positions_in_time(evidence.launches),
     )
@@ -142,7 +142,7 @@ def _headline(ranking: MatrixRanking, num_done: int, num_planned: int) -> str:
 
 
 def _title(config: RunConfig, num_cases: int) -> str:
-    what = " ".join(map(str, config.command.argv[:2])) if config.command.argv else config.model.name
+    what = " ".join(map(str, config.command.argv[:2])).replace("{python}", "python") or config.model.name
     keys = [key for key in config.matrix if key not in ("exclude", "include")]
     of = f" of {' × '.join(keys)}" if keys else ""
     return f"{what}, {num_cases} case{'' if num_cases == 1 else 's'}{of}"
@@ -157,13 +157,31 @@ def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[
     }
 
 
-def _failures(launches: Sequence[CaseRecords]) -> list[Failure]:
-    several = len(launches) > 1
-    return [
-        at_point(failure, launch_key(records.case)[0]) if several else failure
-        for records in launches
-        if records.status != "done" and (failure := records.primary_failure) is not None
-    ]
+def _failures(launches: Sequence[CaseRecords], planned: MatrixPlan) -> list[Failure]:
+    """Return one failure a reason, that of the first case which it was met at."""
+    by_reason: dict[str, list[CaseRecords]] = {}
+    for records in launches:
+        if (reason := failure_reason(records)) is not None:
+            by_reason.setdefault(reason, []).append(records)
+    return [_failure_of(alike, len(launches), planned) for alike in by_reason.values()]
+
+
+def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: MatrixPlan) -> Failure:
+    """Return the failure of launches for one reason, with what to do about those that were not begun."""
+    failure, place = alike[0].primary_failure, launch_key(alike[0].case)[0]
+    assert failure is not None
+    if len(alike) > 1:
+        place += f" and in {len(alike) - 1:,} more of {num_launches:,} launches"
+    if len(planned.order) > 1:
+        failure = at_point(failure, place)
+    num_left, spec = len(planned.order) - num_launches, planned.config.cases
+    if spec.keep_going or spec.stop_on_failure or len(alike) < max(MOST_ALIKE, num_launches) or not num_left:
+        return failure
+    step = (
+        f"{num_left:,} launches were not begun, since the first {len(alike)} failed alike. Mend it, and go "
+        "on with `gpuproof matrix --continue-dir RUN --retry-failed`; --keep-going begins them all the same"
+    )
+    return replace(failure, next_step=f"{failure.next_step}. {step}" if failure.next_step else step)
 
 
 def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Iterator[str]:

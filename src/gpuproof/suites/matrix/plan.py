@@ -25,6 +25,9 @@ from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at
 
+MOST_ALIKE = 3
+"""Launches that fail for one reason before any ends well: the others would, too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
@@ -55,7 +58,9 @@ class MatrixPlan:
     left: Mapping[str, int]
     """Launches of each kind that are not settled."""
     is_stopped: bool = False
-    """A case failed, and none is to begin any more."""
+    """A case failed, or the first ones all alike, and none is to begin any more."""
+    failed_alike: tuple[str, ...] | None = ()
+    """What the launches so far failed with, where all failed for one reason; None where one did not."""
 
     @property
     def num_left(self) -> int:
@@ -85,6 +90,10 @@ class MatrixPlan:
             ahead.remove(self.order[position])
             position += 1
         kind = kind_of(self.cases[key[0]], self.config)
+        cases, alike = self.config.cases, _failed_alike(self.failed_alike, launch)
+        stops = (cases.stop_on_failure and launch.status != "done") or (
+            not cases.keep_going and alike is not None and len(alike) == MOST_ALIKE
+        )
         return replace(
             self,
             position=position,
@@ -92,7 +101,8 @@ class MatrixPlan:
             hosts=self.hosts | described_hosts(launch),
             taken=_count_launch(self.taken, kind, seconds_taken(launch)),
             left={**self.left, kind: self.left[kind] - 1},
-            is_stopped=self.is_stopped or (self.config.cases.stop_on_failure and launch.status != "done"),
+            is_stopped=self.is_stopped or stops,
+            failed_alike=alike,
         )
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
@@ -169,6 +179,21 @@ def seconds_taken(launch: CaseRecords) -> float | None:
         record.monotonic_s for record in launch.records if getattr(record, "monotonic_s", None) is not None
     ]
     return max(ends) - min(starts) if starts and ends else None
+
+
+def failure_reason(launch: CaseRecords) -> str | None:
+    """Return why a launch failed, in the same words for every case; None where it ended well."""
+    failure = launch.primary_failure
+    if launch.status == "done" or failure is None:
+        return None
+    return f"{failure.cause}: {failure.message}".replace(launch.case.case_id, "CASE")
+
+
+def _failed_alike(before: tuple[str, ...] | None, launch: CaseRecords) -> tuple[str, ...] | None:
+    reason = failure_reason(launch)
+    if before is None or reason is None or (before and before[0] != reason):
+        return None
+    return (*before, reason)
 
 
 def _count_launch(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mapping[str, Taken]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from gpuproof.config.settings import COMMAND_LINE
+from gpuproof.config.settings import COMMAND_LINE, OVERRIDES
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
@@ -47,7 +47,8 @@ def notes_of_training(
     else:
         why = "which measured nothing" if "training" in stages else "which is no stage of this validation"
         yield f"{VALIDATION_FILE} is not written: it is of the training over all devices, {why}"
-    model_keys = [key for key, at in origins.items() if at == COMMAND_LINE and key.startswith(OF_A_MODEL)]
+    asked_for = [key for key, at in origins.items() if at in (COMMAND_LINE, OVERRIDES)]
+    model_keys = [key for key in asked_for if key.startswith(OF_A_MODEL)]
     if model_keys and not set(stages) & set(TRAINS):
         yield f"without effect, since no stage trains a model: {', '.join(model_keys)}"
     elif STEPS in model_keys and "training" not in stages:

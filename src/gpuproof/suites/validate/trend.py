@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Measure, MeasureInterval
+from gpuproof.statistics.distributions import student_t_quantile
 
 FEWEST = 5
 """Launches that a line with an interval takes; of fewer, launches are cut into blocks."""
@@ -80,7 +80,7 @@ def _reach(x: np.ndarray, residuals: np.ndarray) -> float:
     alike = min(MOST_ALIKE, max(0.0, raw + (1 + 4 * raw) / num))
     widened = (1 + alike) / (1 - alike)
     freedom = max(FEWEST_FREE, num / widened - 2)
-    quantile = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    quantile = student_t_quantile(freedom, (1 + LEVEL) / 2)
     return quantile * float((variance / spread * widened) ** 0.5)
 
 

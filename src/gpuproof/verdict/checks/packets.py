@@ -11,12 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scipy.special import betaincinv
-
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections
+from gpuproof.statistics.distributions import beta_quantile
 from gpuproof.units import count, share
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import unanswered
@@ -68,12 +67,12 @@ class _Counted:
     def is_lossy(self, link: Link) -> bool:
         """Say whether it loses more than `MOST_LOST`, however whole chunks were sent again."""
         again, sent = self.again[link] / CHUNK_SEGMENTS, self.sent[link] / CHUNK_SEGMENTS
-        return 0 < again < sent and betaincinv(again, sent - again + 1, ACCUSING) > MOST_LOST
+        return 0 < again < sent and beta_quantile(again, sent - again + 1, ACCUSING) > MOST_LOST
 
     def most_lost(self, link: Link) -> float:
         """Return the upper bound of the share that is lost (Clopper and Pearson 1934)."""
         again, sent = self.again[link], self.sent[link]
-        return 1.0 if again >= sent else float(betaincinv(again + 1, sent - again, 1 - PASSING))
+        return 1.0 if again >= sent else beta_quantile(again + 1, sent - again, 1 - PASSING)
 
 
 @check("lost packets", "links between hosts lose hardly a packet")

@@ -10,6 +10,7 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,6 +31,7 @@ from gpuproof.records.work.command import (
     OUTPUT_DIR,
     OUTPUT_LOG,
     OUTPUT_VARIABLE,
+    PYTHON,
     CommandEnded,
     CommandSpec,
     CommandStarted,
@@ -182,7 +184,8 @@ def _start_record(rank: int, pid: int, argv: Sequence[str], places: Places, begi
 
 
 def _with_folder(text: str, places: Places) -> str:
-    return text.replace(f"{{{OUTPUT_DIR}}}", str(places.output))
+    text = text.replace(f"{{{OUTPUT_DIR}}}", str(places.output))
+    return text.replace(f"{{{PYTHON}}}", sys.executable)
 
 
 def _marks_pipe(stack: ExitStack) -> MarksPipe | None:
