@@ -9,7 +9,7 @@ WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 2 )); echo $$(( n < 4 
 BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 PATHS ?= src tests
 # Where it could matter that `make test` forks commands from one process: with each started as a user starts it.
-BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py readme_commands.py data.py plugins.py \
+BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py documented_commands.py data.py plugins.py \
   pipeline.py monitor_exec.py monitor_view.py sampler_process.py working_directory.py lost_output.py)
 # pip compiles what it installs on one processor, with all that nothing here imports.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
@@ -19,7 +19,7 @@ COSTS := startup command_overhead case_overhead load_overhead worker_memory step
   serving_generator conclude_fleet page_size collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu validate_forecast
 SIMULATIONS := rank_errors repeats_until unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits matrix_best throttle_counters hostile_inputs spinning_false_alarms soak_trends
 
-.PHONY: test-matrix parallel size help run test test-changed test-long check golden bench pyz clean
+.PHONY: test-matrix parallel size docs help run test test-changed test-long check golden bench pyz clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -86,6 +86,9 @@ check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layer
 golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
 	$(BIN)/python -m pytest -q tests/golden --update-golden
 
+docs: $(VENV)/dev-ready ## the pages of docs/ as a site, built strictly, into build/site
+	@$(BIN)/python scripts/build_site.py
+
 size: ## how large the source is, by folder
 	@$(PYTHON) scripts/size.py
 
@@ -97,4 +100,4 @@ pyz: $(VENV)/run-ready ## the node side as one file: dist/gpuproof-node.pyz
 	@$(BIN)/python -m gpuproof.launchers.archive dist/gpuproof-node.pyz
 
 clean: ## remove the environment and every build product
-	rm -rf $(VENV) $(TENSORFLOW) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TENSORFLOW) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Make the pictures of docs/monitoring.md from fake devices.
+"""Make the pictures of docs/guides/monitor.md from fake devices.
 
     python scripts/monitor_pictures.py
 

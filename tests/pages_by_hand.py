@@ -6,7 +6,6 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Commands,
     Fact,
     Files,
@@ -21,8 +20,8 @@ from gpuproof.records.page import (
     Table,
     Text,
     Verdict,
-    table,
 )
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Failure
 

@@ -13,14 +13,12 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
-from gpuproof.observe.run_timeline import run_pictures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Commands, Files, Page, Text, with_pictures
+from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Text, with_pictures
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
-from gpuproof.report.pictures import picture_data
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
 from gpuproof.store.provenance import of_old_tree, of_run, read_provenance
@@ -72,10 +70,18 @@ def conclude(run: RunDirectory) -> Concluded:
         run.write_json(layout.ENVIRONMENT, facts)
     concluded = _concluded(suite, conclusion.result, evidence)
     run.write_text(layout.RESULT, json_text(concluded.result))
-    if pictures := run_pictures(evidence):
+    if pictures := _pictures(evidence):
+        from gpuproof.report.pictures import picture_data
+
         run.write_json(TIMELINES, [picture_data(picture) for picture in pictures])
     page = with_pictures(concluded.page, pictures, before=BEHIND)
     return replace(concluded, page=_with_files(page, run, concluded.result, suite, notes))
+
+
+def _pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
+    from gpuproof.observe.run_timeline import run_pictures  # what started a run has not imported it
+
+    return run_pictures(evidence)
 
 
 @without_collection()
@@ -89,7 +95,7 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
     if (without_records := _without_records(run, evidence)) is not None:
         return without_records
     concluded = _concluded(suite, suite.conclude(evidence).result, evidence)
-    return replace(concluded, page=with_pictures(concluded.page, run_pictures(evidence), before=BEHIND))
+    return replace(concluded, page=with_pictures(concluded.page, _pictures(evidence), before=BEHIND))
 
 
 def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:

@@ -25,19 +25,19 @@ OF_RECORDS = ("How step times are spread", "Step times,", "Over time", "A agains
 """Titles of what is drawn from records and readings, and no measures."""
 WIDE, NARROW = 1280, 390
 OFF_SCREEN = """
-[...document.querySelectorAll("h1, h2, p, li, figure, figure *, .heat th, .heat td, summary")]
-  .filter((one) => one.checkVisibility && one.checkVisibility() && !one.closest(".u-over, .u-under"))
+[...document.querySelectorAll("body *")]
+  .filter((one) => one.checkVisibility && one.checkVisibility() && !one.closest(".uplot, .scroll"))
   .filter((one) => { const at = one.getBoundingClientRect();
     return at.width && (at.right > innerWidth + 1 || at.left < -1); })
   .map((one) => one.outerHTML.slice(0, 120))
 """
-"""Elements that reach out of the window; tables of figures scroll by themselves."""
+"""Elements that reach out of the window; a heat map of very many hosts scrolls by itself."""
 VIOLATIONS = """
 axe.run(document, {}).then((all) =>
   all.violations.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 160)} ${one.nodes[0].failureSummary}`))
 """
 MARKS = """
-[...document.querySelectorAll("figure .wide svg")].flatMap((svg) =>
+[...document.querySelectorAll("figure .broad svg")].flatMap((svg) =>
   [...svg.querySelectorAll("[data-series]")].map((one) => [svg.ariaLabel, { ...one.dataset }]))
 """
 SHOWN = """

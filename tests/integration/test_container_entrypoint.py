@@ -125,7 +125,7 @@ def test_the_base_is_one_digest_and_what_it_lacks_comes_in_tested_versions(tmp_p
 
 
 def test_documented_commands_keep_results_and_give_shared_memory() -> None:
-    text = (ENTRYPOINT.parents[1] / "docs" / "kubernetes.md").read_text()
+    text = (ENTRYPOINT.parents[1] / "docs" / "guides" / "kubernetes.md").read_text()
     commands = re.findall(r"docker run [^`\n]*--model[^`\n]*", text)
     assert commands
     for command in commands:

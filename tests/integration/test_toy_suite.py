@@ -16,8 +16,8 @@ from statistics import fmean, median
 
 import pytest
 
+from documented import blocks_of
 from gpuproof.store.run import RunDirectory
-from integration.test_readme_commands import commands_of
 from running import assert_measured, clean_environment, gpuproof, run_tests
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
@@ -230,7 +230,8 @@ def test_a_run_is_concluded_with_the_workloads_package_gone(installed: Installed
 
 def test_the_readmes_commands_run_as_shown(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_bytes((TOY / "toy.yaml").read_bytes())
-    commands = commands_of("examples/toy_suite/README.md")
+    blocks = blocks_of("examples/toy_suite/README.md")
+    commands = [command.text for block in blocks for command in block.commands]
     assert len(commands) == 5
     for command in commands:
         words = [*shlex.split(command)[1:], *(TINY if " run " in command else ())]

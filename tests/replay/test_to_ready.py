@@ -1,7 +1,7 @@
 """From nothing to READY: rules are written for what nothing judged, filled in, and close every cell.
 
 `to_ready/` is what `gpuproof validate --device simgpu --recipe quick --model medium --batch-size 8` wrote on
-two simulated devices on 24 November 2026; docs/validate.md shows the same way as a user goes it.
+two simulated devices on 24 November 2026; docs/guides/validate.md shows the same way as a user goes it.
 """
 
 from __future__ import annotations

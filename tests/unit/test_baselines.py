@@ -36,6 +36,18 @@ def figures(run_id: str, *values: float, **other: Any) -> RunFigures:
     return RunFigures(run_id=run_id, measures=measures(*values, spread=0.01), stack=stack)
 
 
+def test_a_validation_takes_a_baseline_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = baseline_path("fleet", Path("baselines"))
+    file.parent.mkdir()
+    runs = [figures("one", *VALUES), figures("two", *VALUES)]
+    recorded = record_baseline("fleet", runs, recorded="2026-11-26", gpuproof_version="0.1.0")
+    file.write_text(json.dumps(to_json(recorded)), encoding="utf-8")
+    words = ["validate", "--baseline", "fleet", "--recipe", "quick", "--allow-cpu", "--dry-run"]
+    planned = click.testing.CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert planned.exit_code == ExitCode.DONE, planned.output
+
+
 def test_runs_are_pooled_subject_by_subject_with_their_intervals() -> None:
     again = [value + 1e12 for value in VALUES]
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cases_by_hand import cases_of
-from gpuproof.records.page import Cell, Column, Figure, Header, Page, Pivot, Table, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Figure, Header, Page, Pivot, Table
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Measure
 from gpuproof.report.html import html
 from gpuproof.report.page_parts import column_blocks

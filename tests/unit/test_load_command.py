@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from documented import blocks_of
 from gpuproof.cli.load import load
 from gpuproof.cli.main import cli
 from gpuproof.config.load import load_config
@@ -136,13 +137,8 @@ def test_a_type_of_device_that_nobody_knows_is_refused() -> None:
 
 @pytest.mark.promise("S0.26")
 def test_the_commands_of_its_page_are_commands() -> None:
-    page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
-    commands = [
-        shlex.split(line, comments=True)
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
-        if not language
-        for line in block.splitlines()
-    ]
+    blocks = blocks_of("docs/guides/load.md")
+    commands = [shlex.split(command.text) for block in blocks for command in block.commands]
     assert len(commands) >= 9
     # click keeps a command's help option as it was first asked for: ask as the real group does.
     parent = click.Context(cli, **cli.context_settings)
@@ -156,7 +152,7 @@ def test_the_commands_of_its_page_are_commands() -> None:
 
 
 def test_every_field_of_the_results_stands_on_its_page() -> None:
-    page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/load.md").read_text(encoding="utf-8")
     shown = json.loads((ROOT / "tests/golden/reports/load.json").read_text(encoding="utf-8"))
     fields = {*shown["system_info"], *shown["test_summary"], *shown["results"][0]}
     short = {name.removesuffix("iteration_time_ms") for name in fields}
@@ -166,7 +162,7 @@ def test_every_field_of_the_results_stands_on_its_page() -> None:
 @pytest.mark.promise("S0.36")
 def test_what_each_test_reveals_stands_on_its_page() -> None:
     """Every kind of test, model and batch of the twelve has its row, and rows name figures that there are."""
-    page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/load.md").read_text(encoding="utf-8")
     reveals = page.partition("## What each test reveals")[2].partition("## What it writes")[0]
     for test in TESTS:
         kind, model = test.name.partition("_")[0], test.name.partition("_")[2].rpartition("_bs")[0]

@@ -21,7 +21,7 @@ def judged(
         subject=subject,
         measured=said if status in JUDGED else None,
         expected="none" if status in JUDGED else None,
-        source="docs/rules.md" if status in JUDGED else None,
+        source="docs/guides/rules.md" if status in JUDGED else None,
         reason=None if status in JUDGED else said,
         next_step="look" if status in NEEDING_ACTION else None,
     )
@@ -98,7 +98,7 @@ def test_a_source_is_named_once_with_what_rests_on_it() -> None:
         "Checks", [judged("a", "WARN"), judged("b", "FAIL"), judged("a", "WARN", "host/x")]
     )
     assert isinstance(sections[1], Text)
-    assert sections[1].lines == ("a; b: docs/rules.md",)
+    assert sections[1].lines == ("a; b: docs/guides/rules.md",)
 
 
 def subject_rows(*items: Judged, known: Sequence[str] = ()) -> list[list[str]]:

@@ -41,7 +41,7 @@ KNOWN = {
     ),
     *("tbody", "tr", "th", "td", "ul", "li", "pre", "code", "figure", "details", "summary"),
     *("dl", "dt", "dd"),
-    *("svg", "desc", "path", "rect", "text"),
+    *("main", "svg", "desc", "path", "rect", "text"),
 }
 
 

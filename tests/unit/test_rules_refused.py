@@ -190,8 +190,8 @@ def test_a_gpu_without_its_measure_is_an_error_of_its_own() -> None:
 
 
 def test_the_example_of_the_page_can_judge() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "rules.md").read_text("utf-8")
 
-    found = read_rules(page.partition("```yaml\n")[2].partition("```")[0], source="docs/rules.md")
+    found = read_rules(page.partition("```yaml\n")[2].partition("```")[0], source="docs/guides/rules.md")
 
     assert len(found) == 5

@@ -15,7 +15,7 @@ from gpuproof.cli.main import cli
 from gpuproof.errors import UsageError
 
 TWO_GPUS = {"devices": [{"index": 0, "name": "a GPU"}, {"index": 1, "name": "a GPU"}]}
-DOCS = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "guides" / "scale.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,8 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
 
 def _print(states: Sequence[PluginState]) -> None:
     from gpuproof.cli.report import show_page
-    from gpuproof.records.page import Cell, Column, Page, table
+    from gpuproof.records.page import Cell, Page
+    from gpuproof.records.page.tables import Column, table
 
     listed = table(
         "",

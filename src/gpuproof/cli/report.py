@@ -248,7 +248,8 @@ def _work_of(result: Result) -> str:
 
 def _page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
     """Lay out a line a run: what its columns leave of the terminal's width is for the result."""
-    from gpuproof.records.page import Cell, Column, Page, table
+    from gpuproof.records.page import Cell, Page
+    from gpuproof.records.page.tables import Column, table
     from gpuproof.suites.sections import TONES
 
     lines = [

@@ -79,7 +79,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     "--rules",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Further rules (docs/rules.md); one of the same name takes the place of the recipe's.",
+    help="Further rules (docs/guides/rules.md); one of the same name takes the place of the recipe's.",
 )
 @click.option(
     "--baseline", metavar="NAME|FILE", help="The fleet's own figures, from gpuproof baseline record."
@@ -119,7 +119,9 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
 )
 @click.option(
-    "--expected-gpus", metavar="N", help="GPUs that each host has to have; default: see docs/validate.md."
+    "--expected-gpus",
+    metavar="N",
+    help="GPUs that each host has to have; default: see docs/guides/validate.md.",
 )
 @click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")

@@ -129,7 +129,7 @@ def _walk_keys(types: Mapping[str, Any], above: KeyPath) -> Iterable[Key]:
 
 def _key(path: KeyPath, annotation: Any) -> Key:
     held = set(_held_types(annotation))
-    is_free = any(kind is dict or dataclasses.is_dataclass(kind) for kind in held)
+    is_free = any(kind in (dict, Mapping) or dataclasses.is_dataclass(kind) for kind in held)
     return Key(path=path, is_text=str in held, is_free=is_free)
 
 

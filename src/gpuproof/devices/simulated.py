@@ -148,4 +148,5 @@ def _index(text: str) -> int:
 
 
 def _unreadable(cause: str) -> UsageError:
-    return UsageError(cause, place=VARIABLE, next_step="See docs/simulator.md for what can be declared")
+    step = "See docs/developers/simulator.md for what can be declared"
+    return UsageError(cause, place=VARIABLE, next_step=step)

@@ -94,7 +94,7 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
 @stated_check(
     "granted GPUs",
     "all that the scheduler granted",
-    "docs/validate.md",
+    "docs/guides/validate.md",
     "Look at dmesg, nvidia-smi -L and CUDA_VISIBLE_DEVICES",
     responsible="administrator",
 )

@@ -29,20 +29,8 @@ from gpuproof.readings.summary import (
 from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.page import (
-    Column,
-    Measures,
-    Notice,
-    Notices,
-    Page,
-    Provenance,
-    Section,
-    Text,
-    Tone,
-    Verdict,
-    figure,
-    pivot,
-)
+from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.units import MISSING, count, memory, more_below, seconds
 

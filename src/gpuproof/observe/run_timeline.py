@@ -8,21 +8,22 @@ they were in time; long pauses between them are cut.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuproof.groups import grouped
-from gpuproof.observe.timeline import PIECES, THROTTLE_FILLS, description, flagged, line_of, recording_picture
+from gpuproof.observe.timeline import PIECES, description, line_of, recording_picture
 from gpuproof.readings.evidence import Evidence, MissingReadings
-from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.recording import Floats, RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Axis, Chart, Picture, Series, Shade
 from gpuproof.records.readings import bare_uuid, named_among
 from gpuproof.records.run import RankResult, Start
+from gpuproof.spans import merged
+from gpuproof.verdict.measure_charts import plain_chart
 from gpuproof.verdict.rollup import listed
 
 MOST_HOSTS: Final = 4
@@ -37,8 +38,6 @@ MOST_BINS: Final = 60
 MOST_APART: Final = 8
 """Launches whose step times are told apart."""
 THROTTLED: Final = "#f5a524"
-_ANSWERED: Final = "answered"
-"""Stands beside throttle reasons, which are none of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,30 +129,74 @@ def _ends(launch: HostLaunch) -> tuple[float, float]:
 
 def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
     """Return step times over what was read, with windows and throttling shaded."""
-    recording = _joined(launches)
-    charts = [] if recording is None else list(recording_picture(recording).charts)
-    steps = _step_chart(launches)
     end_s = max(_ends(one)[1] + one.shift_s for one in launches)
     axis = Axis(label="time since the first launch began", unit="s", reach=(0.0, end_s))
-    shades = [
-        Shade(name=one.name, begin=one.begin_s + one.shift_s, end=one.end_s + one.shift_s) for one in launches
-    ]
-    throttled = [] if recording is None else list(_throttled(recording))
-    missing = grouped(
-        (one.recording.reason, one.name) for one in launches if isinstance(one.recording, MissingReadings)
+    steps, readings = _step_chart(launches), _reading_charts(launches)
+    throttled = merged(s for x in readings if x.y.names for one in x.series for s in one.ranges)
+    shades = (
+        *(Shade(name=x.name, begin=x.begin_s + x.shift_s, end=x.end_s + x.shift_s) for x in launches),
+        *(Shade(name="throttled", begin=begin, end=end, colour=THROTTLED) for begin, end in throttled),
     )
-    unread = [
-        f"of {listed(names) if len(names) < len(launches) else 'all launches'}: {reason}"
-        for reason, names in missing.items()
-    ]
-    parts = (
-        *([] if recording is None else [description(recording)]),
+    missing = grouped(
+        (x.recording.reason, x.name) for x in launches if isinstance(x.recording, MissingReadings)
+    )
+    parts = [
+        *(description(_used(x, end_s=end_s)) for x in launches[:1] if isinstance(x.recording, RecordingData)),
         "windows of launches are shaded" + ", and throttling of any GPU" * bool(throttled),
         *([] if steps else ["step times were not kept"]),
-        *([f"no readings {'; '.join(unread)}"] if unread else []),
+        *(f"no readings of {listed(names)}: {reason}" for reason, names in missing.items()),
+    ]
+    charts = tuple(replace(chart, x=axis, shades=shades) for chart in [*steps, *readings])
+    return Picture(title=title, subtitle="  ·  ".join(parts), charts=charts)
+
+
+def _reading_charts(launches: Sequence[HostLaunch]) -> list[Chart]:
+    """Return what was read beside all launches, a chart a quantity; a strip of rows is one, too."""
+    charts: dict[str, Chart] = {}
+    for launch in launches:
+        if isinstance(launch.recording, MissingReadings):
+            continue
+        shift_s = launch.recording.recording.monotonic_s + launch.shift_s
+        pieces = max(LEAST_PIECES, PIECES // len(launches))
+        for chart in recording_picture(_used(launch), pieces=pieces).charts:
+            key = "strip" if chart.y.names else chart.y.label
+            charts[key] = _together(charts.get(key), _later(chart, shift_s))
+    return list(charts.values())
+
+
+def _used(launch: HostLaunch, *, end_s: float | None = None) -> RecordingData:
+    """Return a launch's readings of the devices that it used; `end_s` is as long as all launches took."""
+    recording = launch.recording
+    assert isinstance(recording, RecordingData)
+    places = named_among(launch.uuids, [track.identity.uuid for track in recording.devices])
+    devices = tuple(recording.devices[place] for place in sorted(places))
+    times = recording.time_s if end_s is None else np.array([0.0, end_s])
+    return replace(recording, devices=devices, time_s=times, marks=())
+
+
+def _later(chart: Chart, by_s: float) -> Chart:
+    def moved(series: Series) -> Series:
+        points = tuple((x + by_s, y) for x, y in series.points)
+        is_along = series.form == "range"
+        ranges = (
+            tuple((begin + by_s, end + by_s) for begin, end in series.ranges) if is_along else series.ranges
+        )
+        return replace(series, points=points, ranges=ranges)
+
+    lines = (line if line.x is None else replace(line, x=line.x + by_s) for line in chart.references)
+    return replace(chart, series=tuple(map(moved, chart.series)), references=tuple(lines))
+
+
+def _together(before: Chart | None, chart: Chart) -> Chart:
+    if before is None:
+        return chart
+    y = max(before.y, chart.y, key=lambda axis: len(axis.label))
+    return replace(
+        before,
+        y=replace(y, reach=(*before.y.reach, *chart.y.reach)),
+        series=(*before.series, *chart.series),
+        references=tuple(dict.fromkeys((*before.references, *chart.references))),
     )
-    laid_out = [replace(chart, x=axis, shades=(*shades, *throttled)) for chart in [*steps, *charts]]
-    return Picture(title=title, subtitle="  ·  ".join(parts), charts=tuple(laid_out))
 
 
 def _step_chart(launches: Sequence[HostLaunch]) -> list[Chart]:
@@ -163,15 +206,9 @@ def _step_chart(launches: Sequence[HostLaunch]) -> list[Chart]:
     times_s = [time_s for launch in timed for time_s in launch.step_times_s]
     pieces = max(LEAST_PIECES, PIECES // len(timed))
     lines = (line_of("step", *_steps_in_time(launch), pieces=pieces) for launch in timed)
-    return [
-        Chart(
-            title="",
-            kind="line",
-            x=Axis(label="", unit="s"),
-            y=Axis(label="Step time", unit="s", is_logarithmic=max(times_s) > FAR * min(times_s) > 0),
-            series=tuple(series for line in lines for series in line),
-        )
-    ]
+    is_far = max(times_s) > FAR * min(times_s) > 0
+    x, y = Axis(label="", unit="s"), Axis(label="Step time", unit="s", is_logarithmic=is_far)
+    return [plain_chart("", "line", x, y, (series for line in lines for series in line))]
 
 
 def _steps_in_time(launch: HostLaunch) -> tuple[Floats, Floats]:
@@ -179,90 +216,6 @@ def _steps_in_time(launch: HostLaunch) -> tuple[Floats, Floats]:
     steps_s = np.array(launch.step_times_s)
     between_s = (launch.end_s - launch.begin_s - steps_s.sum()) / len(steps_s)
     return launch.begin_s + launch.shift_s + np.cumsum(steps_s + between_s), steps_s
-
-
-def _throttled(recording: RecordingData) -> Iterator[Shade]:
-    """Yield when any device was throttled, whatever for."""
-    flags = [on for track in recording.devices for why, on in track.throttle.items() if why in THROTTLE_FILLS]
-    if flags:
-        for begin_s, end_s in flagged(recording.time_s, np.logical_or.reduce(flags)):
-            yield Shade(name="throttled", begin=begin_s, end=end_s, colour=THROTTLED)
-
-
-def _joined(launches: Sequence[HostLaunch]) -> RecordingData | None:
-    """Return the readings of all launches as one recording; of the devices that were used, if any were."""
-    read = [
-        (launch, launch.recording)
-        for launch in launches
-        if isinstance(launch.recording, RecordingData) and len(launch.recording.time_s)
-    ]
-    if not read:
-        return None
-    uuids = frozenset().union(*(launch.uuids for launch, _ in read))
-    lengths = [len(recording.time_s) for _, recording in read]
-    tracks = grouped(
-        (track.identity.physical_index, (part, track))
-        for part, (_, recording) in enumerate(read)
-        for place, track in enumerate(recording.devices)
-        if place in named_among(uuids, [one.identity.uuid for one in recording.devices])
-    )
-    first = read[0][1]
-    times = [one.time_s + one.recording.monotonic_s + launch.shift_s for launch, one in read]
-    in_time = _InTime(lengths, np.argsort(np.concatenate(times), kind="stable"))
-    return replace(
-        first,
-        recording=replace(first.recording, monotonic_s=0.0),
-        time_s=in_time.joined(times),
-        unix_s=in_time.joined([recording.unix_s for _, recording in read]),
-        devices=tuple(in_time.track(dict(parts)) for _, parts in sorted(tracks.items())),
-        host=in_time.columns([recording.host for _, recording in read]),
-        events=tuple(
-            replace(event, monotonic_s=event.monotonic_s + launch.shift_s)
-            for launch, recording in read
-            for event in recording.events
-        ),
-        marks=(),
-    )
-
-
-def _as_numbers(flags: Mapping[str, Flags]) -> dict[str, Floats]:
-    return {name: column.astype(np.float64) for name, column in flags.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _InTime:
-    """The samples of several recordings, in the order of time: launches may run beside each other."""
-
-    lengths: Sequence[int]
-    order: NDArray[np.intp]
-
-    def joined(self, parts: Sequence[Floats]) -> Floats:
-        return np.concatenate(parts)[self.order]
-
-    def columns(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
-        """Join each column; where a recording has none, nothing was read."""
-        names = dict.fromkeys(name for part in parts for name in part)
-        none = [np.full(num, np.nan) for num in self.lengths]
-        return {
-            name: self.joined([part.get(name, no) for part, no in zip(parts, none, strict=True)])
-            for name in names
-        }
-
-    def track(self, parts: Mapping[int, DeviceTrack]) -> DeviceTrack:
-        """Join what was read of one device, by recording."""
-        tracks = [parts.get(part) for part in range(len(self.lengths))]
-        flags = [
-            {} if track is None else _as_numbers({**track.throttle, _ANSWERED: track.throttle_answered})
-            for track in tracks
-        ]
-        given = {name: column == 1 for name, column in self.columns(flags).items()}
-        answered = given.pop(_ANSWERED)
-        return DeviceTrack(
-            identity=next(iter(parts.values())).identity,
-            metrics=self.columns([{} if track is None else track.metrics for track in tracks]),
-            throttle=given,
-            throttle_answered=answered,
-        )
 
 
 def _spread(launches: Sequence[HostLaunch]) -> list[Chart]:
@@ -284,16 +237,6 @@ def _spread(launches: Sequence[HostLaunch]) -> list[Chart]:
         for name, values in apart.items()
         for counts in [np.histogram(values, edges)[0]]
     ]
-    return [
-        Chart(
-            title="How step times are spread",
-            kind="bar",
-            x=Axis(
-                label="step time", unit="s", is_logarithmic=is_far, reach=(float(edges[0]), float(edges[-1]))
-            ),
-            y=Axis(label="steps"),
-            series=tuple(series),
-            is_stacked=True,
-            is_in_a_table=True,
-        )
-    ]
+    x = Axis(label="step time", unit="s", is_logarithmic=is_far, reach=(low, high))
+    chart = plain_chart("How step times are spread", "bar", x, Axis(label="steps"), series)
+    return [replace(chart, is_stacked=True)]

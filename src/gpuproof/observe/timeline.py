@@ -59,12 +59,12 @@ THROTTLE_FILLS: Final = {
 """Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
 
 
-def recording_picture(recording: RecordingData) -> Picture:
-    """Return a recording over time; one without readings has no charts, and says so."""
+def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Picture:
+    """Return a recording over time, lines of so many points; one without readings says that alone."""
     drawn = [row.name for row in METRICS.values() if row.drawn]
-    charts = [chart for metric in drawn if (chart := _device_chart(recording, metric)) is not None]
+    charts = [chart for metric in drawn if (chart := _device_chart(recording, metric, pieces)) is not None]
     if not charts:
-        charts = [_host_chart(recording, metric) for metric in OF_HOST if metric in recording.host]
+        charts = [_host_chart(recording, metric, pieces) for metric in OF_HOST if metric in recording.host]
     charts += strip_of(recording)
     about = description(recording) if charts else "This recording holds no readings to draw"
     is_banded = charts and _is_banded(recording)
@@ -131,7 +131,7 @@ def _chart(
     )
 
 
-def _device_chart(recording: RecordingData, metric: str) -> Chart | None:
+def _device_chart(recording: RecordingData, metric: str, pieces: int) -> Chart | None:
     """Return a metric of all GPUs; None where none was read."""
     columns = {_name(track): c for track in recording.devices if (c := _column(track, metric)) is not None}
     if not columns:
@@ -139,16 +139,18 @@ def _device_chart(recording: RecordingData, metric: str) -> Chart | None:
     if _is_banded(recording):
         series = _band_series(recording.time_s, columns)
     else:
-        series = [one for name, c in columns.items() for one in line_of(name, recording.time_s, c)]
+        lines = (line_of(name, recording.time_s, c, pieces=pieces) for name, c in columns.items())
+        series = [one for line in lines for one in line]
     heights = [y for one in series for _, y in one.points if not np.isnan(y)]
     y = metric_axis(metric, [np.array(heights)])
     return _chart(recording, y, series, _limits(recording, metric, highest=max(heights, default=0.0)))
 
 
-def _host_chart(recording: RecordingData, metric: str) -> Chart:
+def _host_chart(recording: RecordingData, metric: str, pieces: int) -> Chart:
     column = recording.host[metric]
     axis = metric_axis(metric, [column])
-    return _chart(recording, axis, list(line_of(f"host's {title(metric)}", recording.time_s, column)))
+    name = f"host's {title(metric)}"
+    return _chart(recording, axis, list(line_of(name, recording.time_s, column, pieces=pieces)))
 
 
 def _name(track: DeviceTrack) -> str:

@@ -33,15 +33,17 @@ from gpuproof.report.page_parts import (
 from gpuproof.report.pictures import picture_data
 from gpuproof.report.svg import STYLE, svg_element
 
-TABLE_WIDTH = 110
-"""Character cells of a table; wider ones are shared out over several."""
 STYLE_HASH = "sha256-of-style"
 """Stands in the template where the hash of its style is to be."""
+TABLE_WIDTH = 110
+"""Character cells of a table; wider ones are shared out over several."""
 
 
 def html(page: pages.Page) -> str:
     """Return the page as an HTML file."""
-    timelines = [section for section in page.sections if _is_timeline(section)]
+    pictures = (section for section in page.sections if isinstance(section, pages.Picture))
+    timelines = [picture for picture in pictures if picture.is_timeline]
+    data = json.dumps([picture_data(one) for one in timelines], separators=(",", ":"), allow_nan=False)
     script = _part("report/uplot/uPlot.iife.min.js") + _part("templates/timelines.js") if timelines else ""
     style = STYLE + _part("templates/pictures.css") + _part("report/uplot/uPlot.min.css") * bool(timelines)
     text = _template().render(
@@ -49,25 +51,16 @@ def html(page: pages.Page) -> str:
         chart_style=Markup(style),  # noqa: S704 - ours
         nothing=NOTHING,
         timelines=timelines,
-        timeline_data=Markup(_json(timelines)),  # noqa: S704 - no element can end in it
+        timeline_data=Markup(data.replace("<", "\\u003c")),  # noqa: S704 - no element can end in it
         script=Markup(script),  # noqa: S704 - ours
         script_hash=_hash(script),
     )
     return text.replace(STYLE_HASH, _hash(text.partition("<style>")[2].partition("</style>")[0]), 1)
 
 
-def _is_timeline(section: pages.Section) -> bool:
-    return isinstance(section, pages.Picture) and section.is_timeline
-
-
 @cache
 def _part(name: str) -> str:
     return files("gpuproof").joinpath(name).read_text(encoding="utf-8")
-
-
-def _json(timelines: list[pages.Section]) -> str:
-    data = [picture_data(section) for section in timelines if isinstance(section, pages.Picture)]
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _hash(text: str) -> str:
@@ -92,7 +85,6 @@ def _template() -> Template:
     environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
     environment.tests["nothing"] = is_empty
-    environment.tests["timeline"] = _is_timeline
     environment.globals["narrow"] = NARROW
     return environment.get_template("page.html")
 

@@ -20,7 +20,6 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Commands,
     Fact,
     Files,
@@ -34,8 +33,8 @@ from gpuproof.records.page import (
     Section,
     Table,
     Text,
-    table,
 )
+from gpuproof.records.page.tables import Column, table
 
 NOTHING = "none"
 """What stands under the title of an empty section: silence could mean that it was forgotten."""

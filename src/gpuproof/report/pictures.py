@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.files import aside
-from gpuproof.records.page import Axis, Chart, Picture, Series
+from gpuproof.records.page import Chart, Picture, Series
 from gpuproof.report.charts import picture_drawing, series_numbers
 from gpuproof.report.marks import SeriesStyle, style_of
 from gpuproof.report.raster import save_image
@@ -48,27 +49,13 @@ def picture_data(picture: Picture | Chart) -> dict[str, Any]:
 
 
 def _chart_data(chart: Chart, numbers: Mapping[str, int]) -> dict[str, Any]:
+    styled = ((series, style_of(chart, series, numbers[series.name])) for series in chart.series)
     return {
-        "x": _axis_data(chart.x),
-        "y": _axis_data(chart.y),
-        "series": [
-            _series_data(series, style_of(chart, series, numbers[series.name])) for series in chart.series
-        ],
-        "references": [{"label": line.label, "x": line.x, "y": line.y} for line in chart.references],
-        "shades": [
-            {"name": one.name, "begin": one.begin, "end": one.end, "colour": one.colour}
-            for one in chart.shades
-        ],
-    }
-
-
-def _axis_data(axis: Axis) -> dict[str, Any]:
-    return {
-        "label": axis.label,
-        "unit": axis.unit,
-        "names": axis.names,
-        "is_logarithmic": axis.is_logarithmic,
-        "reach": axis.reach,
+        "x": asdict(chart.x),
+        "y": asdict(chart.y),
+        "series": [_series_data(series, style) for series, style in styled],
+        "references": list(map(asdict, chart.references)),
+        "shades": list(map(asdict, chart.shades)),
     }
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from gpuproof import units
 from gpuproof.groups import grouped
-from gpuproof.records.page import Column, Figure, Pivot, pivot_of_rows
+from gpuproof.records.page import Figure, Pivot
+from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure
 
 IN_RESULT_ALONE = re.compile(

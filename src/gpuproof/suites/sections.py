@@ -16,7 +16,6 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
-    Column,
     Measures,
     Notice,
     Notices,
@@ -28,8 +27,8 @@ from gpuproof.records.page import (
     Tone,
     Verdict,
     doubt_notice,
-    table,
 )
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
@@ -40,8 +39,8 @@ MEANING = {
     "SUSPECT": "use with care",
     "INVALID": "do not use these figures",
 }
-CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
 DURING = "Host and devices during the run"
+CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
 """Where `at_point` says a failure was met."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from gpuproof.records.page import Axis, Chart, Reference, Series
 from gpuproof.records.result import Measure
 
 UNITS = {"bytes": "B", "bytes/s": "B/s", "1": "", "share": ""}
 """What an axis calls the unit of a measure, where that is otherwise."""
+Kind = Literal["line", "scatter", "bar"]
 MOST_TIMES = 50.0
 MOST_ROWS = 64
 """Of a chart in rows: more are a table's."""
@@ -64,85 +66,64 @@ def chart_of_launches(title: str, measures: Mapping[str, Measure]) -> Chart | No
         values = tuple((places[launch.replicate], launch.value) for launch in measure.launches)
         series.append(Series(name=f"{prefixes[name]}a launch", points=values, form="points"))
     first = next(iter(measures.values()))
-    return Chart(
-        title=title,
-        kind="scatter",
-        x=Axis(label="launch", names=tuple(str(replicate + 1) for replicate in replicates)),
-        y=axis_of(first, first.name.partition(", A")[0]),
-        series=tuple(series),
-        references=tuple(
-            Reference(label=f"{prefixes[name]}all: {measure.text}", y=measure.value)
-            for name, measure in measures.items()
-            if measure.value is not None
-        ),
-        is_in_a_table=True,
-    )
+    x = Axis(label="launch", names=tuple(str(replicate + 1) for replicate in replicates))
+    y = axis_of(first, first.name.partition(", A")[0])
+    lines = [
+        Reference(label=f"{prefixes[name]}all: {measure.text}", y=measure.value)
+        for name, measure in measures.items()
+        if measure.value is not None
+    ]
+    return plain_chart(title, "scatter", x, y, series, *lines)
 
 
 def bars(title: str, rows: Sequence[tuple[str, Measure | None]], label: str | None = None) -> Chart | None:
-    """Return measures as bars in rows, each with its interval; None of fewer than two, or of very many.
+    """Return measures as bars in rows, each with its interval; None of fewer than two.
 
-    A row whose measure has no value says so.
+    A row whose measure has no value says so. Very many are marks, by their number from 1; those of which the
+    shortest would not be seen as bars are marks in rows.
     """
-    measured = [(row, m) for row, (_, m) in enumerate(rows) if m is not None and m.value is not None]
-    if len(measured) < 2 or len(rows) > MOST_ROWS:
-        return None
-    shown = {row for row, _ in measured}
-    ranges = tuple(ends_of(m) for _, m in measured) if any(m.interval for _, m in measured) else ()
-    points = tuple((m.value, float(row)) for row, m in measured if m.value is not None)
-    names = tuple(name if row in shown else f"{name}: not measured" for row, (name, _) in enumerate(rows))
-    x = axis_of(measured[0][1], label)
-    lengths = [value for value, _ in points]
-    if min(lengths) > 0 and max(lengths) > MOST_TIMES * min(lengths):  # the shortest bars would not be seen
-        x = replace(x, is_logarithmic=True)
-    return Chart(
-        title=title,
-        kind="scatter" if x.is_logarithmic else "bar",
-        x=x,
-        y=Axis(label="", names=names),
-        series=(Series(name=x.label, points=points, ranges=ranges),),
-        is_in_a_table=True,
-    )
-
-
-def in_order(title: str, rows: Sequence[tuple[str, Measure | None]], label: str) -> Chart | None:
-    """Return the measures of very many rows as marks, by number from 1; None of fewer than two."""
-    measured = [(float(n), m) for n, (_, m) in enumerate(rows, 1) if m is not None and m.value is not None]
+    measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m is not None and m.value is not None]
     if len(measured) < 2:
         return None
-    points = tuple((number, m.value) for number, m in measured if m.value is not None)
+    axis = axis_of(measured[0][1], label)
+    points = tuple((m.value, row) for row, m in measured if m.value is not None)
+    if len(rows) > MOST_ROWS:
+        upright = Series(name=axis.label, points=tuple((row + 1, value) for value, row in points))
+        return plain_chart(title, "scatter", Axis(label="row of the table"), axis, [upright])
+    lengths = [value for value, _ in points]
+    is_wide = 0 < min(lengths) * MOST_TIMES < max(lengths)
+    ranges = tuple(ends_of(m) for _, m in measured) if any(m.interval for _, m in measured) else ()
+    names = tuple(name if m and m.value is not None else f"{name}: not measured" for name, m in rows)
+    series = [Series(name=axis.label, points=points, ranges=ranges)]
+    x, y = replace(axis, is_logarithmic=is_wide), Axis(label="", names=names)
+    return plain_chart(title, "scatter" if is_wide else "bar", x, y, series)
+
+
+def by_size(title: str, label: str, curves: Mapping[str, Iterable[tuple[float, Measure]]]) -> Chart:
+    """Return bandwidths against sizes in bytes, both logarithmic, a curve a name."""
+    size, rate = (
+        Axis(label=of, unit=unit, is_logarithmic=True) for of, unit in (("size", "B"), (label, "B/s"))
+    )
+    return plain_chart(title, "line", size, rate, [curve(name, points) for name, points in curves.items()])
+
+
+def plain_chart(
+    title: str, kind: Kind, x: Axis, y: Axis, series: Iterable[Series], *references: Reference
+) -> Chart:
+    """Return a chart of what a table of the page has, too."""
     return Chart(
-        title=title,
-        kind="scatter",
-        x=Axis(label="row of the table"),
-        y=axis_of(measured[0][1], label),
-        series=(Series(name=label, points=points),),
-        is_in_a_table=True,
+        title=title, kind=kind, x=x, y=y, series=tuple(series), references=references, is_in_a_table=True
     )
 
 
 def intervals(title: str, x: Axis, rows: Sequence[tuple[str, Measure]], *references: Reference) -> Chart:
     """Return values with their intervals in rows: which lie on one side of a line is seen at once."""
     measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m.value is not None]
-    return Chart(
-        title=title,
-        kind="scatter",
-        x=x,
-        y=Axis(label="", names=tuple(name for name, _ in rows)),
-        series=(
-            Series(
-                name="interval",
-                points=tuple((ends_of(m)[0], row) for row, m in measured),
-                ranges=tuple(ends_of(m) for _, m in measured),
-                form="range",
-            ),
-            Series(
-                name="value",
-                points=tuple((m.value, row) for row, m in measured if m.value is not None),
-                form="tick",
-                colour="ink",
-            ),
-        ),
-        references=references,
-        is_in_a_table=True,
+    ranges, values = tuple(ends_of(m) for _, m in measured), [(m.value or 0.0, row) for row, m in measured]
+    lows = tuple((low, row) for (low, _), (_, row) in zip(ranges, values, strict=True))
+    series = (
+        Series(name="interval", points=lows, ranges=ranges, form="range"),
+        Series(name="value", points=tuple(values), form="tick", colour="ink"),
     )
+    names = tuple(name for name, _ in rows)
+    return plain_chart(title, "scatter", x, Axis(label="", names=names), series, *references)

@@ -10,6 +10,7 @@ from itertools import starmap
 from gpuproof.groups import grouped
 from gpuproof.records import page as pages
 from gpuproof.records.outcome import Judged, Outcome, Status
+from gpuproof.records.page import tables
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.rollup import listed
 
@@ -70,12 +71,12 @@ def outcome_sections(title: str, judged: Sequence[Judged]) -> list[pages.Section
 
 
 def _outcomes(title: str, judged: Sequence[Judged]) -> pages.Table:
-    return pages.table(
+    return tables.table(
         title,
         _rows(judged),
-        pages.Column.of("", _names, align="left", folds=True),
-        pages.Column.of("", lambda row: pages.Cell(_status(row), TONES[_status(row)]), align="left"),
-        pages.Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
+        tables.Column.of("", _names, align="left", folds=True),
+        tables.Column.of("", lambda row: pages.Cell(_status(row), TONES[_status(row)]), align="left"),
+        tables.Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
     )
 
 

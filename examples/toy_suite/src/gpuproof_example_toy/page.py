@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Chart, Column, Notice, Notices, Page, Series, figure, pivot
+from gpuproof.records.page import Axis, Chart, Notice, Notices, Page, Series
 from gpuproof.records.result import Measure, Result
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.suites.sections import benchmark_page
 from gpuproof_example_toy.conclude import ToyDetail
 

@@ -137,7 +137,7 @@ def exec_command(ctx: click.Context, /, **options: Any) -> None:
 
     Where what comes after -- begins with an option, it is for the training that comes with gpuproof: lenet5,
     resnet18, resnet50 or gpt2, with --optimizer, --pruning-method, --target-sparsity, --epochs,
-    --batch-size, --lr, --seed or any key of a recipe (docs/pruning.md).
+    --batch-size, --lr, --seed or any key of a recipe (docs/guides/pruning.md).
 
     The command's exit code, signals and terminal are its own. It can say where it is with
     gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the

@@ -152,13 +152,13 @@ def compare(
     is_drawn = picture is not None or chosen == "html"
     first, second = (_load(name, None if is_drawn else READ_METRICS) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
+    drawn = comparison_picture(first, second, comparison)
     provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
-    page = recordings_page(comparison, provenance)
-    drawn = [comparison_picture(first, second, comparison)] if is_drawn else []
-    page = with_pictures(page, [one for one in drawn if one.charts], before=["Conditions"])
+    pictures = [drawn] if is_drawn and drawn.charts else []
+    page = with_pictures(recordings_page(comparison, provenance), pictures, before=["Conditions"])
     write_report(recordings_result(comparison), page, chosen, output)
     if picture is not None:
-        _write(drawn[0], picture)
+        _write(drawn, picture)
 
 
 @click.command("plot")

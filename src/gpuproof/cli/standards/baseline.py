@@ -136,7 +136,8 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
 
 
 def _page(baseline: Baseline) -> Page:
-    from gpuproof.records.page import Column, Page, Text, table
+    from gpuproof.records.page import Page, Text
+    from gpuproof.records.page.tables import Column, table
 
     stack = tuple(f"{key}: {value or 'not reported'}" for key, value in baseline.stack.items())
     measures = table(

@@ -81,7 +81,8 @@ def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool
     """Read thresholds of another tool, and say which of them are vacuous, impossible or contradictory.
 
     dcgm reads diag-skus.yaml, aznhc a .conf of AzureHPC node health checks, superbench a rules file, and
-    table a CSV file with the columns that docs/rules.md lists. Exit code 3 if one cannot judge, else 0.
+    table a CSV file with the columns that docs/guides/rules.md
+    lists. Exit code 3 if one cannot judge, else 0.
     """
     from gpuproof.config.entries import read_entries
     from gpuproof.errors import ExitCode

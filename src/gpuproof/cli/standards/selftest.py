@@ -49,7 +49,8 @@ def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
 
 
 def _page(report: SelftestReport) -> Page:
-    from gpuproof.records.page import Cell, Column, Page, Verdict, table
+    from gpuproof.records.page import Cell, Page, Verdict
+    from gpuproof.records.page.tables import Column, table
 
     def verdict_cell(row: object) -> Cell:
         is_right = bool(getattr(row, "is_found", False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, pivot_of_rows
+from gpuproof.records.page import Page
+from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.ab.conclude import JUDGEMENT
 from gpuproof.suites.ab.course import NAME, SIDES

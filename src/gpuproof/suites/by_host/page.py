@@ -8,20 +8,8 @@ from dataclasses import replace
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import (
-    Cell,
-    Chart,
-    Column,
-    Figure,
-    Page,
-    Pivot,
-    Section,
-    Text,
-    as_figure,
-    figure,
-    pivot,
-    pivot_of_rows,
-)
+from gpuproof.records.page import Cell, Chart, Figure, Page, Pivot, Section, Text
+from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.host import titled
@@ -39,7 +27,7 @@ from gpuproof.suites.by_host.measures import (
 )
 from gpuproof.suites.by_host.report import HostState
 from gpuproof.suites.sections import DURING, TONES, benchmark_page
-from gpuproof.verdict.measure_charts import bars, in_order
+from gpuproof.verdict.measure_charts import bars
 
 FAILED = "failed"
 APART = "Outlier hosts"
@@ -110,9 +98,9 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
 
 def _chart_of_hosts(detail: HostsDetail, find: Find) -> Iterator[Chart]:
     """Draw the rate of a device of each host, or over many points what it is of its type's median."""
-    name, title = DEVICE if detail.what == "launches" else OF_TYPE, "Hosts beside each other"
+    name = DEVICE if detail.what == "launches" else OF_TYPE
     rows = [(state.host, find(name, subject=f"host/{state.host}")) for state in detail.hosts]
-    if chart := bars(title, rows, name) or in_order(title, rows, name):
+    if chart := bars("Hosts beside each other", rows, name):
         yield chart
 
 

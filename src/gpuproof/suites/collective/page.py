@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Series, figure, pivot
+from gpuproof.records.page import Cell, Chart, Page, Series
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.collective.conclude import CollectiveDetail
 from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, WRONG_VALUES
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.expectations import figures_of, load_expectations
-from gpuproof.verdict.measure_charts import curve
+from gpuproof.verdict.measure_charts import by_size
 
 
 def page(result: Result) -> Page:
@@ -49,17 +51,9 @@ def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
         for measure in measures
         if measure.labels["quantity"] == BUS_BANDWIDTH
     )
-    return Chart(
-        title="Bus bandwidth",
-        kind="line",
-        x=Axis(label="size", unit="B", is_logarithmic=True),
-        y=Axis(label="bus bandwidth", unit="B/s", is_logarithmic=True),
-        series=(
-            *(curve(operation, points) for operation, points in curves.items()),
-            *(series for operation in curves for series in _published(operation, result.conditions)),
-        ),
-        is_in_a_table=True,
-    )
+    chart = by_size("Bus bandwidth", BUS_BANDWIDTH, curves)
+    published = (series for operation in curves for series in _published(operation, result.conditions))
+    return replace(chart, series=(*chart.series, *published))
 
 
 def _published(operation: str, conditions: Mapping[str, Any]) -> Iterator[Series]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, THROUGHPUT, PointFigures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, Text, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Page, Text
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
 from gpuproof.suites.points.charts import in_rows

@@ -8,26 +8,15 @@ from dataclasses import replace
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import (
-    Axis,
-    Cell,
-    Chart,
-    Column,
-    Figure,
-    Page,
-    Pivot,
-    Section,
-    Series,
-    Text,
-    as_figure,
-    pivot_of_rows,
-)
+from gpuproof.records.page import Axis, Cell, Figure, Page, Pivot, Section, Series, Text
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures, memory_cost
 from gpuproof.suites.matrix.conclude import MatrixDetail
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import ENERGY, MEMORY, RESIDENT, WALL
 from gpuproof.suites.sections import benchmark_page
+from gpuproof.verdict.measure_charts import plain_chart
 
 MOST_ROWS = 50
 """Cases that are listed where all ended well; result.json has every one."""
@@ -131,15 +120,9 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
         on = tuple(sorted(point for name, point in points if name in front))
         off = tuple(point for name, point in points if name not in front)
         named = (("on the Pareto front", on), ("others", off))
-        series = tuple(Series(name=name, points=of) for name, of in named if of)
-        yield Chart(
-            title=f"{ranking.metric} against {what}",
-            kind="scatter",
-            x=Axis(label=what, unit=unit),
-            y=Axis(label=ranking.metric),
-            series=series,
-            is_in_a_table=True,
-        )
+        series = [Series(name=name, points=of) for name, of in named if of]
+        x, y = Axis(label=what, unit=unit), Axis(label=ranking.metric)
+        yield plain_chart(f"{ranking.metric} against {what}", "scatter", x, y, series)
 
 
 def _cases(detail: MatrixDetail) -> Section:

@@ -9,7 +9,7 @@ from gpuproof.config.axes import short_names
 from gpuproof.groups import grouped
 from gpuproof.records.page import Axis, Chart
 from gpuproof.suites.points.exports import value_text
-from gpuproof.verdict.measure_charts import axis_of, bars, curve, titled
+from gpuproof.verdict.measure_charts import axis_of, bars, curve, plain_chart, titled
 
 WIDE = 8.0
 """An axis whose last value is that many times its first is logarithmic."""
@@ -41,17 +41,13 @@ def _along(points: Sequence[PointFigures], name: str) -> Chart | None:
         return None
     ends = min(numbers[key]), max(numbers[key])
     is_wide = 0 < ends[0] * WIDE <= ends[1]
-    return Chart(
-        title=f"{titled(name)} by {titles[key]}",
-        kind="line",
-        x=Axis(label=titles[key], is_logarithmic=is_wide, ticks=tuple(sorted(map(float, numbers[key])))),
-        y=axis_of(measured[0][1], name),
-        series=tuple(
-            curve(of or name, [(float(point.assignment[key]), m) for point, m in those])
-            for of, those in curves.items()
-        ),
-        is_in_a_table=True,
-    )
+    x = Axis(label=titles[key], is_logarithmic=is_wide, ticks=tuple(sorted(map(float, numbers[key]))))
+    series = [
+        curve(of or name, [(float(point.assignment[key]), m) for point, m in those])
+        for of, those in curves.items()
+    ]
+    title = f"{titled(name)} by {titles[key]}"
+    return plain_chart(title, "line", x, axis_of(measured[0][1], name), series)
 
 
 def _others(point: PointFigures, key: str, titles: dict[str, str]) -> str:

@@ -9,7 +9,8 @@ from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, 
 from gpuproof.analysis.points import rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Page
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.points.charts import point_charts
 from gpuproof.suites.points.exports import outcome_text, value_text

@@ -10,23 +10,12 @@ from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
-from gpuproof.records.page import (
-    Axis,
-    Cell,
-    Chart,
-    Column,
-    Notice,
-    Notices,
-    Page,
-    Section,
-    Tone,
-    figure,
-    pivot,
-)
+from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import axis_of, curve, titled
+from gpuproof.verdict.measure_charts import by_size, titled
 
 TONES: Mapping[Status, Tone] = {"PASS": "good", "FAIL": "bad", "ERROR": "bad"}
 MOST_CURVES = 16
@@ -61,14 +50,7 @@ def _links(measures: Sequence[Measure]) -> Iterator[Chart]:
     for name, of_name in grouped((measure.name, measure) for measure in of_sizes).items():
         curves = grouped((_curve_name(m), (float(m.labels["size_bytes"]), m)) for m in of_name)
         if len({m.labels["size_bytes"] for m in of_name}) > 1 and len(curves) <= MOST_CURVES:
-            yield Chart(
-                title=f"{titled(name)} by size",
-                kind="line",
-                x=Axis(label="size", unit="B", is_logarithmic=True),
-                y=axis_of(of_name[0], is_logarithmic=True),
-                series=tuple(curve(of, points) for of, points in curves.items()),
-                is_in_a_table=True,
-            )
+            yield by_size(f"{titled(name)} by size", name, curves)
 
 
 def _curve_name(measure: Measure) -> str:

@@ -27,6 +27,8 @@ from gpuproof.suites.recipe.devices import device_measures
 from gpuproof.suites.recipe.work import memory_measures, memory_parts, work_measures
 from gpuproof.verdict.summary import RunSummary
 
+PHASE, PART = "phase", "memory_part"
+"""Labels of what a step and the memory of a rank are made of."""
 LATENCY_OF: Mapping[InferencePhase, str] = {
     "forward": "latency",
     "prefill": "time to first token",
@@ -262,12 +264,8 @@ def total_measures(
     """
     if not summary.launches:
         return ()
-    measures = [
-        *_of_launches(summary, rates),
-        *_total_energy(energy),
-        *_phases(summary),
-        *_memory_parts(summary),
-    ]
+    measures = [*_of_launches(summary, rates), *_total_energy(energy)]
+    measures += [*_step_phases(summary), *_memory_parts(summary)]
     if summary.launches[0].case.measures_latency:
         measures.append(replace(rate_measure(summary, rates), name=RATE_ONE_BY_ONE, better=None))
     return tuple(replace(measure, validity=summary.validity) for measure in measures)
@@ -310,7 +308,13 @@ def _of_launches(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterato
         )
 
 
-def _phases(summary: RunSummary) -> Iterator[Measure]:
+def _total_energy(energy: RunEnergy | None) -> Iterator[Measure]:
+    if energy is not None and energy.energy_j is not None:
+        text = f"{units.significant(energy.energy_j)} J"
+        yield Measure(name=ENERGY, value=energy.energy_j, unit="J", text=text, statistic="total")
+
+
+def _step_phases(summary: RunSummary) -> Iterator[Measure]:
     phases = phases_of(summary.launches)
     for name, value_s in {} if isinstance(phases, str) else phases.parts_s.items():
         measure = seconds_measure(f"{name} in a step", value_s, "after the window, between marks")
@@ -327,9 +331,3 @@ def _memory_parts(summary: RunSummary) -> Iterator[Measure]:
             detail="estimated for the largest rank",
             labels={PART: name},
         )
-
-
-def _total_energy(energy: RunEnergy | None) -> Iterator[Measure]:
-    if energy is not None and energy.energy_j is not None:
-        text = f"{units.significant(energy.energy_j)} J"
-        yield Measure(name=ENERGY, value=energy.energy_j, unit="J", text=text, statistic="total")

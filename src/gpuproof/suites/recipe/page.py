@@ -9,7 +9,8 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Pivot, Section, Table, by_launch, table
+from gpuproof.records.page import Page, Pivot, Section, Table
+from gpuproof.records.page.tables import Column, by_launch, table
 from gpuproof.records.result import WHOLE, Result
 from gpuproof.suites.recipe.charts import recipe_charts
 from gpuproof.suites.recipe.conclude import RecipeDetail

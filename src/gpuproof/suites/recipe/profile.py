@@ -22,7 +22,8 @@ from gpuproof.analysis.profile import (
 from gpuproof.errors import RecordError
 from gpuproof.files import place_inside
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.page import Column, Section, Table, Text, table
+from gpuproof.records.page import Section, Table, Text
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.run import ProfileTrace
 
 TITLE = "Profile"

@@ -9,7 +9,8 @@ from gpuproof import units
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.ranks import Basis, RanksCompared, compare_ranks
 from gpuproof.analysis.subjects import subjects_of_ranks
-from gpuproof.records.page import Cell, Column, Section, Text, figure, pivot
+from gpuproof.records.page import Cell, Section, Text
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure
 from gpuproof.verdict.doubts.ranks import device_name
 

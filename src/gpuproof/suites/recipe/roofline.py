@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpuproof import units
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series
+from gpuproof.verdict.measure_charts import plain_chart
 from gpuproof.verdict.summary import RunSummary
 
 DECADES_BELOW, DECADES_ABOVE = 2.5, 3.0
@@ -83,12 +84,6 @@ def roofline_chart(
         else:
             level = (Reference(label=f"{name}, its intensity is not known", y=flops_per_s),)
     meet = f"they meet at {units.significant(measured.ridge)} FLOP/byte"
-    return Chart(
-        title=title,
-        kind="line",
-        x=Axis(label="arithmetic intensity", unit="FLOP/byte", is_logarithmic=True, reach=ends),
-        y=Axis(label="arithmetic per device", unit="FLOP/s", is_logarithmic=True),
-        series=tuple(series),
-        references=(Reference(label=meet, x=measured.ridge), *level),
-        is_in_a_table=True,
-    )
+    x = Axis(label="arithmetic intensity", unit="FLOP/byte", is_logarithmic=True, reach=ends)
+    y = Axis(label="arithmetic per device", unit="FLOP/s", is_logarithmic=True)
+    return plain_chart(title, "line", x, y, series, Reference(label=meet, x=measured.ridge), *level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
@@ -14,7 +15,7 @@ from gpuproof.suites.scale.apart import NUM_QUANTILES
 from gpuproof.suites.scale.conclude import PointState, ScaleDetail
 from gpuproof.suites.scale.measures import EFFICIENCY, PARTS_OF_A_STEP, PHASES, SPEED_UP
 from gpuproof.suites.scale.plan import Law
-from gpuproof.verdict.measure_charts import curve
+from gpuproof.verdict.measure_charts import curve, plain_chart
 
 ONE = Measure(name="one device", value=1.0, unit="1", text="1")
 """Of one device, by definition."""
@@ -50,15 +51,8 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
 
 
 def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) -> Chart:
-    return Chart(
-        title=title,
-        kind="line",
-        x=Axis(label="devices", ticks=_places(one.points for one in series)),
-        y=y,
-        series=tuple(series),
-        references=(reference,),
-        is_in_a_table=True,
-    )
+    x = Axis(label="devices", ticks=_places(one.points for one in series))
+    return plain_chart(title, "line", x, y, series, reference)
 
 
 def _devices(detail: ScaleDetail) -> list[float]:
@@ -110,14 +104,8 @@ def _step_times(points: Sequence[PointState], name: str) -> Iterator[Chart]:
         if point.step_quantiles_s
     ]
     if series:
-        yield Chart(
-            title=f"Step times, {name}",
-            kind="line",
-            x=Axis(label="step", unit="s"),
-            y=Axis(label="steps that took no longer", unit="%"),
-            series=tuple(series),
-            is_in_a_table=True,
-        )
+        y = Axis(label="steps that took no longer", unit="%")
+        yield plain_chart(f"Step times, {name}", "line", Axis(label="step", unit="s"), y, series)
 
 
 def _places(columns: Iterable[Sequence[tuple[float, float]]]) -> tuple[float, ...]:
@@ -132,12 +120,7 @@ def _phases(measures: Sequence[Measure], name: str) -> Iterator[Chart]:
         if m.labels["quantity"] in PARTS_OF_A_STEP
     )
     if phases:
-        yield Chart(
-            title=f"Phases of a step, {name}",
-            kind="bar",
-            x=Axis(label="devices", is_logarithmic=True, ticks=_places(phases.values())),
-            y=Axis(label="a step", unit="s"),
-            series=tuple(Series(name=phase, points=tuple(points)) for phase, points in phases.items()),
-            is_stacked=True,
-            is_in_a_table=True,
-        )
+        x = Axis(label="devices", is_logarithmic=True, ticks=_places(phases.values()))
+        y = Axis(label="a step", unit="s")
+        series = [Series(name=phase, points=tuple(points)) for phase, points in phases.items()]
+        yield replace(plain_chart(f"Phases of a step, {name}", "bar", x, y, series), is_stacked=True)

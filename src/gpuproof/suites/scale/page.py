@@ -7,7 +7,8 @@ from collections.abc import Callable
 from gpuproof import units
 from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Figure, Page, Pivot, Text, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Figure, Page, Pivot, Text
+from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.points.page import uncertainty, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuproof import units
-from gpuproof.records.page import Column, Pivot, figure, pivot
+from gpuproof.records.page import Pivot
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure
 from gpuproof.suites.scale.lines import LEARNING_ALIKE
 from gpuproof.suites.scale.measures import (

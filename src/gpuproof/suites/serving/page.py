@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Column, Page, Pivot, as_figure, figure, pivot, pivot_of_rows
+from gpuproof.records.page import Page, Pivot
+from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.charts import serving_charts

@@ -22,7 +22,7 @@ from gpuproof.verdict.blame.findings import Findings
 from gpuproof.verdict.blame.hang import explain_hang
 from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
 
-SOURCE = "tests of parts of it, see docs/validate-blame.md"
+SOURCE = "tests of parts of it, see docs/guides/blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
 """Who acts on what is blamed; an administrator on everything else."""
 BLAME = "blame_search"

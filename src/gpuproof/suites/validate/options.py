@@ -125,7 +125,7 @@ class ValidateOptions:
     ready_for: str | None = None
     """For what it is ready, where not all that the hardware has is asked for: a job."""
     rules: tuple[Mapping[str, Any], ...] = ()
-    """Rules for figures and hosts (docs/rules.md); without rules of figures nothing is READY."""
+    """Rules for figures and hosts (docs/guides/rules.md); without rules of figures nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
     """Where the rules come from, as reports name it."""
     rules_recipe: str | None = None

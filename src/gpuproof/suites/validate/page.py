@@ -9,7 +9,8 @@ from gpuproof import units
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
-from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
+from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, Tone, Verdict
+from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section

@@ -13,7 +13,6 @@ from gpuproof.records.page import (
     Axis,
     Cell,
     Chart,
-    Column,
     Notices,
     Page,
     Pivot,
@@ -23,10 +22,8 @@ from gpuproof.records.page import (
     Tone,
     Verdict,
     doubt_notice,
-    figure,
-    pivot,
-    table,
 )
+from gpuproof.records.page.tables import Column, figure, pivot, table
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance

@@ -11,7 +11,8 @@ from gpuproof.analysis.comparing.sides import side_of, title_of
 from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.records.codec import to_json
-from gpuproof.records.page import Column, Page, Provenance, Section, Text, Tone, Verdict, figure, pivot
+from gpuproof.records.page import Page, Provenance, Section, Text, Tone, Verdict
+from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.units import MISSING
 from gpuproof.verdict.comparison.page import compared, verdict_column

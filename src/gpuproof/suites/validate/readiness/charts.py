@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gpuproof.groups import grouped
-from gpuproof.records.outcome import Judged, parent_of
-from gpuproof.records.page import Axis, Chart, HeatCell, HeatMap, Reference, Series
-from gpuproof.records.result import WHOLE, Measure
+from gpuproof.records.outcome import Judged, Outcome, parent_of
+from gpuproof.records.page import Chart, HeatCell, HeatMap, Reference
+from gpuproof.records.result import WHOLE, Measure, MeasureInterval
 from gpuproof.suites.validate.blamed import BLAME
-from gpuproof.verdict.measure_charts import MOST_ROWS, UNITS, bars
+from gpuproof.verdict.measure_charts import MOST_ROWS, axis_of, bars, intervals
 from gpuproof.verdict.page import TONES
 from gpuproof.verdict.rollup import listed
 
@@ -70,8 +71,7 @@ def _cell(judged: Sequence[Judged]) -> HeatCell | None:
     status = min(judged, key=_gravity).outcome.status
     others = [one.outcome for one in judged if one.outcome.status != "PASS"]
     lines = dict.fromkeys(
-        f"{outcome.subject.removeprefix('host/')}: {outcome.summary}"
-        f"{f' → {outcome.next_step}' if outcome.next_step else ''}"
+        f"{_short(outcome)}: {outcome.summary}{f' → {outcome.next_step}' if outcome.next_step else ''}"
         for outcome in others
     )
     return HeatCell(word=WORDS.get(status, status), tone=TONES[status], lines=tuple(lines))
@@ -84,39 +84,26 @@ def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
     by_gravity = sorted(by_check.items(), key=lambda item: min(map(_gravity, item[1])))
     for name, judged in [item for item in by_gravity if len(item[1]) > 1][:MOST_PEERS]:
         shown = sorted(judged, key=lambda one: (_gravity(one), one.outcome.measured_value or 0.0))[:MOST_ROWS]
-        expected = [one.outcome.expected_value for one in shown if one.outcome.expected_value is not None]
-        unit = shown[0].outcome.unit or ""
-        reach = tuple(share * value for value in expected[:1] for share in AROUND)
-        yield Chart(
-            title=f"{name}: {len(shown)} of {len(judged)}" if len(shown) < len(judged) else name,
-            kind="scatter",
-            x=Axis(label="measured", unit=UNITS.get(unit, unit), reach=reach),
-            y=Axis(label="", names=tuple(one.outcome.subject.removeprefix("host/") for one in shown)),
-            series=tuple(_of_status(status, shown) for status in dict.fromkeys(map(_status, shown))),
-            references=tuple(Reference(label="of its peers", x=x) for x in dict.fromkeys(expected[:1])),
-            is_in_a_table=True,
-        )
+        expected = [one.outcome.expected_value for one in shown if one.outcome.expected_value is not None][:1]
+        reach = tuple(share * value for value in expected for share in AROUND)
+        rows = [(f"{_short(one.outcome)} {one.outcome.status}", _as_measure(one.outcome)) for one in shown]
+        lines = (Reference(label="of its peers", x=x) for x in expected)
+        title = f"{name}: {len(shown)} of {len(judged)}" if len(shown) < len(judged) else name
+        yield intervals(title, replace(axis_of(rows[0][1], "measured"), reach=reach), rows, *lines)
 
 
-def _status(judged: Judged) -> str:
-    return judged.outcome.status
+def _short(outcome: Outcome) -> str:
+    return outcome.subject.removeprefix("host/")
 
 
-def _of_status(status: str, judged: Sequence[Judged]) -> Series:
-    rows = [(float(row), one.outcome) for row, one in enumerate(judged) if _status(one) == status]
-    values = [(row, one.measured_value, one) for row, one in rows if one.measured_value is not None]
-    return Series(
-        name=status,
-        points=tuple((value, row) for row, value, _ in values),
-        ranges=tuple(
-            (_or(one.measured_low, value), _or(one.measured_high, value)) for _, value, one in values
-        ),
-        form="points",
-    )
-
-
-def _or(end: float | None, value: float) -> float:
-    return value if end is None else end
+def _as_measure(outcome: Outcome) -> Measure:
+    """Return what was judged as a measure, whose interval a chart can draw."""
+    low, high = outcome.measured_low, outcome.measured_high
+    interval = None
+    if low is not None and high is not None:
+        interval = MeasureInterval(low=low, high=high, level=0.95, kind="bound", method="of the rule")
+    value, unit = outcome.measured_value, outcome.unit or ""
+    return Measure(name="measured", value=value, unit=unit, text=outcome.measured or "", interval=interval)
 
 
 def blame_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
