@@ -20,8 +20,9 @@ from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.side_by_side import balance_picture, comparison_picture
 from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.recording import load_recording
-from gpuproof.records.page import Page, with_pictures
+from gpuproof.records.page import Page
 from gpuproof.records.result import Result
+from gpuproof.report.page_parts import with_pictures
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.cases import build_case
 from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result

@@ -15,10 +15,11 @@ from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Text, with_pictures
+from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
+from gpuproof.report.page_parts import with_pictures
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config, read_suite
 from gpuproof.store.provenance import of_old_tree, of_run, read_provenance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuproof.records.outcome import Judged, Outcome, not_judged
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
 from gpuproof.suites.validate.readiness.charts import heat_map, peer_charts
 from gpuproof.verdict.measure_charts import MOST_ROWS, bars, chart_of_launches, curve
@@ -54,17 +54,18 @@ def test_a_curve_is_in_order_and_leaves_out_what_is_missing() -> None:
 
 
 def judged(name: str, host: str, *, is_good: bool) -> Judged:
-    outcome = Outcome(
-        status="PASS" if is_good else "FAIL",
-        subject=f"host/{host}/gpu/0",
-        measured="m",
-        measured_value=1.0,
-        unit="s",
+    outcome = pass_or_fail(
+        f"host/{host}/gpu/0",
+        is_good,
+        "m",
         expected="e",
         source="s",
         next_step="look",
+        measured_value=1.0,
+        expected_value=1.0,
+        unit="s",
     )
-    return Judged(name=name, outcome=replace(outcome, expected_value=1.0), basis="peers")
+    return Judged(name=name, outcome=outcome, basis="peers")
 
 
 def test_alike_hosts_share_a_column_and_the_gravest_is_first() -> None:

@@ -9,6 +9,7 @@ r"""What every renderer of a page needs: texts without control characters, and a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import replace
 from math import isfinite
 from operator import itemgetter
 from unicodedata import combining, east_asian_width
@@ -67,6 +68,18 @@ def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
     """Name facts that are not known, a line a reason."""
     reasons = grouped((fact.missing, fact.name) for fact in facts if not fact.text)
     yield from (f"no {', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
+def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
+    """Put what pictures show something behind the figures of a page, else before a section of a title."""
+    titles = [section.title for section in page.sections]
+    figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
+    if figures is None:
+        place = next((n for n, title in enumerate(titles) if title in before), len(titles))
+    else:  # what has no title goes on with the one before it
+        place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
+    drawn = [picture for picture in pictures if not is_empty(picture)]
+    return replace(page, sections=(*page.sections[:place], *drawn, *page.sections[place:]))
 
 
 def in_words(page: Page) -> Iterator[Section]:

@@ -91,7 +91,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     from gpuproof.observe.side_by_side import balance_picture
     from gpuproof.observe.timeline import recording_picture
     from gpuproof.readings.provenance import of_recording
-    from gpuproof.records.page import with_pictures
+    from gpuproof.report.page_parts import with_pictures
 
     chosen = chosen_format(form, output, as_json=as_json)
     readings = _load(recording)
@@ -100,7 +100,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     if chosen == "html":
         pictures = [replace(recording_picture(readings), title="Over time")]
         pictures += [balance_picture(readings)] if balance else []
-        page = with_pictures(page, [picture for picture in pictures if picture.charts])
+        page = with_pictures(page, pictures)
     write_report(result, page, chosen, output)
 
 
@@ -139,7 +139,7 @@ def compare(
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
     from gpuproof.observe.side_by_side import comparison_picture
     from gpuproof.readings.provenance import of_recording, side_by_side
-    from gpuproof.records.page import with_pictures
+    from gpuproof.report.page_parts import with_pictures
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
     if len(recordings) != 2:
@@ -154,11 +154,9 @@ def compare(
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
     drawn = comparison_picture(first, second, comparison)
     provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
-    pictures = [drawn] if is_drawn and drawn.charts else []
-    page = with_pictures(recordings_page(comparison, provenance), pictures, before=["Conditions"])
+    page = with_pictures(recordings_page(comparison, provenance), [drawn] * is_drawn, before=["Conditions"])
     write_report(recordings_result(comparison), page, chosen, output)
-    if picture is not None:
-        _write(drawn, picture)
+    _write(drawn, picture)
 
 
 @click.command("plot")
@@ -230,7 +228,9 @@ def _load(name: str, metrics: Collection[str] | None = None) -> RecordingData:
     return load(selected.path, metrics=metrics)
 
 
-def _write(picture: Picture, path: Path) -> None:
+def _write(picture: Picture, path: Path | None) -> None:
+    if path is None:
+        return
     from gpuproof.report.pictures import write_picture
 
     write_picture(picture, path)

@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from gpuproof.records.result import Doubt, Measure
@@ -272,17 +271,6 @@ class Page:
     sections: tuple[Section, ...]
     provenance: Provenance | None = None
     """None of a page that is about no measurement, such as a list of runs."""
-
-
-def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
-    """Put pictures behind the first figures of a page; where it has none, before a section of a title."""
-    titles = [section.title for section in page.sections]
-    figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
-    if figures is None:
-        place = next((n for n, title in enumerate(titles) if title in before), len(titles))
-    else:  # what has no title goes on with the one before it
-        place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
-    return replace(page, sections=(*page.sections[:place], *pictures, *page.sections[place:]))
 
 
 def doubt_notice(doubt: Doubt, word: str) -> Notice:
