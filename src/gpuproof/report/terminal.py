@@ -191,10 +191,9 @@ def _(section: pages.Commands, width: int) -> Iterator[Part]:
 def _(section: pages.Files, width: int) -> Iterator[Part]:
     if section.folder:
         yield Text(f"{' ' * INDENT}{one_line(section.folder)}"), False
-    if section.names:
-        names = "  ".join(one_line(name) for name in section.names)
-        for line in wrap(names, width, break_long_words=False, break_on_hyphens=False):
-            yield Text(f"{' ' * INDENT}{line}", style="dim"), False
+    names = "  ".join(one_line(name) for name in section.names)
+    for line in wrap(names, width, break_long_words=False, break_on_hyphens=False):
+        yield Text(f"{' ' * INDENT}{line}", style="dim"), False
 
 
 def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int) -> Table:
