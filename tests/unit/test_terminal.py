@@ -138,7 +138,7 @@ def test_paths_and_commands_are_never_broken() -> None:
     lines = drawn(Page(title="t", verdict=None, sections=sections), 40).splitlines()
     assert f"  {command}" in lines
     assert f"  {'b' * 200}" in lines
-    assert f"  {'c' * 100}  {'d' * 100}" in lines
+    assert {f"  {'c' * 100}", f"  {'d' * 100}"} <= set(lines)
 
 
 def test_colours_are_for_terminals() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from io import StringIO
+from textwrap import wrap
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -190,8 +191,9 @@ def _(section: pages.Commands, width: int) -> Iterator[Part]:
 def _(section: pages.Files, width: int) -> Iterator[Part]:
     if section.folder:
         yield Text(f"{' ' * INDENT}{one_line(section.folder)}"), False
-    if section.names:
-        yield Text("  ".join(one_line(name) for name in section.names), style="dim"), True
+    names = "  ".join(one_line(name) for name in section.names)
+    for line in wrap(names, width, break_long_words=False, break_on_hyphens=False):
+        yield Text(f"{' ' * INDENT}{line}", style="dim"), False
 
 
 def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int) -> Table:

@@ -117,7 +117,8 @@ def interval_text(interval: Interval, unit: str) -> str:
         else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
     )
     basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
-    return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
+    ends = units.NOT_WELL_ENOUGH if unit and interval.low <= 0 <= interval.high else f"{low} – {high}"
+    return f"{interval.confidence:.0%} interval {ends} ({basis})"
 
 
 def _digits_that_show(interval: Interval) -> int:
