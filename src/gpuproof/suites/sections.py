@@ -31,7 +31,7 @@ from gpuproof.records.page import (
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
-from gpuproof.verdict.doubts.base import in_one_line, likely_first
+from gpuproof.verdict.doubts.base import LIKELY, in_one_line, likely_first
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -42,6 +42,8 @@ MEANING = {
 DURING = "Host and devices during the run"
 CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
+DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
+"""What they leave in step times."""
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
 """Where `at_point` says a failure was met."""
 ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
@@ -249,7 +251,15 @@ def headline(measures: Sequence[Measure]) -> str:
 
 
 def _doubts(result: Result) -> Notices:
-    notices = [doubt_notice(doubt, doubt.validity) for doubt in likely_first(result.doubts)]
+    """Lay out the doubts; on a disturbed machine those that say no more than that share a line."""
+    doubts = likely_first(result.doubts)
+    is_disturbed = any(doubt.code in NEIGHBOURS for doubt in doubts)
+    followed = [x for x in doubts if is_disturbed and x.validity == "SUSPECT" and x.code in DISTURBED]
+    notices = [doubt_notice(doubt, doubt.validity) for doubt in doubts if doubt not in followed]
+    if followed:
+        codes = dict.fromkeys(doubt.code for doubt in followed)
+        named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)
+        notices.append(Notice(word="besides", tone="faint", text=f"as such work beside it causes: {named}"))
     return Notices(title=f"Why {result.validity}", notices=tuple(notices))
 
 

@@ -223,7 +223,8 @@
 
     ends(chart, low, high) {
       const reach = chart.y.reach.filter(Number.isFinite);
-      const bounds = [low, high, ...reach].filter((value) => value !== null && Number.isFinite(value));
+      const named = chart.references.filter((line) => line.label && line.x === null).map((line) => line.y);
+      const bounds = [low, high, ...reach, ...named].filter((value) => value !== null && Number.isFinite(value));
       if (!bounds.length) return [0, 1];
       const [from, to] = [Math.min(...bounds), Math.max(...bounds)];
       const more = (to - from || Math.abs(to) || 1) * 0.06;
