@@ -36,7 +36,10 @@ def run_step(place: Path, **inputs: str) -> tuple[int, str, dict[str, str]]:
     """Return how the step ended, what it wrote into the summary, and its outputs."""
     names = {f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()}
     names |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
-    names["inputs.command"] = f"{sys.executable} -m gpuproof"
+    command = place / "gpuproof"  # as pip installs it: Python may lie in a folder with a blank in its name
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpuproof "$@"\n')
+    command.chmod(0o755)
+    names["inputs.command"] = str(command)
     variables = {name: filled(text, names) for name, text in STEP["env"].items()}
     files = {name: place / name for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")}
     for file in files.values():

@@ -53,7 +53,7 @@ def show_page(page: pages.Page, *, is_whole: bool = True) -> None:
     """Write a page to standard output as wide as the terminal, or as a log is: whole, or a screen of it."""
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH)
-    print_page(page, console, most_lines=None if is_whole else MOST_LINES)
+    print_page(page, console, most_lines=MOST_LINES if console.is_terminal and not is_whole else None)
 
 
 def print_page(page: pages.Page, console: Console, *, most_lines: int | None = None) -> None:

@@ -1,9 +1,4 @@
-"""A page: what a suite has to say, in sections that any renderer can draw and that know no suite.
-
->>> table("Hosts", [("a", 1.0), ("b", 2.0)], Column.of("host", lambda row: row[0], align="left"),
-...       Column.of("rate", lambda row: f"{row[1]:.1f}")).rows[1]
-(Cell(text='b', tone='plain'), Cell(text='2.0', tone='plain'))
-"""
+"""A page: what a suite has to say, in sections that any renderer can draw and that know no suite."""
 
 from __future__ import annotations
 

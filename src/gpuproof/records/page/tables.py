@@ -1,4 +1,9 @@
-"""Making the tables of a page: columns of values or of words over rows, and pivots of measures."""
+"""Making the tables of a page: columns of values or of words over rows, and pivots of measures.
+
+>>> table("Hosts", [("a", 1.0), ("b", 2.0)], Column.of("host", lambda row: row[0], align="left"),
+...       Column.of("rate", lambda row: f"{row[1]:.1f}")).rows[1]
+(Cell(text='b', tone='plain'), Cell(text='2.0', tone='plain'))
+"""
 
 from __future__ import annotations
 
