@@ -29,15 +29,21 @@ class ConfigCommand(click.Command):
     """A command that takes keys of a recipe as `--section.key=value`, and completes them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look at each word before click takes it apart.
+        """Look at each word before click takes it apart, and at those that are no options of this command.
 
         Raises:
             click.UsageError: a key stands behind one dash; click would read the letters of its name.
+            UsageError: a word is written as an option, and is neither one nor a key of a recipe.
         """
         for word in args[: args.index("--")] if "--" in args else args:
             if SINGLE_DASH_KEY.fullmatch(word):
                 raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            from gpuproof.cli.entry.unknown import refuse_unknown
+
+            refuse_unknown(ctx)
+        return left
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options, and every key, each up to its `=`."""

@@ -65,6 +65,19 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such command '{words[0]}'.{hint}")
         return super().resolve_command(ctx, words)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that is named.
+
+        Raises:
+            UsageError: it has no such option.
+        """
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from gpuproof.cli.entry.unknown import unknown_option
+
+            raise unknown_option(error.ctx or ctx, error.option_name) from None
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Show the help where nothing is asked for: that is no mistake."""
         if not args and not ctx.resilient_parsing:
