@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuproof.cli.entry.run_name import RunName
+from gpuproof.cli.host_options import host_options, write_options
 from gpuproof.outside import plain
 from gpuproof.redaction import redacted
 
@@ -44,6 +45,10 @@ class ConfigCommand(click.Command):
 
             refuse_unknown(ctx)
         return left
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of where to run in a section of their own."""
+        write_options(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options, and every key, each up to its `=`."""
@@ -121,8 +126,6 @@ dry_run_option = click.option(
 
 def measuring_options(command: Command) -> Command:
     """Add what every command that measures takes: limits, where to run, resuming, JSON, the log."""
-    from gpuproof.cli.host_options import host_options
-
     wrapped = host_options(json_option(log_options(command)))
     for option in reversed(_MEASURING):
         wrapped = option(wrapped)
