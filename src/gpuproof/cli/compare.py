@@ -94,7 +94,7 @@ class PartOfOne(click.ParamType[float]):
 @log_options
 @click.pass_context
 def compare(ctx: click.Context, /, **options: Any) -> None:
-    """Say whether run B is faster than run A, slower, or no difference is shown.
+    """Say whether run B is shown to be faster or slower than run A.
 
     A and B are run directories, or `last`; nothing is launched. Runs that were not made alike are refused
     with the keys in which they differ. With --ab they are recipes, or A alone is one and --a.KEY=VALUE or

@@ -69,7 +69,7 @@ def doctor(
     wait_s: float,
     as_json: bool,
 ) -> None:
-    """Say what this machine has, what will be missing, and what to do about it.
+    """Say what this machine has, what is missing, and what to do.
 
     With --multi-node also whether it can take part in a run over several hosts. Started on all of them
     with the same --master, --port and --nodes, each with its --node-rank, it says what stands between them:

@@ -24,7 +24,7 @@ from gpuproof.errors import UsageError
 @click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
 @click.pass_context
 def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
-    """Look at this machine and write a commented recipe that fits it.
+    """Write a commented recipe that fits this machine.
 
     Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
     """

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.older import answered_options
+from gpuproof.cli.host_options import PlacedCommand
 from gpuproof.cli.options import dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
@@ -37,7 +38,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 """Options that say what is measured, which a run that is resumed knows already."""
 
 
-@click.command()
+@click.command(cls=PlacedCommand)
 @click.option(
     "--output",
     "-o",
@@ -85,7 +86,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 @measuring_options
 @click.pass_context
 def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options: Any) -> None:
-    """Run the twelve tests of the load suite, on this machine or on every host of a fleet.
+    """Run the twelve tests of the load suite, here or on a fleet.
 
     Two models (a simple CNN and a ResNet) are trained and run forward at three batch sizes each, every test
     with a fresh model. A test that fails is reported with its error, the others go on, and the exit code is

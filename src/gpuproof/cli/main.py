@@ -44,27 +44,33 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 SUMMARIES: dict[str, str] = {
     "run": "Measure what a recipe describes.",
-    "load": "Run the twelve tests of the load suite, on this machine or on every host of a fleet.",
-    "scale": "Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.",
-    "validate": "Say whether a machine or a cluster is ready: READY, READY-WITH-EXCLUSIONS, NOT-READY or "
-    "INCONCLUSIVE.",
+    "load": "Run the twelve tests of the load suite, here or on a fleet.",
+    "scale": "Measure whether several devices are worth it.",
+    "validate": "Say whether a machine or a cluster is ready for work.",
     "rules": "Find rules and thresholds that could not judge anything.",
     "baseline": "Record a fleet's own figures, and compare runs with them.",
-    "compare": "Say whether run B is faster than run A, slower, or no difference is shown.",
-    "selftest": "Plant faults in what is measured, and show that each turns the verdict and is named.",
-    "matrix": "Run every case of a matrix, each with its monitor, and put them side by side.",
-    "report": "Show the report of a run again, and make its derived files again.",
-    "runs": "List the runs, newest first: when, what, whether to trust it, and the result.",
-    "doctor": "Say what this machine has, what will be missing, and what to do about it.",
-    "init": "Look at this machine and write a commented recipe that fits it.",
+    "compare": "Say whether run B is shown to be faster or slower than run A.",
+    "selftest": "Plant faults in what is measured; show that each is named.",
+    "matrix": "Run every case of a matrix, and put them side by side.",
+    "report": "Show the report of a run, and make its derived files again.",
+    "runs": "List the runs, newest first, with verdict and result.",
+    "doctor": "Say what this machine has, what is missing, and what to do.",
+    "init": "Write a commented recipe that fits this machine.",
     "config": "Show what a recipe comes to, and every key there is.",
-    "plugins": "List workloads, checks and suites with the package that each comes from.",
+    "plugins": "List workloads, checks and suites, each with its package.",
     "monitor": "Watch GPUs and host: live, beside a command, or afterwards.",
     **{name: entry.summary for name, entry in LAUNCHERS.items() if entry.command},
     "cloud": "Rent hosts to measure: list, deploy and terminate.",
-    "completion": "Print what makes a shell complete commands, options, recipes, keys and runs.",
+    "completion": "Print what makes a shell complete commands, keys and runs.",
 }
 """How the help of each command begins: to list them, none is imported."""
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Measure": ("run", "load", "scale", "matrix"),
+    "Judge": ("validate", "compare", "rules", "baseline", "selftest"),
+    "Look": ("report", "runs", "monitor", "doctor"),
+    "Set up": ("init", "config", "plugins", *commands_of_launchers(), "cloud", "completion"),
+}
+"""How `--help` groups the commands: title → their names."""
 GARBAGE_AFTER = 100_000
 """Objects that the collector waits for: by Python's 700 it looks 180 times through what a command imports."""
 
@@ -81,6 +87,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     cls=LazyGroup,
     commands_by_path=COMMANDS,
     summaries=SUMMARIES,
+    groups=GROUPS,
     older_words="gpuproof.cli.entry.older:in_our_words",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -99,6 +106,7 @@ def cli() -> None:
     Start here:
       gpuproof doctor        what this machine has, and what is missing
       gpuproof run quick     a trustworthy number in under a minute
+      gpuproof run serving   how fast a server of requests answers
     """  # noqa: D301  # click reads the backspace character
 
 

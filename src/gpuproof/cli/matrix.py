@@ -64,10 +64,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @log_options
 @click.pass_context
 def matrix(ctx: click.Context, /, **options: Any) -> None:
-    """Run every case of a matrix, each with its monitor, and put them side by side.
+    """Run every case of a matrix, and put them side by side.
 
-    MATRIX is a recipe with a section `matrix:`, and a command whose {fields} it fills; or the keys of a
-    workload to sweep. Cases that have ended are kept: an interrupted matrix goes on with --continue-dir.
+    Each case has its monitor. MATRIX is a recipe with a section `matrix:`, and a command whose {fields} it
+    fills; or the keys of a workload to sweep. Cases that have ended are kept: an interrupted matrix goes on
+    with --continue-dir.
 
     \b
     gpuproof matrix matrix.yaml --dry-run

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuproof.cli.entry.run_name import RunName
+from gpuproof.cli.host_options import host_options, write_options
 from gpuproof.outside import plain
 from gpuproof.redaction import redacted
 
@@ -29,15 +30,25 @@ class ConfigCommand(click.Command):
     """A command that takes keys of a recipe as `--section.key=value`, and completes them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look at each word before click takes it apart.
+        """Look at each word before click takes it apart, and at those that are no options of this command.
 
         Raises:
             click.UsageError: a key stands behind one dash; click would read the letters of its name.
+            UsageError: a word is written as an option, and is neither one nor a key of a recipe.
         """
         for word in args[: args.index("--")] if "--" in args else args:
             if SINGLE_DASH_KEY.fullmatch(word):
                 raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            from gpuproof.cli.entry.unknown import refuse_unknown
+
+            refuse_unknown(ctx)
+        return left
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of where to run in a section of their own."""
+        write_options(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options, and every key, each up to its `=`."""
@@ -115,8 +126,6 @@ dry_run_option = click.option(
 
 def measuring_options(command: Command) -> Command:
     """Add what every command that measures takes: limits, where to run, resuming, JSON, the log."""
-    from gpuproof.cli.host_options import host_options
-
     wrapped = host_options(json_option(log_options(command)))
     for option in reversed(_MEASURING):
         wrapped = option(wrapped)

@@ -23,7 +23,7 @@ TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", 
 @json_option
 @click.pass_context
 def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json: bool) -> None:
-    """List workloads, checks and suites with the package that each comes from.
+    """List workloads, checks and suites, each with its package.
 
     The list reads metadata only. With --load, or with a NAME, the torch-free half of each is imported.
     Exit code 5 if one of those cannot be used.

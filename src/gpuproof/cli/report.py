@@ -79,7 +79,7 @@ def report(
     save_dir: Path,
     as_json: bool,
 ) -> None:
-    """Show the report of a run again, and make its derived files again.
+    """Show the report of a run, and make its derived files again.
 
     RUN is a run directory or its short name: `last`, a number of `gpuproof runs`, or how its name begins.
     Or it is a folder test_matrix_results_… of an older test matrix, whose pictures go to its graphs/ where it
@@ -193,7 +193,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @save_dir_option
 @json_option
 def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str | None, as_json: bool) -> None:
-    """List the runs, newest first: when, what, whether to trust it, and the result.
+    """List the runs, newest first, with verdict and result.
 
     Every command that takes a run takes its number here, how its name begins, or `last` for the first.
     """

@@ -137,10 +137,11 @@ def _joined(words: list[str]) -> list[str]:
 @measuring_options
 @click.pass_context
 def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None, **options: Any) -> None:
-    """Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.
+    """Measure whether several devices are worth it.
 
     Each batch size is measured on one device and on 2, 4, 8 … up to all, every launch in a fresh process, all
-    interleaved in random order. A recommendation is given only where the interval excludes 1.
+    interleaved in random order: speed-up with its interval, efficiency, advice. A recommendation is given
+    only where the interval excludes 1.
 
     \b
     gpuproof scale --model medium --gpu-mode auto

@@ -160,10 +160,11 @@ def validate(
     prolog: bool,
     **options: Any,
 ) -> None:
-    """Say whether a machine or a cluster is ready: READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE.
+    """Say whether a machine or a cluster is ready for work.
 
-    Matrix products and memory on every device, collectives within hosts and over all, training over all.
-    READY needs every aspect judged, finely enough, against a baseline or figures that you agree on.
+    It is READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE. Measured are matrix products and memory on
+    every device, collectives within hosts and over all, training over all. READY needs every aspect judged,
+    finely enough, against a baseline or figures that you agree on.
 
     \b
     gpuproof validate --rules ours.yaml

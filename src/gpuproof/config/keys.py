@@ -233,11 +233,17 @@ def _probable_key(path: KeyPath, siblings: list[str]) -> str | None:
     close = difflib.get_close_matches(name, siblings, n=1, cutoff=ALIKE)
     if close:
         return close[0]
-    elsewhere: dict[str, str] = {}
-    for key in sorted(all_keys(), key=len):
-        elsewhere.setdefault(key[-1], dotted(key))
+    elsewhere = keys_by_last_name()
     close = difflib.get_close_matches(name, elsewhere, n=1, cutoff=ALIKE)
     return elsewhere[close[0]] if close else None
+
+
+def keys_by_last_name() -> dict[str, str]:
+    """Return the last name of each key → the key; of several, the first of the least deep."""
+    names: dict[str, str] = {}
+    for key in sorted(all_keys(), key=len):
+        names.setdefault(key[-1], dotted(key))
+    return names
 
 
 _FORMATS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from gpuproof.config.keys import enclosing_key
+from gpuproof.config.keys import check_keys, enclosing_key
 from gpuproof.config.settings import COMMAND_LINE, ConfigError, ConfigSetting, KeyPath, Mistake
 from gpuproof.config.yaml import is_storable, read_value
 
@@ -63,6 +63,10 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
         raise _error(source, f'"{name}" is no key of the config', _HOW)
     place = f"{source}: {'.'.join(path)}"
     if not value:
+        if enclosing_key(path) is None:
+            unknown = check_keys([ConfigSetting(path=path, value={}, source=source)])[1]
+            if unknown:
+                raise ConfigError(unknown)
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
         raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")

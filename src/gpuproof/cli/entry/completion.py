@@ -16,7 +16,7 @@ VARIABLE = "_GPUPROOF_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str) -> None:
-    """Print what makes a shell complete commands, options, recipes, keys and runs.
+    """Print what makes a shell complete commands, keys and runs.
 
     \b
     bash:  eval "$(gpuproof completion bash)"                     in ~/.bashrc

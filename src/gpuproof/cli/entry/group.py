@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -18,12 +18,14 @@ class LazyGroup(click.Group):
         *,
         commands_by_path: dict[str, str],
         summaries: Mapping[str, str] = MappingProxyType({}),
+        groups: Mapping[str, Sequence[str]] = MappingProxyType({}),
         older_words: str | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
         self._paths = commands_by_path
         self._summaries = summaries
+        self._groups = groups
         self._older_words = older_words
         """`module:function` that puts words which name no command into ours."""
 
@@ -41,14 +43,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by their summaries; where there are none, by what each says of itself."""
+        """List the commands in groups by their summaries; without those, by what each says of itself."""
         if not self._summaries:
             super().format_commands(ctx, formatter)
             return
-        limit = formatter.width - 6 - max(map(len, self._summaries))  # as click has it
-        listed = [click.Command(name, help=summary) for name, summary in self._summaries.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl([(str(one.name), one.get_short_help_str(limit)) for one in listed])
+        width = max(map(len, self._summaries))
+        for title, names in self._groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), self._summaries[name]) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -64,6 +66,19 @@ class LazyGroup(click.Group):
             hint = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{words[0]}'.{hint}")
         return super().resolve_command(ctx, words)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that is named.
+
+        Raises:
+            UsageError: it has no such option.
+        """
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from gpuproof.cli.entry.unknown import unknown_option
+
+            raise unknown_option(error.ctx or ctx, error.option_name) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Show the help where nothing is asked for: that is no mistake."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.host_options import host_options
+from gpuproof.cli.host_options import PlacedCommand, host_options
 from gpuproof.cli.monitor.view import SECONDS, records_of, require
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
@@ -23,7 +23,7 @@ PIPE_WIDTH = 120
 """Columns of one look that goes to no terminal."""
 
 
-@click.command("live")
+@click.command("live", cls=PlacedCommand)
 @click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
 @click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
 @click.option("--once", is_flag=True, help="Print the readings once, as text, and end.")

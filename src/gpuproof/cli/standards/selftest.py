@@ -24,11 +24,12 @@ NUM_SEEDS = 20
 @verbose_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
-    """Plant faults in what is measured, and show that each turns the verdict and is named.
+    """Plant faults in what is measured; show that each is named.
 
-    Each fault is planted at the lowest layer that can carry it: in what a simulated device computes, in what
-    a driver reports, in what ranks write. Its healthy twin, the same without the fault, has to be READY.
-    No GPU is needed or used. Verdicts are those before the cap of simulated devices.
+    Each has to turn the verdict, too. It is planted at the lowest layer that can carry it: in what a
+    simulated device computes, in what a driver reports, in what ranks write. Its healthy twin, the
+    same without the fault, has to be READY. No GPU is needed or used. Verdicts are those before the cap of
+    simulated devices.
 
     \b
     gpuproof selftest --quick

@@ -1,0 +1,69 @@
+"""An option that a command does not have is refused before anything is looked at, with what is near it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpuproof.cli.main import cli
+from gpuproof.errors import UsageError
+
+
+def refusal(line: str) -> str:
+    outcome = CliRunner().invoke(cli, line.split(), prog_name="gpuproof")
+    assert isinstance(outcome.exception, UsageError), outcome.output
+    return str(outcome.exception)
+
+
+TAKES_KEYS = ("run nowhere.yaml", "scale", "validate", "compare --ab nowhere.yaml", "matrix nowhere.yaml")
+
+
+@pytest.mark.parametrize("verb", [*TAKES_KEYS, "load", "config show nowhere.yaml"])
+@pytest.mark.parametrize("word", ["--zzzzzzz", "--zzzzzzz=3", "--zzzzzzz 3"])
+def test_every_verb_refuses_before_it_looks_at_anything(
+    verb: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if verb == "load" and word.endswith(" 3"):
+        word = "--zzzzzzz"
+    monkeypatch.chdir(tmp_path)
+    name = verb.partition(" --")[0].partition(" nowhere")[0]
+    key = "" if verb == "load" else ", and no such key of a recipe"
+    expected = f"--zzzzzzz: no such option of {name}{key}. See gpuproof {name} --help."
+    assert refusal(f"{verb} {word}") == expected
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "next_step"),
+    [
+        ("run quick --alow-cpu", "Perhaps --allow-cpu is meant, an option of validate."),
+        ("run --alow-cpu quick", "Perhaps --allow-cpu is meant, an option of validate."),
+        ("run quick --allow-cpu", ". --allow-cpu is an option of validate."),
+        ("validate --alow-cpu", "Perhaps --allow-cpu is meant."),
+        ("validate --expected_gpus 8", "Perhaps --expected-gpus is meant."),
+        ("run quick --dry-rn", "Perhaps --dry-run is meant."),
+        ("run quick --lr=1", "Perhaps --training.learning_rate=VALUE is meant."),
+        (
+            "run quick --batch-size 64",
+            "Perhaps --data.batch_size=VALUE is meant; --batch-size is an option of validate.",
+        ),
+        ("load --quik", "--quik: no such option of load. Perhaps --quick is meant."),
+        ("monitor exec --outptu x -- true", "an option of load, compare, report and others."),
+    ],
+)
+def test_the_nearest_option_or_key_is_named_and_whose_it_is(line: str, next_step: str) -> None:
+    assert refusal(line).endswith(next_step)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--data.batch_size", "command line: data.batch_size: no value is given. Write null for none."),
+        ("--suite", "command line: suite: no value is given. Write null for none."),
+        ("--data.batch_sise", "command line: data.batch_sise: unknown key; did you mean batch_size?"),
+    ],
+)
+def test_a_key_without_a_value_says_what_it_needs(word: str, message: str) -> None:
+    assert refusal(f"run quick {word}").startswith(message)
