@@ -124,7 +124,7 @@ def test_a_launcher_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert not Path("results").exists()
 
 
-@pytest.mark.parametrize("word", ["--num-batches=0", "--metrics-sample-rate=0", "--absent"])
+@pytest.mark.parametrize("word", ["--num-batches=0", "--metrics-sample-rate=0"])
 def test_options_out_of_bounds_are_refused(word: str) -> None:
     assert CliRunner().invoke(cli, ["load", word]).exit_code == 2
 

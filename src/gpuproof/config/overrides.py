@@ -63,10 +63,9 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
         raise _error(source, f'"{name}" is no key of the config', _HOW)
     place = f"{source}: {'.'.join(path)}"
     if not value:
-        if enclosing_key(path) is None:
-            unknown = check_keys([ConfigSetting(path=path, value={}, source=source)])[1]
-            if unknown:
-                raise ConfigError(unknown)
+        _, unknown = check_keys([ConfigSetting(path=path, value={}, source=source)])
+        if enclosing_key(path) is None and unknown:
+            raise ConfigError(unknown)
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
         raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")

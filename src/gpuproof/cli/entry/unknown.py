@@ -46,10 +46,8 @@ def unknown_option(ctx: click.Context, name: str, *, keys: dict[str, str] | None
     verbs: dict[str, list[str]] = {}
     for verb, option in _options_below(ctx.find_root().command, ()):
         verbs.setdefault(option, []).append(verb)
-    others = {
-        option: f"an option of {', '.join(of[:3])}{' and others' if of[3:] else ''}"
-        for option, of in verbs.items()
-    }
+    whose = {option: ", ".join(of[:3]) + " and others" * (len(of) > 3) for option, of in verbs.items()}
+    others = {option: f"an option of {of}" for option, of in whose.items()}
     near = {option: f"Perhaps --{option} is meant, {of}" for option, of in others.items()}
     near |= {last.replace("_", "-"): f"Perhaps --{key}=VALUE is meant" for last, key in (keys or {}).items()}
     near |= {option: f"Perhaps --{option} is meant" for option in _long_options(ctx.command)}
