@@ -216,6 +216,21 @@ SHOWN = {
 """Suite, what, launches, headline and verdict of each recorded run."""
 
 
+def test_a_page_in_a_terminal_is_a_screen_and_with_verbose_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # what is asked of rich where nothing is a terminal
+    monkeypatch.setenv("COLUMNS", "110")
+    for kind in RECORDED.iterdir():
+        run = tmp_path / kind.name
+        shutil.copytree(kind / "run", run)
+        conclude(RunDirectory.open(run))
+        shown, whole = (call("report", str(run), *words).stdout for words in ((), ("--verbose",)))
+        assert len(shown.splitlines()) <= 60
+        assert ("--verbose" in shown) == (len(whole.splitlines()) > len(shown.splitlines()))
+        assert "--verbose" not in whole
+
+
 def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
     for kind in RECORDED.iterdir():
         shutil.copytree(kind / "run", tmp_path / "examples" / kind.name)
@@ -228,11 +243,9 @@ def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
     assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == SHOWN
     for name, (*_, verdict) in SHOWN.items():
         lines = call("report", str(tmp_path / "examples" / name)).stdout.splitlines()
-        assert len(lines) <= 60
         assert lines[0].startswith(f"{verdict}: ")
         assert any(line.startswith("  date 2026-11-2") for line in lines[:10])
-        whole = call("report", str(tmp_path / "examples" / name), "--verbose").stdout
-        assert ("--verbose" in "\n".join(lines)) == (len(whole.splitlines()) > len(lines))
+        assert not any("--verbose" in line for line in lines), "a pipe has all of a page"
     shown = " ".join(call("runs", "--save-dir", str(tmp_path)).stdout.split())
     assert "no result" not in shown
     for suite, _, launches, _, verdict in SHOWN.values():
