@@ -65,6 +65,14 @@ def test_launches_go_on_until_their_figure_is_known_or_their_time_is_over(
     assert [case.replicate for case in cases] == list(range(len(walls_s), len(walls_s) + more))
 
 
+def test_a_launch_of_another_plan_is_no_figure_of_this_one() -> None:
+    asked = config(run={"repeats": 5, "target_precision": 0.06, "target_time_s": 100})
+    known = launches_of(*UNSURE)
+    other = replace(known[0], case=replace(known[0].case, case_id="other"))
+    slow = replace(launches_of(9.0)[0], case=other.case)
+    assert next_cases(asked, [slow, *known]) == []
+
+
 def test_after_a_launch_that_failed_no_further_one_is_begun() -> None:
     broken = replace(launches_of(*UNSURE)[4], records=())
     asked = config(run={"repeats": 5, "target_precision": 0.03, "target_time_s": 100})

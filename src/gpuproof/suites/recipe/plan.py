@@ -37,7 +37,8 @@ class Repeats:
     def settle(self, launch: CaseRecords) -> Repeats:
         """Return the state after a launch ended."""
         plan = self.plan.settle(launch)
-        if self.run.target_precision is None or self.run.repeats < FEWEST_BEFORE_A_STOP:
+        is_foreign = plan is self.plan
+        if is_foreign or self.run.target_precision is None or self.run.repeats < FEWEST_BEFORE_A_STOP:
             return replace(self, plan=plan)
         from gpuproof.suites.measures import compared_figures  # it imports numpy
 
