@@ -61,7 +61,7 @@ SMALL: Mapping[str, tuple[str, ...]] = {
     "run": TINY_RUN,
     "load": ("--num-epochs=1", "--num-batches=2"),
     "scale": (
-        *("--batch-sizes", "32", "--runs", "3", "--device=cpu", "--max-devices=2", "--model=medium"),
+        *("--batch-sizes", "2", "--runs", "3", "--device=cpu", "--max-devices=2", "--model=medium"),
         *("--benchmark.measure_steps=5", "--benchmark.warmup_steps=1", "--scale.breakdown_runs=0"),
     ),
     "validate": (

@@ -71,6 +71,13 @@ def test_what_is_for_cuda_is_idle_on_a_cpu(changes: dict[str, Any], key: str) ->
     assert key not in keys(case(**changes), device_type="cuda")
 
 
+def test_a_processor_alone_keeps_what_steps_free() -> None:
+    asked = case(training={"keep_freed_memory": True})
+    assert "the device's memory" in keys(asked)["training.keep_freed_memory"]
+    assert "training.keep_freed_memory" not in keys(asked, device_type="cpu")
+    assert "training.keep_freed_memory" not in keys(case())
+
+
 def test_a_layout_of_images_is_idle_without_images_and_said_once() -> None:
     asked = case(model={"channels_last": True})
     assert keys(asked, shape=FEATURES)["model.channels_last"] == "resnet18 takes no images"

@@ -87,6 +87,9 @@ class TrainingSpec(Options):
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: Literal[False, True, "auto"] = False
     """Capture the whole step as one CUDA graph and replay it: one GPU, no amp. auto captures where it can."""
+    keep_freed_memory: bool = False
+    """On a processor: keep what a step frees for the next, as a GPU's allocator does, where glibc would give
+    it back to the kernel and have pages cleared anew, which takes time that scatters."""
     pruning: PruningSpec = field(default_factory=PruningSpec)
     """Pruning while the model learns."""
     spam: SpamSpec = field(default_factory=SpamSpec)

@@ -12,6 +12,7 @@ from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.worker.step.cuda_graph import capture_obstacle
+from gpuproof.worker.step.heap import reason_freed_memory_is_not_kept
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -55,6 +56,8 @@ def _device_keys(
         yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
     if compute.compile.enabled and compute.compile.mode == "reduce-overhead" and not queues:
         yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
+    if compute.keep_freed_memory and (reason := reason_freed_memory_is_not_kept(accelerator)) is not None:
+        yield "training.keep_freed_memory", reason
     if work.window.sync_cuda and not queues:
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
 

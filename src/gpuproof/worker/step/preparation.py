@@ -45,6 +45,7 @@ from gpuproof.worker.step.generation import (
     generation_step,
     kv_cache_bytes,
 )
+from gpuproof.worker.step.heap import keep_freed_memory, reason_freed_memory_is_not_kept
 from gpuproof.worker.step.inference import InferenceStep
 from gpuproof.worker.step.model import (
     WorkloadOnTorch,
@@ -197,6 +198,8 @@ def _set_process_up(
     limit_bytes = case.work.parallel.memory_limit_bytes
     if limit_bytes is not None and accelerator.reason_no_memory_limit() is None:
         accelerator.limit_memory(limit_bytes, device)
+    if compute.keep_freed_memory and reason_freed_memory_is_not_kept(accelerator) is None:
+        keep_freed_memory()
     choose_algorithms(
         accelerator, deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark
     )

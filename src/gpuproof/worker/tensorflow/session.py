@@ -52,6 +52,7 @@ NOT_APART = "TensorFlow's step is one graph: it cannot be taken without the sum 
 WITHOUT_EFFECT = {
     "training.epochs": "the measured window decides the length (benchmark.enabled)",
     "training.cudnn_benchmark": "TensorFlow chooses cuDNN's algorithms by itself",
+    "training.keep_freed_memory": "TensorFlow has an allocator of its own",
     "training.optimizer_implementation": "TensorFlow's optimizer runs in its graph",
     "benchmark.count_flops": "torch counts FLOPs; of TensorFlow's step there is the closed form",
     "benchmark.own_compute": "one process trains on all devices",
