@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import geometric_mean
 
 MISSING = "–"
@@ -207,6 +207,16 @@ def loss_shown(detectable: float) -> str:
 def count(value: int | None) -> str:
     """Format a whole number with thousands separators."""
     return MISSING if value is None else f"{value:,}"
+
+
+def first_of(names: Collection[str], most: int = 4, *, between: str = ", ") -> str:
+    """Return the first names of many, and how many more there are.
+
+    >>> first_of(["a", "b"]), first_of("abcdef")
+    ('a, b', 'a, b, c, d and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{between.join(list(names)[:most])}{more}"
 
 
 def more_below(num_more: int) -> str:

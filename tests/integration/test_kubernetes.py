@@ -309,7 +309,7 @@ def test_the_command_runs_a_case_and_the_dry_run_sends_nothing(
 ) -> None:
     world, environment = there
     words = ("run", "quick", *TINY, "--run.run_id=r1", "--on", "kubernetes")
-    shown = gpuproof(*words, "--dry-run", cwd=tmp_path, environment=environment)
+    shown = gpuproof(*words, "--dry-run", "--verbose", cwd=tmp_path, environment=environment)
     reason_against, manifests = shown.stdout.split("\n", 1)
     assert reason_against.startswith(
         "# To look at, not to apply: gpuproof-node.pyz has no content here, and by hand"

@@ -83,7 +83,7 @@ def test_without_gpus_several_are_refused_and_one_is_advised(tmp_path: Path) -> 
     assert "Multi-GPU mode requires at least 2 GPUs; found 0" in refused.stderr
     advised = gpuproof(
         *("scale", "--model", "large", "--gpu-mode", "auto", "--runs", "1", "--batch-sizes", "64", "128"),
-        "--dry-run",
+        *("--dry-run", "--verbose"),
         cwd=tmp_path,
         environment=NO_GPU,
     )
@@ -116,7 +116,7 @@ def test_hosts_of_unknown_size_are_refused_before_anything_is_connected_to(
 def test_the_ladder_over_hosts_fills_one_before_it_takes_the_next(tmp_path: Path) -> None:
     write_hosts(tmp_path, gpus=2)
     planned = gpuproof(
-        *("scale", "--on", "ssh:hosts.json", "--gpu-mode", "multi", "--scaling", "strong", "--dry-run"),
+        *("scale", "--on", "ssh:hosts.json", "--gpu-mode", "multi", "--scaling", "strong", "--dry-run", "-v"),
         *("--batch-sizes", "16", "--runs", "1"),
         cwd=tmp_path,
         environment=NO_GPU,

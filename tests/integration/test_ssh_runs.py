@@ -151,7 +151,7 @@ def test_a_bad_inventory_fails_by_line_and_before_any_connection(
 
 def test_a_dry_run_shows_every_host_and_starts_nothing(hosts: Hosts, command_line: CommandLine) -> None:
     words = hosts.write_inventory(command_line.folder / "hosts.json", hosts.world.servers[:2])
-    done = command_line.run(*TINY, *words, "--run.run_id=r", "--dry-run", "--one-job")
+    done = command_line.run(*TINY, *words, "--run.run_id=r", "--dry-run", "--verbose", "--one-job")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("torch.distributed.run --nnodes=2") == 2
     assert f"# on node 0 ({hosts.world.servers[0].address}:" in done.stdout

@@ -88,7 +88,7 @@ def test_slurm_gives_a_validation_one_allocation(slurm: Mapping[str, str], tmp_p
     # whether two busy nodes are alike is for chance to say, and so who is chosen
     assert result_of(tmp_path)["detail"]["chosen"]["num_needed"] == 1
     assert "Granted job allocation" in found.stderr
-    shown = gpuproof(*VALIDATE, *on, "--dry-run", cwd=tmp_path, environment=slurm)
+    shown = gpuproof(*VALIDATE, *on, "--dry-run", "--verbose", cwd=tmp_path, environment=slurm)
     assert shown.stdout.startswith("salloc --job-name=gpuproof --nodes=2 --exclusive ")
     refused = options(tmp_path, partition="nope")
     told = gpuproof(*VALIDATE, "--on", f"slurm:{refused}", cwd=tmp_path, environment=slurm)

@@ -30,7 +30,7 @@ def test_a_point_that_fails_does_not_stop_the_others_and_is_retried_alone(
     words = a_run.words("faulty", ONE_THREAD, steps=20, unless_file="struck")
     axes = ['--matrix.model.options.fault=["none","raise"]', '--matrix.distributed.device=["cpu","cuda"]']
     axes += ["--matrix.exclude=[{model.options.fault: raise, distributed.device: cuda}]"]
-    planned = command_line.run(*words, *axes, "--dry-run")
+    planned = command_line.run(*words, *axes, "--dry-run", "--verbose")
     assert planned.stdout.count("spec.json") == 3
 
     ended = command_line.run(*words, *axes, CUDA_VISIBLE_DEVICES="")

@@ -164,7 +164,7 @@ def test_options_that_make_no_sense_are_refused(block: dict[str, Any]) -> None:
         config(**block)
 
 
-DRY = ("--dry-run", "--training.precision=fp32")
+DRY = ("--dry-run", "--verbose", "--training.precision=fp32")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_the_recipes_own_folder_holds_unless_one_is_named(
     monkeypatch.chdir(tmp_path)
     settings = {"model": {"name": "lenet5"}, "data": {"name": "synthetic"}, "run": {"save_dir": "mine"}}
     Path("own.yaml").write_text(json.dumps(settings))
-    shown = CliRunner().invoke(cli, ["compare", *words, "--dry-run"])
+    shown = CliRunner().invoke(cli, ["compare", *words, "--dry-run", "--verbose"])
     assert shown.exit_code == 0, shown.output
     lines = [line for line in shown.stdout.splitlines() if "gpuproof.worker run" in line]
     assert lines

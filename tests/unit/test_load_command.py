@@ -110,7 +110,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_measured(words: list[
 
 
 def test_a_dry_run_has_a_command_for_each_test_and_leaves_nothing() -> None:
-    shown = CliRunner().invoke(cli, ["load", "--quick", "--dry-run"])
+    shown = CliRunner().invoke(cli, ["load", "--quick", "--dry-run", "--verbose"])
     assert shown.exit_code == 0, shown.output
     assert len(re.findall("gpuproof.worker run", shown.stdout)) == 12
     assert not list(Path().iterdir())

@@ -48,7 +48,15 @@ def test_all_that_is_there_is_taken(number: int, options: dict[str, Any], expect
 def test_all_devices_that_are_named_are_taken(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.yaml"
     hosts.write_text("hosts:\n  - {host: a}\n", encoding="utf-8")
-    asked = ["validate", "--deployment-file", str(hosts), "--dry-run", "--devices=0,5", "--mode=nccl"]
+    asked = [
+        "validate",
+        "--deployment-file",
+        str(hosts),
+        "--dry-run",
+        "--verbose",
+        "--devices=0,5",
+        "--mode=nccl",
+    ]
     both = CliRunner().invoke(cli, asked)
     assert (both.exit_code, "--nproc-per-node=2" in both.output) == (0, True), both.output
     one = CliRunner().invoke(cli, [*asked, "--nproc=1"])

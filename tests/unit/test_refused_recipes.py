@@ -96,7 +96,8 @@ def test_a_resumed_run_is_not_started_by_a_dry_run(command: str) -> None:
 
 
 def test_a_dry_run_shows_the_python_that_is_named() -> None:
-    assert invoke("run", "quick", "--dry-run", "--python", "python3").output.startswith("python3 DIRECTORY/")
+    shown = invoke("run", "quick", "--dry-run", "--verbose", "--python", "python3")
+    assert shown.stdout.startswith("python3 DIRECTORY/")
     missing = invoke("run", "quick", "--dry-run", "--python", "/nowhere/python3")
     assert isinstance(missing.exception, UsageError)
     assert missing.exception.place == "--python"

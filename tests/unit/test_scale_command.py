@@ -29,7 +29,7 @@ def on_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def planned(words: str) -> tuple[Result, Counter[int]]:
     """Return what `--dry-run` answers, and how many launches have so many ranks."""
-    result = CliRunner().invoke(cli, ["scale", *shlex.split(words), "--dry-run"])
+    result = CliRunner().invoke(cli, ["scale", *shlex.split(words), "--dry-run", "--verbose"])
     lines = [line for line in result.stdout.splitlines() if "gpuproof.worker run" in line]
     return result, Counter(2 if "--nproc-per-node=2" in line else 1 for line in lines)
 
@@ -81,7 +81,7 @@ def test_the_forecast_counts_every_launch() -> None:
 
 
 def test_a_dry_validation_says_how_many_launches_follow() -> None:
-    words = ["validate", "--allow-cpu", "--recipe", "quick", "--nproc", "2", "--dry-run"]
+    words = ["validate", "--allow-cpu", "--recipe", "quick", "--nproc", "2", "--dry-run", "--verbose"]
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     shown = result.stdout.count("gpuproof.worker run")

@@ -87,7 +87,9 @@ class PartOfOne(click.ParamType[float]):
 @click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted --ab.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
 @click.option(
-    "--dry-run", is_flag=True, help="With --ab: print the command of each launch, and start nothing."
+    "--dry-run",
+    is_flag=True,
+    help="With --ab: say what would run, and start nothing; the commands with --verbose.",
 )
 @report_options(formats="terminal, markdown, html, json or csv.")
 @save_dir_option
@@ -170,7 +172,7 @@ def _launch(
     new_runs: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.registry import HostChoice
 
     where: dict[str, Any] = {"hosts": HostChoice(), "python": python}
@@ -183,8 +185,7 @@ def _launch(
     settings += [] if new_runs is None else [f"--run.save_dir={new_runs}"]
     settings += [] if timeout is None else [f"--run.time_limit_s={timeout}"]
     if dry_run:
-        show_commands(config, settings, **where)
-        return ExitCode.DONE
+        return show_plan(config, settings, **where)
     return begin_run(config, settings, as_json=as_json, command="compare", **where)[1]
 
 

@@ -105,22 +105,26 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     stated = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if dry_run:
-        ctx.exit(_show_tests(stated, **options))
+        ctx.exit(_show_tests(stated, output=output, **options))
     try_place("--output", output)
     directory, code = _run_tests(stated, **options)
     ctx.exit(_copy_results(directory, output, code))
 
 
 def _show_tests(
-    stated: set[str], *, python: str | None, resume: Path | None, hosts: HostChoice, **tests: Any
+    stated: set[str],
+    *,
+    output: Path,
+    python: str | None,
+    resume: Path | None,
+    hosts: HostChoice,
+    **tests: Any,
 ) -> ExitCode:
-    """Print what would be started, with the time and memory that it takes at least."""
-    from gpuproof.cli.measuring import show_commands
+    from gpuproof.cli.measuring import show_plan
 
     if resume is not None:
         refuse_dry_resume(dry_run=True)
-    show_commands(RECIPE, _words(tests, stated), hosts=hosts, python=python)
-    return ExitCode.DONE
+    return show_plan(RECIPE, _words(tests, stated), hosts=hosts, python=python, writes=[output])
 
 
 def _run_tests(

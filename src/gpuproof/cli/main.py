@@ -105,7 +105,7 @@ def cli() -> None:
     \b
     Start here:
       gpuproof doctor        what this machine has, and what is missing
-      gpuproof run quick     a trustworthy number in a minute
+      gpuproof run quick     a trustworthy number in about a minute
       gpuproof run serving   how fast a server of requests answers
     """  # noqa: D301  # click reads the backspace character
 

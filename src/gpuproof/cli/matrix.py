@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ import click
 
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import host_options
-from gpuproof.cli.options import ConfigCommand, json_option, log_options
+from gpuproof.cli.options import ConfigCommand, dry_run_option, json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
     from gpuproof.launchers.registry import HostChoice
     from gpuproof.records.collected import CaseRecords
     from gpuproof.store.run import RunDirectory
@@ -37,7 +38,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run every such file of a folder in turn.")
 @click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the files of the matrix there.")
-@click.option("--dry-run", is_flag=True, help="Print the command of each case, and start nothing.")
+@dry_run_option
 @click.option(
     "--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run these cases alone."
 )
@@ -161,12 +162,12 @@ def _begin(
     retry_failed: bool,
     **options: Any,
 ) -> ExitCode:
-    from gpuproof.cli.measuring import begin_run
+    from gpuproof.cli.measuring import begin_run, show_plan
 
     del retry_failed
     words = ["--suite=matrix", "--run.experiment_name=matrix", *_words(file, **options), *overrides]
     if dry_run:
-        return _show(file, words, hosts=hosts, python=python)
+        return show_plan(file, words, hosts=hosts, python=python, writes=[output_dir], commands_of=_commands)
     run, code = begin_run(file, words, hosts=hosts, python=python, as_json=as_json, command="matrix")
     _copy(run, output_dir)
     return code
@@ -284,18 +285,13 @@ def _bytes(text: str) -> str:
         return text
 
 
-def _show(file: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> ExitCode:
-    """Print what each case would start."""
-    from gpuproof.cli.measuring import plan_run
+def _commands(config: RunConfig) -> Iterator[str]:
+    """Yield what each case would start."""
     from gpuproof.suites.matrix.plan import plan
 
-    loaded, _ = plan_run(file, words, hosts=hosts, python=python)
-    planned = plan(loaded.config)
+    planned = plan(config)
     for key in planned.order:
-        what = planned.described(key)
-        click.echo(f"# {key[0]}, launch {key[1] + 1}\n{what}")
-    click.echo(f"{len(planned.order):,} launches of {len(planned.cases):,} cases", err=True)
-    return ExitCode.DONE
+        yield f"# {key[0]}, launch {key[1] + 1}\n{planned.described(key)}\n"
 
 
 def _try_folder(folder: Path | None, *, dry_run: bool) -> None:

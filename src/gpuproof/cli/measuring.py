@@ -7,15 +7,16 @@ connection. run.json keeps the hosts and how they are reached.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import click
 
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.cli.options import say, typed_command
+from gpuproof.cli.options import is_verbose, say, typed_command
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
@@ -31,7 +32,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.forecast import forecast, plan_lines
+from gpuproof.suites.forecast import forecast
+from gpuproof.suites.planned import planned_lines, ranks_text, time_line
 from gpuproof.suites.registry import suite_on
 
 MOST_FORESEEN = 100
@@ -68,16 +70,18 @@ def begin_run(
         return directory, measure(directory, launcher, as_json=as_json, command=command)
 
 
-def _forecast(config: RunConfig, places: Sequence[HostPlace], site: LaunchSite) -> tuple[str, ...]:
+def _forecast(
+    config: RunConfig, places: Sequence[HostPlace], site: LaunchSite, *, with_until: bool = True
+) -> tuple[str, ...]:
     """Say what the launches that are known by now take at least, or what is planned for them."""
     suite = suite_on(config, places)
     state = suite.begin(config, places)
     remaining = suite.remaining(state)
-    return plan_lines(remaining) or forecast(
+    return forecast(
+        remaining if with_until else replace(remaining, until=None),
         tuple(islice(suite.next(state, {}, None), MOST_FORESEEN)),
-        one_by_one=site.is_here and config.cases.parallel == 1,
+        hosts_at_once=len(places) * config.cases.parallel or None,
         host_memory_bytes=memory_total_bytes() if site.is_here else None,
-        num_launches=remaining.num_launches,
     )
 
 
@@ -176,8 +180,18 @@ def plan_run(
     return load_config(config, [*words, *site.words(hosts)], facts=site.facts(hosts)), site
 
 
-def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> None:
-    """Print what would be started, on which host; start nothing.
+def show_plan(
+    config: str,
+    words: Sequence[str],
+    *,
+    hosts: HostChoice,
+    python: str | None,
+    writes: Iterable[Path | None] = (),
+    commands_of: Callable[[RunConfig], Iterable[str]] | None = None,
+) -> ExitCode:
+    """Say what would run, where, for how long, and what it would write (`writes` too); start nothing.
+
+    With --verbose standard output has what would be started, by `commands_of` or as the launcher has it.
 
     Raises:
         UsageError: the run would be refused.
@@ -188,11 +202,35 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
     run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
     state = suite.begin(loaded.config, places)
     cases = tuple(suite.next(state, {}, None))
-    for text in site.shown(cases, run):
+    remaining = suite.remaining(state)
+    files = [run, *filter(None, writes)]
+    lines = [
+        *planned_lines(loaded.config, suite, cases, remaining),
+        *(_forecast(loaded.config, places, site, with_until=False) or (time_line(remaining),)),
+        f"where: {site.text}{ranks_text(loaded.config, suite, cases)}",
+        f"writes: {', '.join(map(str, files))}",
+        *(f"missing: {cause}" for cause in site.missing()),
+    ]
+    later = remaining.num_launches - len(cases)
+    started = site.shown(cases, run) if commands_of is None else commands_of(loaded.config)
+    print_plan(lines, started, what=site.starts, later=max(0, later) if commands_of is None else 0)
+    return ExitCode.DONE
+
+
+def print_plan(
+    lines: Iterable[str], started: Iterable[str], *, what: str = "commands", later: int = 0
+) -> None:
+    """Print what would be done; with --verbose what would be started instead, and all else beside it.
+
+    `started` is `what`; `later` launches are not in it, since they begin once these have ended.
+    """
+    texts, verbose = tuple(started), is_verbose()
+    for line in lines:
+        say(line, err=verbose)
+    if not verbose:
+        click.echo(f"Nothing was started. With --verbose it prints the {what}.")
+        return
+    for text in texts:
         click.echo(text, nl=False)
-    for line in _forecast(loaded.config, places, site):
-        click.echo(line, err=True)
-    if (later := suite.remaining(state).num_launches - len(cases)) > 0:
+    if later:
         click.echo(f"{later:,} more launches follow once these have ended.", err=True)
-    if loaded.config.search.kind is not None:
-        click.echo("What the search launches next depends on what these give.", err=True)

@@ -120,7 +120,7 @@ _MEASURING = (
     click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too."),
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Print the command of each launch, and start nothing."
+    "--dry-run", is_flag=True, help="Say what would run, and start nothing; the commands with --verbose."
 )
 
 

@@ -84,7 +84,7 @@ def _run(
     hosts: HostChoice,
     **letters: str | None,
 ) -> ExitCode:
-    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.registry import site_type
     from gpuproof.launchers.surroundings import take_ranks
 
@@ -98,8 +98,7 @@ def _run(
     if config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
     if dry_run:
-        show_commands(config, words, hosts=hosts, python=python)
-        return ExitCode.DONE
+        return show_plan(config, words, hosts=hosts, python=python)
     _, code = begin_run(config, words, hosts=hosts, python=python, as_json=as_json)
     return code
 

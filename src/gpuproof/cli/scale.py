@@ -169,7 +169,7 @@ def _scale(
     hosts: HostChoice,
     **options: Any,
 ) -> ExitCode:
-    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
     refuse_to_be_a_rank(os.environ, command="gpuproof scale")
@@ -184,8 +184,7 @@ def _scale(
     ladder = _ladder_on(hosts, options["max_devices"]) if hosts.are_named else None
     words = [*_words(overrides, output_dir=output_dir, python=python, ladder=ladder, **options), *overrides]
     if dry_run:
-        show_commands(RECIPE, words, hosts=hosts, python=python)
-        return ExitCode.DONE
+        return show_plan(RECIPE, words, hosts=hosts, python=python)
     directory, code = begin_run(RECIPE, words, hosts=hosts, python=python, as_json=as_json, command=RECIPE)
     return _copy_files(directory, output_dir, code)
 

@@ -56,6 +56,9 @@ DATA = {
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+WITHIN_ALLOCATION = (
+    "where: an allocation of Slurm, which is asked for first; its nodes say which launches there are"
+)
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
@@ -237,7 +240,7 @@ def _validate(
     **beside: Any,
 ) -> ExitCode:
     from gpuproof.cli.gates.counts import count_devices
-    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.cli.measuring import begin_run, finish_run, print_plan, resumed, show_plan
     from gpuproof.cli.standards.judging import written
     from gpuproof.launchers.registry import site_type
 
@@ -252,17 +255,19 @@ def _validate(
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
-    if site_type(how["hosts"].launcher).enter(
+    salloc = site_type(how["hosts"].launcher).enter(
         how["hosts"],
         python=how["python"],
         dry_run=dry_run,
         ranks_per_host=int(options["nproc"] or 1),
         device=options["device"] or "",
-    ):
+    )
+    if salloc is not None:
+        print_plan([WITHIN_ALLOCATION], [f"{salloc}\n"])
         return ExitCode.DONE
     if dry_run:
-        show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
-        return ExitCode.DONE
+        writes = [beside[name] for name in ("junit", "bundle", "write_rules")]
+        return show_plan(recipe, words, hosts=how["hosts"], python=how["python"], writes=writes)
     directory, code = begin_run(recipe, words, command=COMMAND, **how)
     return written(directory, code, **beside)
 

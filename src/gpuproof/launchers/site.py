@@ -6,8 +6,9 @@ A site loads nothing heavy: that is for launchers. It connects to nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -32,6 +33,10 @@ class LaunchSite(ABC):
     """Whether it is this machine."""
     reads_ranks: ClassVar[bool] = True
     """Whether `gpuproof run` may be one of several ranks that a launcher of the user's started."""
+    libraries: ClassVar[Mapping[str, str]] = {}
+    """Modules that it needs on this machine → the extra of gpuproof that installs each."""
+    starts: ClassVar[str] = "commands"
+    """What `shown` shows, in a word."""
     can_sample: ClassVar[bool] = False
     """Whether its hosts can be watched without a launch on them."""
 
@@ -64,13 +69,13 @@ class LaunchSite(ABC):
     @classmethod
     def enter(
         cls, choice: HostChoice, *, python: str | None, dry_run: bool, ranks_per_host: int, device: str
-    ) -> bool:
+    ) -> str | None:
         """Go on as this same command where its hosts are reserved, if that has to be done before.
 
-        Return whether nothing is left to do here: with `dry_run`, how was printed.
+        Return, with `dry_run`, the command that would be; None where nothing is to be reserved.
         """
         del choice, python, dry_run, ranks_per_host, device
-        return False
+        return None
 
     def words(self, choice: HostChoice) -> list[str]:
         """Return the config words that the choice stands for."""
@@ -85,6 +90,17 @@ class LaunchSite(ABC):
     @abstractmethod
     def places(self) -> Sequence[HostPlace]:
         """Return its hosts; none where a scheduler chooses."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """Where it is, in words."""
+
+    def missing(self) -> Iterator[str]:
+        """Yield what it needs on this machine and is not there, with what to do; it connects to nothing."""
+        for module, extra in self.libraries.items():
+            if find_spec(module) is None:
+                yield f"{module} is not installed here: pip install 'gpuproof[{extra}]'"
 
     @abstractmethod
     def described(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuproof.errors import UsageError
 from gpuproof.store.run import list_runs
+from gpuproof.units import first_of
 
 LAST = "last"
 SAVE_DIR = Path("results")
@@ -51,10 +52,9 @@ def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
     exact = [root for root in roots if name in names[root]]
     alike = exact or [root for root in roots if any(alias.startswith(name) for alias in names[root])]
     if len(alike) > 1:
-        shown = ", ".join(names[root][1] for root in alike[:MOST_NAMED])
-        more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
+        shown = first_of([names[root][1] for root in alike], MOST_NAMED)
         raise UsageError(
-            f"several runs begin with {name}: {shown}{more}",
+            f"several runs begin with {name}: {shown}",
             place=str(save_dir),
             next_step="Write more of the name, or its number in `gpuproof runs`",
         )

@@ -25,6 +25,7 @@ from gpuproof.records.result import Result
 from gpuproof.records.run import Start
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
+from gpuproof.units import first_of
 
 SHOWN, MOST_NAMED = 12, 8
 """Digits of a hash, and hosts."""
@@ -46,13 +47,12 @@ def of_run(
     no_data = "result.json does not hold it" if setup is None else "no samples are read from a file"
     names = list(dict.fromkeys(launch.host_of(start) for launch in launches for start in launch.of(Start)))
     names = names or list(hosts)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     recipe = hashlib.sha256(json.dumps(description["config"], sort_keys=True).encode()).hexdigest()[:SHOWN]
     source = str(description["source"]).removeprefix("recipe ")
     return Provenance(
         facts=(
             Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
-            Fact("host", ", ".join(names[:MOST_NAMED]) + more or None, NO_FACTS),
+            Fact("host", first_of(names, MOST_NAMED) or None, NO_FACTS),
             Fact("device", device_text(models), "no launch wrote down what it computed on"),
             *_versions(hosts.values(), NO_FACTS, uses_gpu=any(model != "CPU" for model in models)),
             Fact("gpuproof", str(description["gpuproof_version"])),

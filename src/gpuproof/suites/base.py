@@ -75,6 +75,8 @@ class Remaining:
     seconds: float | None = None
     basis: Literal["estimate", "limit", "plan"] = "estimate"
     """Whether `seconds` is what launches took before, a limit that is kept, or what was set aside."""
+    until: str | None = None
+    """What decides how many more follow, as in "5 launches or more, until …"; None where these are all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,53 +104,74 @@ def _arrangement(case: Case, work: ModelWork) -> Arrangement | None:
 
 
 def forecast(
-    cases: Sequence[Case], *, one_by_one: bool, host_memory_bytes: int | None = None, num_launches: int = 0
+    remaining: Remaining,
+    cases: Sequence[Case],
+    *,
+    hosts_at_once: int | None,
+    host_memory_bytes: int | None = None,
 ) -> tuple[str, ...]:
-    """Say what launches take at least; nothing for what runs no model, nor for a service.
+    """Say what all launches take at least, by `cases`, the first of them; nothing of work without a model.
 
-    There are `num_launches` like `cases`, or these alone.
-
-    `one_by_one` says that none of them runs beside another: only then do their windows add up.
-    `host_memory_bytes` is the memory of this machine where it runs them, else None.
+    `hosts_at_once` is how many hosts compute at the same time (launches side by side on one count as that
+    many); None where a queue decides. `host_memory_bytes` is the memory of this machine where it runs them,
+    else None.
     """
+    if remaining.basis == "plan" and remaining.seconds is not None:
+        return _planned_time(remaining, remaining.seconds)
     if not cases or any(not isinstance(c.work, ModelWork) or isinstance(c.work, ServingWork) for c in cases):
         return ()
-    time = _time(cases, max(num_launches, len(cases))) if one_by_one else ()
-    return (*time, *_memory(cases, host_memory_bytes))
+    return (*_time(cases, remaining, hosts_at_once), *_memory(cases, host_memory_bytes))
 
 
-def plan_lines(remaining: Remaining) -> tuple[str, ...]:
-    """Say what was set aside for all that is left, as a range; nothing where that is not known."""
-    if remaining.basis != "plan" or remaining.seconds is None:
-        return ()
-    ends = " to ".join(units.duration(share * remaining.seconds) for share in (LEAST_OF_PLAN, 1.0))
-    launches = _launches(remaining.num_launches)
-    return (f"time: {ends} on an idle machine for {launches}, and for tests that follow",)
+def _planned_time(remaining: Remaining, seconds: float) -> tuple[str, ...]:
+    """Say what was set aside for all that is left, as a range."""
+    ends = " to ".join(units.duration(share * seconds) for share in (LEAST_OF_PLAN, 1.0))
+    return (f"time: {ends} on an idle machine for {launches_text(remaining)}, and for tests that follow",)
 
 
-def _launches(number: int) -> str:
-    return f"{units.count(number)} {'launch' if number == 1 else 'launches'}"
+def launches_text(remaining: Remaining) -> str:
+    """Return how many launches are left, and until when more follow.
+
+    >>> launches_text(Remaining(num_launches=5, until="±3 % or 60 s"))
+    '5 launches or more, until ±3 % or 60 s'
+    """
+    number = remaining.num_launches
+    text = f"{units.count(number)} {'launch' if number == 1 else 'launches'}"
+    return text if remaining.until is None else f"{text} or more, until {remaining.until}"
 
 
-def _time(cases: Sequence[Case], num_launches: int) -> tuple[str, ...]:
+def _time(cases: Sequence[Case], remaining: Remaining, hosts_at_once: int | None) -> tuple[str, ...]:
     windows = [case.model_work.window for case in cases if case.model_work.window.enabled]
-    launches = _launches(num_launches)
+    launches = launches_text(remaining)
     timed = [window.measure_seconds or 0.0 for window in windows if window.measure_by == "time"]
     if len(timed) == len(cases):
-        warmup = _range([window.warmup_steps for window in windows])
+        warmup = number_range([window.warmup_steps for window in windows])
         on_top = ["its start-up", f"a warm-up of {warmup} steps"]
         if any(case.placement.num_ranks > 1 and case.model_work.window.own_compute for case in cases):
             on_top.append("steps of each rank by itself (benchmark.own_compute)")
         more = f"{', '.join(on_top[:-1])} and {on_top[-1]}"
-        least_s = sum(timed) + (num_launches - len(timed)) * min(timed)
-        return (f"time: at least {units.duration(least_s)} for {launches}; each also takes {more}",)
+        if hosts_at_once is None:
+            least = f"{units.duration(min(timed))} in each of {launches}, and the wait in the queue"
+        else:
+            hosts = [case.placement.num_hosts for case in cases]
+            busy = [seconds * number for seconds, number in zip(timed, hosts, strict=True)]
+            host_s = sum(busy) + max(0, remaining.num_launches - len(busy)) * min(busy)
+            least = f"{units.duration(host_s / max(hosts_at_once, *hosts))} for {launches}"
+        return (f"time: at least {least}; each also takes {more}",)
     steps = [w.warmup_steps + (w.measure_steps or 0) for w in windows if w.measure_by == "steps"]
     if len(steps) == len(cases):
-        return (f"time: not known until a step has been timed; {launches} of {_range(steps)} steps each",)
+        return (
+            f"time: not known until a step has been timed; {launches} of {number_range(steps)} steps each",
+        )
     return (f"time: cannot be estimated; {launches}",)
 
 
-def _range(values: Sequence[int]) -> str:
+def number_range(values: Sequence[int]) -> str:
+    """Return a number, or the least and the greatest of several.
+
+    >>> number_range([2, 2]), number_range([1, 2, 1000])
+    ('2', '1 to 1,000')
+    """
     low, high = min(values), max(values)
     return units.count(low) if low == high else f"{units.count(low)} to {units.count(high)}"
 

@@ -18,6 +18,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
+from gpuproof.units import first_of
 from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, AspectCell, AspectTable, Standing
 
 ReadinessWord = Literal["READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY"]
@@ -280,5 +281,4 @@ def listed(subjects: Sequence[str]) -> str:
     >>> listed(["host/a", "host/b"]), listed([f"host/{number}" for number in range(512)])[-27:]
     ('host/a, host/b', 'host/6, host/7 and 504 more')
     """
-    more = f" and {len(subjects) - MOST_LISTED} more" if len(subjects) > MOST_LISTED else ""
-    return f"{', '.join(subjects[:MOST_LISTED])}{more}"
+    return first_of(subjects, MOST_LISTED)

@@ -30,6 +30,8 @@ class KubernetesSite(LaunchSite):
     """The options of a run's launches."""
 
     launcher: ClassVar[str] = "kubernetes"
+    libraries: ClassVar[Mapping[str, str]] = {"kubernetes": "kubernetes"}
+    starts: ClassVar[str] = "manifests"
 
     options: KubernetesOptions = field(default_factory=KubernetesOptions)
 
@@ -65,6 +67,12 @@ class KubernetesSite(LaunchSite):
         options = self.options
         is_one = HOSTNAME in options.node_selector and options.max_launches == 1
         return THIS_MACHINE if is_one and options.gpus_per_node is not None else ()
+
+    @property
+    def text(self) -> str:
+        """The cluster and the image."""
+        namespace = f", namespace {self.options.namespace}" if self.options.namespace else ""
+        return f"Kubernetes{namespace}, a {self.options.engine} for each launch, in {self.options.image}"
 
     def described(self) -> dict[str, Any]:
         """Return the options."""

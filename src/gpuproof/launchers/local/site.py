@@ -39,6 +39,7 @@ class ThisMachine(LaunchSite):
 
     launcher: ClassVar[str] = "local"
     is_here: ClassVar[bool] = True
+    libraries: ClassVar[Mapping[str, str]] = {"torch": "torch"}
 
     python: str | None = None
     """None is the one that runs gpuproof."""
@@ -72,6 +73,16 @@ class ThisMachine(LaunchSite):
     def places(self) -> Sequence[HostPlace]:
         """Return this machine."""
         return THIS_MACHINE
+
+    @property
+    def text(self) -> str:
+        """This machine."""
+        ranks = ", in the ranks that your launcher started" if is_attached(os.environ) else ""
+        return f"this machine{ranks}" + (f", with {self.python}" if self.python else "")
+
+    def missing(self) -> Iterator[str]:
+        """Yield torch where the Python of gpuproof runs the ranks and lacks it; another is not asked."""
+        return LaunchSite.missing(self) if self.python is None else iter(())
 
     def described(self) -> dict[str, Any]:
         """Return nothing."""

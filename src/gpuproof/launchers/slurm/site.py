@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, Self
 
 import click
 
+from gpuproof import units
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.base import Launcher
@@ -39,6 +41,7 @@ class SlurmSite(LaunchSite):
     """The options of a run's jobs, and the allocation that it runs in, if any."""
 
     launcher: ClassVar[str] = "slurm"
+    starts: ClassVar[str] = "job scripts"
     reads_ranks: ClassVar[bool] = False
     """Inside of an allocation Slurm's variables are of the job that gpuproof starts steps in."""
 
@@ -78,7 +81,7 @@ class SlurmSite(LaunchSite):
     @classmethod
     def enter(
         cls, choice: HostChoice, *, python: str | None, dry_run: bool, ranks_per_host: int, device: str
-    ) -> bool:
+    ) -> str | None:
         """Go on inside an allocation, as this same command under salloc; do nothing where this is one.
 
         Raises:
@@ -86,7 +89,7 @@ class SlurmSite(LaunchSite):
             EnvironmentUnfitError: Slurm does not answer.
         """
         if allocated_nodes(os.environ) is not None:
-            return False
+            return None
         options = _read_options(choice, python=python)
         words = salloc_words(options, ranks_per_host=ranks_per_host, device=device)
         this = [sys.executable, "-P", "-m", "gpuproof", *sys.argv[1:]]
@@ -106,8 +109,7 @@ class SlurmSite(LaunchSite):
                 ("SLURM_EXIT_ERROR", "SLURM_EXIT_IMMEDIATE"), str(int(ExitCode.UNFIT_ENVIRONMENT))
             )
             os.execvpe("salloc", [*words, *this], {**os.environ, **unfit})  # noqa: S606, S607
-        click.echo(shlex.join([*words, *this]))
-        return True
+        return shlex.join([*words, *this])
 
     def words(self, choice: HostChoice) -> list[str]:
         """Return the number of nodes of the one job."""
@@ -116,6 +118,19 @@ class SlurmSite(LaunchSite):
     def places(self) -> Sequence[HostPlace]:
         """Return the nodes of the allocation; none for the queue."""
         return [HostPlace(name=host) for host in self.hosts]
+
+    @property
+    def text(self) -> str:
+        """The nodes of the allocation, or the queue."""
+        if self.hosts:
+            return f"{units.first_of(self.hosts)}, of this allocation of Slurm"
+        partition = f", partition {self.options.partition}" if self.options.partition else ""
+        return f"Slurm{partition}, a job for each launch"
+
+    def missing(self) -> Iterator[str]:
+        """Yield that this machine has no Slurm."""
+        if shutil.which("sbatch") is None:
+            yield "sbatch is not here: start it on a login node of the cluster, or load its module"
 
     def described(self) -> dict[str, Any]:
         """Return the options, and the nodes of an allocation as any hosts."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from gpuproof import units
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.config.rules.base import Facts
 from gpuproof.launchers.base import Launcher
@@ -58,6 +59,7 @@ class SshHosts(LaunchSite):
     """The hosts of a run, and how they are reached."""
 
     launcher: ClassVar[str] = "ssh"
+    libraries: ClassVar[Mapping[str, str]] = {"asyncssh": "ssh"}
     can_sample: ClassVar[bool] = True
 
     hosts: tuple[InventoryHost, ...]
@@ -117,6 +119,11 @@ class SshHosts(LaunchSite):
     def places(self) -> Sequence[HostPlace]:
         """Return the hosts in their order."""
         return host_places(self.hosts)
+
+    @property
+    def text(self) -> str:
+        """The hosts."""
+        return f"{units.first_of([host.name for host in self.hosts])}, over ssh"
 
     def described(self) -> dict[str, Any]:
         """Return the hosts, and how they are reached."""

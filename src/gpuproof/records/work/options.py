@@ -79,10 +79,10 @@ class Options:
         return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 
-def _read_bytes(value: Any) -> Any:
+def read_bytes(value: Any) -> Any:
     """Read 64, "64", "8K", "128M" or "2G", with binary units as in nccl-tests; others are left to be refused.
 
-    >>> _read_bytes("128M"), _read_bytes(8)
+    >>> read_bytes("128M"), read_bytes(8)
     (134217728, 8)
     """
     pattern = r"(\d+)\s*([KMG]?)i?B?"
@@ -95,7 +95,7 @@ Seconds = Annotated[float, Limits(gt=0, le=MAX_SECONDS)]
 Text = Annotated[str, Limits(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 FileName = Annotated[str, Limits(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100, form="file-name")]
 CommitHash = Annotated[str, Limits(pattern=r"^(auto|[0-9a-fA-F]{4,64})$", form="commit")]
-Bytes = Annotated[int, Limits(read=_read_bytes, ge=1, le=MAX_BYTES)]
+Bytes = Annotated[int, Limits(read=read_bytes, ge=1, le=MAX_BYTES)]
 Factor = Annotated[int, Limits(ge=2, le=1024)]
 Iterations = Annotated[int, Limits(ge=1, le=100_000)]
 WarmUp = Annotated[int, Limits(ge=0, le=100_000)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpuproof.records.work.options import DeviceIndices, Limits, Options, Seconds, Text
+from gpuproof.records.work.options import DeviceIndices, Limits, Options, Seconds, Text, read_bytes
 
 Backend = Literal["auto", "nccl", "gloo"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
@@ -62,5 +62,5 @@ class ParallelSpec(Options):
     """Settings that NCCL is given, to be tried against none: ring and tree name the algorithm, no_p2p copies
     through the host's memory, pcie is a published set of ten for GPUs without direct copies. None of them is
     known to help; variables that are set otherwise already are refused."""
-    memory_limit_bytes: Annotated[int, Limits(ge=2**20, le=2**50)] | None = None
-    """Limit of torch's memory on each device, in bytes (12 GiB is 12884901888); null is all of it."""
+    memory_limit_bytes: Annotated[int, Limits(read=read_bytes, ge=2**20, le=2**50)] | None = None
+    """Limit of torch's memory on each device, in bytes or as 12G; null is all of it."""

@@ -43,5 +43,9 @@ class AbSuite(PlannedSuite):
             )
         return begin(config)
 
+    def until(self, state: AbPlan) -> str | None:
+        """Say what the pilot's spread is to tell."""
+        return state.until
+
 
 SUITE = AbSuite()

@@ -46,6 +46,14 @@ class AbPlan:
         planned = self.order[: 2 * self.course.total]
         return sum(key not in self.figures for key in planned)
 
+    @property
+    def until(self) -> str | None:
+        """Until when more launches follow those that are known; None once that is planned."""
+        if self.course.needed is not None:
+            return None
+        most = f"{self.options.max_pairs} pairs at most"
+        return f"a regression of {100 * self.options.find:g} % would be found ({most})"
+
     def settle(self, launch: CaseRecords) -> AbPlan:
         """Return the plan after a launch ended; one that is not in it changes nothing."""
         key = launch_key(launch.case)

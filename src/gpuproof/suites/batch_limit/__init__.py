@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
@@ -19,6 +21,11 @@ class BatchLimit(PlannedSuite):
     def answers(self, config: RunConfig) -> bool:
         """Take recipes that search a batch size."""
         return config.search.kind == "batch_size"
+
+    def until(self, state: Any) -> str:
+        """Say when the search ends."""
+        del state
+        return "the largest batch that fits is found"
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Expect memory to run out: a search for a limit has to cross it."""

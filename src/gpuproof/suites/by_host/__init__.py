@@ -54,12 +54,9 @@ class ByHost:
 
     def remaining(self, state: HostStates) -> Remaining:
         """Add up what is left on hosts that can be used."""
-        left = [
-            self.inner.remaining(own).num_launches
-            for name, own in state.states.items()
-            if name not in state.dropped
-        ]
-        return Remaining(num_launches=sum(left))
+        left = [self.inner.remaining(own) for name, own in state.states.items() if name not in state.dropped]
+        until = next((host.until for host in left if host.until), None)
+        return Remaining(num_launches=sum(host.num_launches for host in left), until=until)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Go on with the other hosts whatever one of them lacks."""

@@ -19,6 +19,7 @@ from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
+from gpuproof.units import first_of
 
 CONFIDENCE = 0.95
 """Of naming none but the best, over all configurations of a matrix together."""
@@ -190,7 +191,7 @@ def rank_configurations(
 
     left = [one.name for one in usable if one is not top and not is_worse(one)]
     if left:
-        reason = f"no difference shown between {top.name} and {_some(left)}"
+        reason = f"no difference shown between {top.name} and {first_of(left, 3)}"
         return replace(unnamed, missing=reason, contenders=(top.name, *left))
     return replace(unnamed, best=top.name, contenders=(top.name,))
 
@@ -214,11 +215,6 @@ def _reason_not_ranked(
 def _launches(usable: Sequence[ConfigurationFigures], name: str) -> str:
     num = next(len(one.values) for one in usable if one.name == name)
     return f"{num} launch{'' if num == 1 else 'es'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
 
 
 def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 
+from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
@@ -187,8 +188,7 @@ def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: Matrix
 def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Iterator[str]:
     for reason in dict.fromkeys(case.metrics_missing for case in cases if case.metrics_missing):
         names = list(dict.fromkeys(case.case_id for case in cases if case.metrics_missing == reason))
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        yield f"no figures of its own from {', '.join(names[:MOST_NAMED])}{more}: {reason}"
+        yield f"no figures of its own from {units.first_of(names, MOST_NAMED)}: {reason}"
     for records in launches:
         for files in records.of(CollectedFiles):
             if files.missing:

@@ -170,8 +170,13 @@ class PlannedSuite:
         return state.next(running)
 
     def remaining(self, state: PlannedState) -> Remaining:
-        """Count what is known to be left; a search may need more."""
-        return Remaining(num_launches=state.num_left)
+        """Count what is known to be left, and say until when more follow."""
+        return Remaining(num_launches=state.num_left, until=self.until(state))
+
+    def until(self, state: Any) -> str | None:
+        """Say until when launches follow that are not planned yet; None where there are no such."""
+        del state
+        return None
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop on a full disk, and where launches are alike and the machine lacks what each of them needs."""

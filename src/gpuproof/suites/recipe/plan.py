@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpuproof import units
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections import RunSection
 from gpuproof.records.case import Case
@@ -34,11 +35,22 @@ class Repeats:
         """Launches that are known to be still to do."""
         return self.plan.num_left
 
+    @property
+    def until(self) -> str | None:
+        """Until when more launches follow those that are known; None where none can."""
+        if not self._may_grow:
+            return None
+        return f"±{100 * (self.run.target_precision or 0):g} % or {units.duration(self.run.target_time_s)}"
+
+    @property
+    def _may_grow(self) -> bool:
+        return self.run.target_precision is not None and self.run.repeats >= FEWEST_BEFORE_A_STOP
+
     def settle(self, launch: CaseRecords) -> Repeats:
         """Return the state after a launch ended."""
         plan = self.plan.settle(launch)
         is_foreign = plan is self.plan
-        if is_foreign or self.run.target_precision is None or self.run.repeats < FEWEST_BEFORE_A_STOP:
+        if is_foreign or not self._may_grow:
             return replace(self, plan=plan)
         from gpuproof.suites.measures import compared_figures  # it imports numpy
 

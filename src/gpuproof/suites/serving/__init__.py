@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import Remaining
@@ -24,8 +24,13 @@ class Serving(PlannedSuite):
         """Count what is known to be left, and say what it takes: of a search the most."""
         from gpuproof.suites.serving.plan import is_search
 
-        basis: Literal["limit", "estimate"] = "limit" if is_search(state.config.serving) else "estimate"
-        return Remaining(num_launches=state.num_left, seconds=state.seconds_left, basis=basis)
+        searches = is_search(state.config.serving)
+        return Remaining(
+            num_launches=state.num_left,
+            seconds=state.seconds_left,
+            basis="limit" if searches else "estimate",
+            until="the highest rate that meets the bound is found" if searches else None,
+        )
 
 
 SUITE = Serving()

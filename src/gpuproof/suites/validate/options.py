@@ -11,6 +11,7 @@ import tomllib
 from gpuproof.config.models import RunConfig
 from gpuproof.files import packaged_text
 from gpuproof.records.codec import from_json
+from gpuproof.records.work.options import Bytes
 from gpuproof.records.work.parallel import ParallelStrategy
 from gpuproof.records.work.probe import ProbeName
 from gpuproof.records.work.training import Precision
@@ -71,8 +72,8 @@ class ValidateOptions:
     """Size of the square matrix products (m = n = k)."""
     gemm_precisions: tuple[Precision, ...] = ("bf16",)
     """Arithmetic of the matrix products, a launch each."""
-    memory_buffer_bytes: int = 2**30
-    """Length of each buffer of the memory stage, in bytes."""
+    memory_buffer_bytes: Bytes = 2**30
+    """Length of each buffer of the memory stage, in bytes or as 1G."""
     window_s: float = 5.0
     """Seconds of each window of gemm and memory."""
     start_s: float = 20.0
@@ -169,8 +170,8 @@ class ValidateOptions:
         if self.spares < 0:
             raise ValueError("spares is no negative number")
         num_gpus = 1 if self.expected_gpus is None else self.expected_gpus
-        if min(self.gemm_size, self.memory_buffer_bytes, num_gpus) < 1:
-            raise ValueError("gemm_size, memory_buffer_bytes and expected_gpus are at least 1")
+        if min(self.gemm_size, num_gpus) < 1:
+            raise ValueError("gemm_size and expected_gpus are at least 1")
 
 
 def read_options(config: RunConfig) -> ValidateOptions:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuproof.records.work.options import Bytes
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
 
 Pattern = Literal["copy", "triad"]
@@ -22,7 +23,7 @@ class MemoryOptions:
     """The pattern, and the length of each buffer, which must be far over the last cache."""
 
     pattern: Pattern = "triad"
-    buffer_bytes: int = 2**29
+    buffer_bytes: Bytes = 2**29
 
     def __post_init__(self) -> None:
         require_positive(self)
