@@ -32,12 +32,10 @@ def benchmark_result(
 ) -> Result:
     """Return the result of a benchmark, which is as valid as its worst doubt leaves it.
 
-    Where its headline, the first measure, has no value it is INCONCLUSIVE, if it is not INVALID.
     `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
     """
     doubts = _with_lost(doubts, evidence)
-    lacks_headline = bool(measures) and headline_text is None and measures[0].value is None
-    validity, verdict = _judged(doubts, num_launches, lacks_headline=lacks_headline)
+    validity, verdict = _judged(doubts, num_launches, measures[:1] if headline_text is None else ())
     is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
     code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)
     if any(doubt.code == WRONG for doubt in doubts):
@@ -61,12 +59,13 @@ def benchmark_result(
 
 
 def _judged(
-    doubts: Sequence[Doubt], num_launches: int, *, lacks_headline: bool
+    doubts: Sequence[Doubt], num_launches: int, headlines: Sequence[Measure]
 ) -> tuple[Validity | None, str]:
     """Return validity and verdict: there is none of what was not measured, whatever else was."""
     if not num_launches:
         return None, NOTHING_MEASURED
     validity = worst(doubts)
+    lacks_headline = any(measure.value is None for measure in headlines)
     return (None, INCONCLUSIVE) if lacks_headline and validity != "INVALID" else (validity, validity)
 
 
