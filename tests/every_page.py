@@ -13,9 +13,15 @@ import studies_by_hand
 from collectives_by_hand import MIB, collective_records, trial
 from gpu_run_by_hand import gpu_run, recorded
 from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+from gpuproof.cli.plugins import page_of_plugins
+from gpuproof.cli.report import page_of_runs, row_of
+from gpuproof.cli.standards.baseline import page_of_baseline
 from gpuproof.comparison import compare_runs, page_of, read_finished
 from gpuproof.conclude import conclude, conclude_tree
 from gpuproof.config.models import RunConfig
+from gpuproof.doctor.plugins import list_plugins
+from gpuproof.launchers.kubernetes import checks as cluster_checks
+from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.side_by_side import balance_picture, comparison_picture
 from gpuproof.observe.timeline import recording_picture
@@ -23,9 +29,15 @@ from gpuproof.readings.recording import load_recording
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.report.page_parts import with_pictures
-from gpuproof.store.run import RunDirectory
+from gpuproof.store.baselines import run_figures
+from gpuproof.store.provenance import of_command
+from gpuproof.store.run import RunDirectory, list_runs
 from gpuproof.suites.cases import build_case
+from gpuproof.verdict.baseline import record_baseline
+from gpuproof.verdict.check import ask, checks_in
 from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.page import outcomes_page
 from old_tree_by_hand import old_tree
 from pages_by_hand import PAGE, RESULT, hostile_page
 from planning import next_cases
@@ -62,6 +74,10 @@ def made_pages() -> Mapping[str, Callable[[Path], MadePage]]:
         "compare": _compare,
         "monitor_show": _monitor_show,
         "monitor_compare": _monitor_compare,
+        "kubernetes_verify": lambda _: _cluster(),
+        "plugins": lambda _: MadePage(page_of_plugins(list_plugins()), RESULT),
+        "baseline": _baseline,
+        "runs": _runs,
         "by_hand": lambda _: MadePage(PAGE, RESULT),
         "hostile": lambda folder: MadePage(_hostile(folder), RESULT),
     }
@@ -160,6 +176,41 @@ def _monitor_compare(folder: Path) -> MadePage:
     comparison = compare_recordings(first, second, phase_name=None, busy_percent=10.0)
     pictures = [comparison_picture(first, second, comparison)]
     return MadePage(with_pictures(recordings_page(comparison), pictures), recordings_result(comparison))
+
+
+def _cluster() -> MadePage:
+    nodes = [
+        {
+            "metadata": {"name": f"gpu-node-{number}"},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "capacity": {"nvidia.com/gpu": "8"},
+                "allocatable": {"nvidia.com/gpu": str(8 - number)},
+            },
+        }
+        for number in range(2)
+    ]
+    facts = {"nodes": nodes, "options": KubernetesOptions()}
+    checks = ask(checks_in(cluster_checks), FleetFacts(hosts={"cluster": facts}))
+    seen = cluster_checks.facts_seen(facts, server="https://10.0.0.1:6443")
+    provenance = of_command("gpuproof kubernetes verify", *seen)
+    return MadePage(outcomes_page("", ("The cluster", checks), provenance=provenance), RESULT)
+
+
+def _baseline(folder: Path) -> MadePage:
+    run = gpu_run(folder, gpus=1, seconds=8.0)
+    conclude(run)
+    recorded = record_baseline(
+        "pod-a", [run_figures(run)], recorded="2026-11-21", gpuproof_version="0.1.0", day_effect=0.01
+    )
+    return MadePage(page_of_baseline(recorded), RESULT)
+
+
+def _runs(folder: Path) -> MadePage:
+    for kind in RUNS:
+        shutil.copytree(RECORDED / kind / "run", folder / "results" / kind / "run_1")
+    rows = [{**row_of(run), "number": n} for n, run in enumerate(list_runs(folder / "results"), start=1)]
+    return MadePage(page_of_runs(rows, folder / "results"), RESULT)
 
 
 def _hostile(folder: Path) -> Page:

@@ -12,6 +12,8 @@ In: a text, and secrets that are known by their value, such as the key of an end
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -70,6 +72,11 @@ def redacted_words(words: Sequence[str]) -> list[str]:
         REDACTED if _takes_as_secret(before, word) else redacted(word)
         for before, word in pairwise(("", *words))
     ]
+
+
+def typed_command() -> str:
+    """Return the command line of this process, as it can be pasted into a shell."""
+    return redacted(shlex.join(["gpuproof", *sys.argv[1:]]))
 
 
 def words_with_secrets(words: Sequence[str]) -> Iterator[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import gpuproof
 from concluding import words_of
 from fleet_by_hand import host_facts
 from gpuproof.cli.main import cli
@@ -19,8 +22,10 @@ from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Provenance
 from gpuproof.records.run import Environment
-from gpuproof.store.provenance import of_machine, read_provenance
+from gpuproof.store.baselines import run_figures
+from gpuproof.store.provenance import of_baseline, of_machine, read_provenance
 from gpuproof.store.run import RunDirectory
+from gpuproof.verdict.baseline import record_baseline
 from recordings import header, identity, loaded, sample
 from records_by_hand import H200, one_rank, setup, write_run
 
@@ -124,6 +129,52 @@ def test_a_recording_knows_its_driver_and_no_framework(tmp_path: Path) -> None:
     assert known(provenance)["driver"] == "1.2.3"
     assert known(provenance)["command"] == "python train.py"
     assert reasons(provenance)["torch"] == "a recording reads drivers and the host, and no framework"
+
+
+def test_every_page_that_a_command_prints_says_where_it_is_from(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "results", [on_gpus("GPU-0")])
+    conclude(run)
+    at = ["--directory", str(tmp_path / "baselines")]
+    assert CliRunner().invoke(cli, ["baseline", "record", "pod", str(run.root), *at]).exit_code == 0
+    for words in (
+        ["plugins"],
+        ["runs", "--save-dir", str(tmp_path / "results")],
+        ["baseline", "show", "pod", *at],
+        ["baseline", "use", "pod", str(run.root), *at],
+        ["report", str(run.root), "--check", "pcie"],
+    ):
+        printed = CliRunner().invoke(cli, words).stdout
+        assert re.search(r"^ +date 2026-.* · gpuproof 0", printed, re.DOTALL | re.MULTILINE), printed
+
+
+def test_a_baseline_holds_for_what_it_was_recorded_on(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [on_gpus("GPU-0")])
+    conclude(run)
+    baseline = record_baseline("pod", [run_figures(run)], recorded="2026-11-21", gpuproof_version="0.1.0")
+    provenance = of_baseline(baseline, command="gpuproof baseline show pod")
+    assert known(provenance) == {
+        "date": "2026-11-21",
+        "host": "node1",
+        "device": "NVIDIA H100 80GB HBM3",
+        "driver": "nvidia 570.86",
+        "CUDA or ROCm": "13.0",
+        "torch": "2.9.1",
+        "gpuproof": "0.1.0",
+        "command": "gpuproof baseline show pod",
+    }
+
+
+def test_no_command_lays_out_a_page_without_saying_where_it_is_from() -> None:
+    source = Path(gpuproof.__file__).parent
+    files = [*source.glob("cli/**/*.py"), *source.glob("launchers/**/*.py"), *source.glob("doctor/*.py")]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    pages = [
+        {word.arg for word in node.keywords}
+        for node in nodes
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("Page", "outcomes_page")
+    ]
+    assert len(pages) >= 8
+    assert all("provenance" in words for words in pages)
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])

@@ -135,11 +135,12 @@ def test_runs_is_one_line_a_run_however_narrow_the_terminal(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.argv", ["gpuproof", "runs"])
     for run_id in ("run_20261126T014313_11790", "with-a-name-that-is-longer-than-most", "c"):
         conclude(write_run(tmp_path, [one_rank().records()], run_id=run_id))
     write_run(tmp_path, [], run_id="begun")
     lines = call("runs", "--save-dir", str(tmp_path)).stdout.splitlines()
-    assert len(lines) == 1 + 1 + 4
+    assert len(lines) == 1 + 2 + 1 + 4
     assert max(map(len, lines[1:])) <= width
     assert "examples/run_20261126T014313_11790 " in "\n".join(lines)
 
@@ -165,7 +166,7 @@ def test_runs_are_chosen_by_suite_and_verdict_and_keep_their_numbers(tmp_path: P
 
 
 def test_the_verdict_of_a_run_is_in_colour(tmp_path: Path) -> None:
-    from gpuproof.cli.report import _page_of_runs
+    from gpuproof.cli.report import page_of_runs
 
     tones = {}
     for verdict, validity in (
@@ -176,7 +177,7 @@ def test_the_verdict_of_a_run_is_in_colour(tmp_path: Path) -> None:
     ):
         row = {"number": 1, "run": str(tmp_path / "a"), "created": None, "what": "w", "headline": "h"}
         row |= {"launches": "1/1", "next_step": None, "verdict": verdict, "validity": validity}
-        (listed,) = _page_of_runs([row], tmp_path).sections
+        (listed,) = page_of_runs([row], tmp_path).sections
         assert isinstance(listed, Table)
         tones[verdict] = listed.rows[0][-2].tone
     assert tones == {"VALID": "good", "SUSPECT": "warn", "READY": "good", "NOT-READY": "bad"}

@@ -13,6 +13,7 @@ from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections import RunSection
+from gpuproof.errors import ExitCode
 from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import ServingWindow
@@ -65,6 +66,36 @@ def test_the_highest_rate_is_found_within_the_precision(highest: float) -> None:
 def test_a_server_that_never_meets_the_bound_ends_the_search() -> None:
     launched = run(config(), offline_per_s=1000.0, highest_per_s=0.0)
     assert min(rates(launched)) == pytest.approx(1000 / 64)
+
+
+@pytest.mark.parametrize(
+    ("highest_per_s", "verdict", "reason"),
+    [
+        (400.0, "VALID", "nothing was found"),
+        (0.0, "INCONCLUSIVE", "no highest rate: refuted at 15.6 requests/s, and none is confirmed"),
+    ],
+)
+def test_a_search_that_confirmed_no_rate_is_inconclusive(
+    highest_per_s: float, verdict: str, reason: str, tmp_path: Path
+) -> None:
+    asked = config()
+    launched = run(asked, offline_per_s=1000.0, highest_per_s=highest_per_s)
+    concluded = conclude(written(tmp_path, asked, *launched))
+    result, page = concluded.result, concluded.page
+    assert page.verdict is not None
+    assert (result.verdict, page.verdict.word) == (verdict, verdict)
+    assert page.verdict.reason.startswith(reason)
+    is_found = verdict == "VALID"
+    assert result.exit_code == (ExitCode.DONE if is_found else ExitCode.INCONCLUSIVE)
+    assert (result.validity is None, result.headline == "no highest rate") == (not is_found, not is_found)
+
+
+def test_a_search_that_could_tell_of_no_rate_says_that_it_needs_time(tmp_path: Path) -> None:
+    asked = config(search_time_s=0.2)
+    launched = run(asked, offline_per_s=1000.0, highest_per_s=400.0)
+    page = conclude(written(tmp_path, asked, *launched)).page
+    assert page.verdict is not None
+    assert page.verdict.reason.startswith("no highest rate: no rate was refuted, and none is confirmed: give")
 
 
 @pytest.mark.parametrize("time_s", [60.0, 120.0, 300.0])

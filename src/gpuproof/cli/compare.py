@@ -12,9 +12,10 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume, typed_command
+from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume
 from gpuproof.cli.report import chosen_format, open_run, report_options, save_dir_option, write_report
 from gpuproof.errors import ExitCode, UsageError
+from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

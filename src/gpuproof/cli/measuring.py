@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.cli.options import is_verbose, say, typed_command
+from gpuproof.cli.options import is_verbose, say
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
@@ -29,6 +29,7 @@ from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
 from gpuproof.processes.processors import memory_total_bytes
 from gpuproof.records.collected import CaseRecords
+from gpuproof.redaction import typed_command
 from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shlex
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
@@ -97,11 +96,6 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         return redacted(plain(super().format(record)))
-
-
-def typed_command() -> str:
-    """Return the command line of this process, as it can be pasted into a shell; secrets are redacted."""
-    return redacted(shlex.join(["gpuproof", *sys.argv[1:]]))
 
 
 def print_json(content: Any) -> None:

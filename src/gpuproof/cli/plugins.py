@@ -9,10 +9,11 @@ import click
 
 from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
+from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.doctor.plugins import PluginState
-    from gpuproof.records.page import Tone
+    from gpuproof.records.page import Page, Tone
 
 TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", "not loaded": "faint"}
 
@@ -34,16 +35,19 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
     if as_json:
         print_json(states)
     else:
-        _print(states)
+        from gpuproof.cli.report import show_page
+
+        show_page(page_of_plugins(states), is_list=True)
     tried = load_plugins or name is not None
     unusable = tried and any(plugin.state != "loads" for plugin in states)
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unusable else ExitCode.DONE)
 
 
-def _print(states: Sequence[PluginState]) -> None:
-    from gpuproof.cli.report import show_page
+def page_of_plugins(states: Sequence[PluginState]) -> Page:
+    """Lay out a line a plug-in."""
     from gpuproof.records.page import Cell, Page
     from gpuproof.records.page.tables import Column, table
+    from gpuproof.store.provenance import of_command
 
     listed = table(
         "",
@@ -56,4 +60,4 @@ def _print(states: Sequence[PluginState]) -> None:
             "", lambda row: row.reason or row.summary or "", align="left", folds=True, is_optional=True
         ),
     )
-    show_page(Page(title="", verdict=None, sections=(listed,)), is_list=True)
+    return Page(title="", verdict=None, sections=(listed,), provenance=of_command(typed_command()))

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import Command, is_verbose, json_option, print_json, say, verbose_option
+from gpuproof.cli.options import (
+    Command,
+    is_verbose,
+    json_option,
+    print_json,
+    say,
+    verbose_option,
+)
+from gpuproof.redaction import typed_command
 from gpuproof.units import MISSING
 
 if TYPE_CHECKING:
@@ -199,7 +207,7 @@ def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str |
     """
     from gpuproof.store.run import list_runs
 
-    rows = ({**_row(run), "number": number} for number, run in enumerate(list_runs(save_dir), start=1))
+    rows = ({**row_of(run), "number": number} for number, run in enumerate(list_runs(save_dir), start=1))
     chosen = (
         row
         for row in rows
@@ -211,10 +219,10 @@ def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str |
     elif not shown:
         click.echo(f"No runs to list under {save_dir}. Start one: gpuproof run quick")
     else:
-        show_page(_page_of_runs(shown, save_dir), is_list=True)
+        show_page(page_of_runs(shown, save_dir), is_list=True)
 
 
-def _row(directory: RunDirectory) -> dict[str, object]:
+def row_of(directory: RunDirectory) -> dict[str, object]:
     """Return what a list says of a run; one that is damaged must not hide the others."""
     from gpuproof.errors import GpuproofError
 
@@ -246,10 +254,11 @@ def _work_of(result: Result) -> str:
     return str(common.get("work", result.suite)) if isinstance(common, dict) else result.suite
 
 
-def _page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
+def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
     """Lay out a line a run: what its columns leave of the terminal's width is for the result."""
     from gpuproof.records.page import Cell, Page
     from gpuproof.records.page.tables import Column, table
+    from gpuproof.store.provenance import of_command
     from gpuproof.suites.sections import TONES
 
     lines = [
@@ -276,7 +285,8 @@ def _page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
         Column.of("verdict", lambda line: Cell(line[3], line[5]), align="left"),
         Column.of("result", lambda line: _cut(line[4], room), align="left"),
     )
-    return Page(title=f"Runs under {save_dir}, dates in UTC", verdict=None, sections=(listed,))
+    title, provenance = f"Runs under {save_dir}, dates in UTC", of_command(typed_command())
+    return Page(title=title, verdict=None, sections=(listed,), provenance=provenance)
 
 
 def _cut(text: str, most: int) -> str:

@@ -16,7 +16,7 @@ from gpuproof.records.run import Failure
 RESULT_SCHEMA_VERSION = 1
 """1 (2026-11): first version."""
 WHOLE = "whole"
-NOTHING_MEASURED = "NOTHING MEASURED"
+NOTHING_MEASURED, INCONCLUSIVE = "NOTHING MEASURED", "INCONCLUSIVE"
 DOUBTS = "records/doubts.csv"
 """Every doubt by its code: what it says in a few words, and how it touches a difference."""
 A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
@@ -102,12 +102,13 @@ class Result:
     run_id: str
     gpuproof_version: str
     validity: Validity | None
-    """None where nothing was measured."""
+    """None where nothing was measured, or not what the run is about."""
     verdict: str
-    """VALID, SUSPECT, INVALID or NOTHING MEASURED of a benchmark; READY and its like of a validation.
+    """VALID, SUSPECT, INVALID, NOTHING MEASURED or, where launches ended and the run's figure was not
+    measured, INCONCLUSIVE of a benchmark; READY and its like of a validation.
     Of what ran on a simulated device: SIMULATED before it, and no better than INCONCLUSIVE (simulated)."""
     headline: str
-    """What a list of runs shows of this one."""
+    """What a list of runs shows of this one; what it lacks where that was not measured."""
     exit_code: int
     num_launches: int
     num_planned: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -26,11 +27,13 @@ from gpuproof.records.run import Start
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
 from gpuproof.units import first_of
+from gpuproof.verdict.baseline import Baseline
 
 SHOWN, MOST_NAMED = 12, 8
 """Digits of a hash, and hosts."""
 VERSIONS: Final = ("torch_cuda", "torch_hip", "torch")
 NO_FACTS: Final = "no launch wrote down what its host has"
+NO_RECORD: Final = "the runs that it was recorded from did not tell"
 NO_COMMAND: Final = "run.json does not hold it: it was started from Python, or by an older version"
 Facts = Mapping[str, Any]
 """What a file says of a run, or of a host, by key."""
@@ -46,13 +49,12 @@ def of_run(
     data = f"SHA-256 {used.sha256[:SHOWN]}… of {used.sha256_of}" if used and used.sha256 else None
     no_data = "result.json does not hold it" if setup is None else "no samples are read from a file"
     names = list(dict.fromkeys(launch.host_of(start) for launch in launches for start in launch.of(Start)))
-    names = names or list(hosts)
     recipe = hashlib.sha256(json.dumps(description["config"], sort_keys=True).encode()).hexdigest()[:SHOWN]
     source = str(description["source"]).removeprefix("recipe ")
     return Provenance(
         facts=(
             Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
-            Fact("host", first_of(names, MOST_NAMED) or None, NO_FACTS),
+            Fact("host", first_of(names or list(hosts), MOST_NAMED) or None, NO_FACTS),
             Fact("device", device_text(models), "no launch wrote down what it computed on"),
             *_versions(hosts.values(), NO_FACTS, uses_gpu=any(model != "CPU" for model in models)),
             Fact("gpuproof", str(description["gpuproof_version"])),
@@ -110,6 +112,36 @@ def of_machine(facts: Facts, *, command: str) -> Provenance:
             Fact("device", device_text(Counter(str(one["name"]) for one in devices) or {"CPU": 1})),
             *_versions([facts], "this Python has none", uses_gpu=bool(devices)),
             Fact("gpuproof", __version__),
+        ),
+        command=Fact("command", command),
+    )
+
+
+def of_command(command: str, *facts: Fact) -> Provenance:
+    """Return when and where a command said something without a device, with facts of what it looked at."""
+    return Provenance(
+        facts=(
+            Fact("date", date_text(datetime.now(timezone.utc))),
+            Fact("host", platform.node() or None, "the system has no name"),
+            *facts,
+            Fact("gpuproof", f"{__version__} on Python {platform.python_version()}"),
+        ),
+        command=Fact("command", command),
+    )
+
+
+def of_baseline(baseline: Baseline, *, command: str) -> Provenance:
+    """Return where the figures of a baseline come from, as it was recorded."""
+    stack = baseline.stack
+    toolkits = ("device", "gpu"), ("driver", "driver"), ("CUDA or ROCm", "cuda"), ("torch", "torch")
+    subjects = (figure.subject.split("/") for entry in baseline.entries for figure in entry.figures)
+    hosts = dict.fromkeys(parts[1] for parts in subjects if parts[0] == "host")
+    return Provenance(
+        facts=(
+            Fact("date", baseline.recorded),
+            Fact("host", first_of(list(hosts), MOST_NAMED) or None, "no figure in it is of one host"),
+            *(Fact(name, stack.get(key), NO_RECORD) for name, key in toolkits),
+            Fact("gpuproof", baseline.gpuproof_version),
         ),
         command=Fact("command", command),
     )

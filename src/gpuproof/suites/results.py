@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.result import NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
+from gpuproof.records.result import INCONCLUSIVE, NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.suites.sections import headline
 from gpuproof.verdict.doubts.base import WRONG
@@ -35,7 +35,7 @@ def benchmark_result(
     `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
     """
     doubts = _with_lost(doubts, evidence)
-    validity = worst(doubts) if num_launches else None
+    validity, verdict = _judged(doubts, num_launches, measures[:1] if headline_text is None else ())
     is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
     code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)
     if any(doubt.code == WRONG for doubt in doubts):
@@ -45,7 +45,7 @@ def benchmark_result(
         run_id=str(evidence.description["run_id"]),
         gpuproof_version=str(evidence.description["gpuproof_version"]),
         validity=validity,
-        verdict=validity or NOTHING_MEASURED,
+        verdict=verdict,
         headline=headline(measures) if headline_text is None else headline_text,
         exit_code=code,
         num_launches=num_launches,
@@ -56,6 +56,17 @@ def benchmark_result(
         measures=tuple(measures),
         detail=detail,
     )
+
+
+def _judged(
+    doubts: Sequence[Doubt], num_launches: int, headlines: Sequence[Measure]
+) -> tuple[Validity | None, str]:
+    """Return validity and verdict: there is none of what was not measured, whatever else was."""
+    if not num_launches:
+        return None, NOTHING_MEASURED
+    validity = worst(doubts)
+    lacks_headline = any(measure.value is None for measure in headlines)
+    return (None, INCONCLUSIVE) if lacks_headline and validity != "INVALID" else (validity, validity)
 
 
 def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:

@@ -29,7 +29,7 @@ from gpuproof.records.page import (
     doubt_notice,
 )
 from gpuproof.records.page.tables import Column, table
-from gpuproof.records.result import A_LAUNCH, Doubt, Measure, Result
+from gpuproof.records.result import A_LAUNCH, INCONCLUSIVE, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import LIKELY, in_one_line, likely_first
 
@@ -211,13 +211,14 @@ def _is_empty(section: Section) -> bool:
 
 def _verdict(result: Result) -> Verdict:
     """Return whether to trust the number and why, the number, its uncertainty, and what to do."""
-    reasons = [_why(result)] if result.validity is not None else []
+    reasons = [_why(result)] if result.validity is not None else list(_lacking(result))
     if result.num_launches < result.num_planned:
         first = "" if result.num_launches else "".join(map(_cause, result.failures[:1]))
         reasons.append(f"{result.num_launches} of {result.num_planned} launches were measured{first}")
     steps = [failure.next_step for failure in result.failures]
     steps += [doubt.remedy for doubt in likely_first(result.doubts)]
     is_measured = bool(result.headline) and result.headline == headline(result.measures)
+    is_measured = is_measured and result.measures[0].value is not None
     uncertainty = result.measures[0].uncertainty or "(uncertainty unknown)" if is_measured else ""
     if uncertainty == units.NOT_WELL_ENOUGH:
         uncertainty = f"({uncertainty})"
@@ -229,6 +230,12 @@ def _verdict(result: Result) -> Verdict:
         uncertainty=uncertainty,
         advice=next(filter(None, steps), None),
     )
+
+
+def _lacking(result: Result) -> Iterator[str]:
+    """Yield why the figure that the run is about has no value, where launches ended all the same."""
+    if result.verdict.endswith(INCONCLUSIVE) and (first := next(iter(result.measures), None)) is not None:
+        yield f"no {first.name}: {first.missing or first.detail}"
 
 
 def _why(result: Result) -> str:
@@ -247,6 +254,8 @@ def headline(measures: Sequence[Measure]) -> str:
     first = next(iter(measures), None)
     if first is None:
         return ""
+    if first.value is None:
+        return f"no {first.name}"
     return f"{first.text} {first.name}" if first.unit == "s" else first.text
 
 
@@ -260,7 +269,7 @@ def _doubts(result: Result) -> Notices:
         codes = dict.fromkeys(doubt.code for doubt in followed)
         named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)
         notices.append(Notice(word="besides", tone="faint", text=f"as such work beside it causes: {named}"))
-    return Notices(title=f"Why {result.validity}", notices=tuple(notices))
+    return Notices(title=f"Why {result.validity or result.verdict}", notices=tuple(notices))
 
 
 def failures_section(failures: Iterable[Failure]) -> Notices:

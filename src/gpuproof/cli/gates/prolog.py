@@ -124,9 +124,9 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     recipe, words = gate.plan(_free_devices(gate.python, limit_s=max(PROBE_S, gate.budget_s / 3)))
     from gpuproof.campaign import create_run, run_campaign
     from gpuproof.cli.measuring import plan_run
-    from gpuproof.cli.options import typed_command
     from gpuproof.cli.report import show_report
     from gpuproof.launchers.registry import HostChoice, open_launcher
+    from gpuproof.redaction import typed_command
     from gpuproof.scheduler import UnheardProgress
     from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gpuproof.cli.options import say, typed_command, verbose_option
+from gpuproof.cli.options import say, verbose_option
 from gpuproof.cli.report import chosen_format, report_options, write_report
 from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.observe.stream import ProcessFacts, Records

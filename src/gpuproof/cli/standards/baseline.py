@@ -13,6 +13,7 @@ from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import json_option, print_json, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
+from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
@@ -132,18 +133,20 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
     if as_json:
         print_json(baseline)
     else:
-        show_page(_page(baseline), is_list=True)
+        show_page(page_of_baseline(baseline), is_list=True)
 
 
-def _page(baseline: Baseline) -> Page:
+def page_of_baseline(baseline: Baseline) -> Page:
+    """Lay out what a baseline holds for, how small a loss it shows, and a line a measure."""
     from gpuproof.records.page import Page, Text
     from gpuproof.records.page.tables import Column, table
+    from gpuproof.store.provenance import of_baseline
 
     stack = tuple(f"{key}: {value or 'not reported'}" for key, value in baseline.stack.items())
     measures = table(
         "Measures",
         baseline.entries,
-        Column.of("measure", _named, align="left"),
+        Column.of("measure", _named, align="left", folds=True),
         Column.of("each", lambda entry: entry.kind, align="left"),
         Column.of("figures", lambda entry: str(len(entry.figures))),
         Column.of("centre", _centre),
@@ -152,7 +155,10 @@ def _page(baseline: Baseline) -> Page:
     title = f"Baseline {baseline.name} of {baseline.recorded}, from {', '.join(baseline.runs)}"
     resolves = Text(title="Resolution", lines=tuple(_summary(baseline)))
     return Page(
-        title=title, verdict=None, sections=(Text(title="Holds for", lines=stack), resolves, measures)
+        title=title,
+        verdict=None,
+        sections=(Text(title="Holds for", lines=stack), resolves, measures),
+        provenance=of_baseline(baseline, command=typed_command()),
     )
 
 

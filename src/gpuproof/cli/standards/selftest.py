@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.cli.options import json_option, print_json, verbose_option
+from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
@@ -50,8 +51,9 @@ def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
 
 
 def _page(report: SelftestReport) -> Page:
-    from gpuproof.records.page import Cell, Page, Verdict
+    from gpuproof.records.page import Cell, Fact, Page, Verdict
     from gpuproof.records.page.tables import Column, table
+    from gpuproof.store.provenance import of_command
 
     def verdict_cell(row: object) -> Cell:
         is_right = bool(getattr(row, "is_found", False))
@@ -78,7 +80,12 @@ def _page(report: SelftestReport) -> Page:
     )
     word = {0: "PASS", 3: "FAIL"}.get(report.exit_code, "INCONCLUSIVE")
     verdict = Verdict(word=word, tone="good" if word == "PASS" else "bad", reason=_reason(report))
-    return Page(title="Planted faults and their healthy twins", verdict=verdict, sections=(faults, twins))
+    return Page(
+        title="Planted faults and their healthy twins",
+        verdict=verdict,
+        sections=(faults, twins),
+        provenance=of_command(typed_command(), Fact("device", "simulated, fake and recorded ones")),
+    )
 
 
 def _reason(report: SelftestReport) -> str:

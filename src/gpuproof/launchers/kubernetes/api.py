@@ -76,6 +76,7 @@ class Cluster:
         self._client = client.ApiClient(configuration)
         self._core, self._custom = client.CoreV1Api(self._client), client.CustomObjectsApi(self._client)
         self.namespace = options.namespace or namespace
+        self.server = str(configuration.host)
         self.pods("gpuproof/run=nobody")
 
     def close(self) -> None:

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
+from gpuproof.outside import plain
 from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.records.page import Fact
+from gpuproof.redaction import redacted
 from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
@@ -37,6 +40,19 @@ def _offering(facts: HostFacts) -> list[Node]:
     """Return the nodes that are Ready and offer the GPUs that launches ask for."""
     resource = facts["options"].gpu_resource
     return [x for x in facts["nodes"] if _amount(x, "allocatable", resource) > 0 and _is_ready(x)]
+
+
+def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
+    """Return which cluster these nodes are of and what it has, as a page says where it is from."""
+    resource = facts["options"].gpu_resource
+    amounts = [amount for node in facts["nodes"] if (amount := _amount(node, "capacity", resource))]
+    device = f"{sum(amounts)} × {resource} on {len(amounts)} of {len(facts['nodes'])} nodes"
+    nobody_says = "the API of a cluster does not list it; a run says what a pod sees"
+    return (
+        Fact("cluster", redacted(plain(server))),
+        Fact("device", device if amounts else None, f"no node has {resource}"),
+        *(Fact(name, None, nobody_says) for name in ("driver", "CUDA or ROCm", "torch")),
+    )
 
 
 @stated_check(

@@ -11,6 +11,7 @@ import click
 
 from gpuproof.errors import ExitCode
 from gpuproof.outside import plain
+from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.launchers.kubernetes.options import KubernetesOptions
@@ -44,6 +45,7 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     from gpuproof.launchers.kubernetes.api import Cluster
     from gpuproof.records.codec import to_json
     from gpuproof.report.terminal import show_page
+    from gpuproof.store.provenance import of_command
     from gpuproof.verdict.check import ask, checks_in
     from gpuproof.verdict.facts import FleetFacts
     from gpuproof.verdict.page import outcomes_page
@@ -55,7 +57,9 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     if as_json:
         click.echo(json.dumps(to_json({"checks": checks}), indent=2, allow_nan=False))
     else:
-        show_page(outcomes_page("", ("The cluster", checks)))
+        seen = cluster_checks.facts_seen(facts.hosts["cluster"], server=cluster.server)
+        provenance = of_command(typed_command(), *seen)
+        show_page(outcomes_page("", ("The cluster", checks), provenance=provenance))
     is_unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in checks)
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if is_unfit else ExitCode.DONE)
 

@@ -265,7 +265,7 @@ class Page:
     verdict: Verdict | None
     sections: tuple[Section, ...]
     provenance: Provenance | None = None
-    """None of a page that is about no measurement, such as a list of runs."""
+    """None until whoever shows the page puts it in: a suite does not know it."""
 
 
 def doubt_notice(doubt: Doubt, word: str) -> Notice:

@@ -231,8 +231,15 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
         interval=None
         if met is None or refuted is None or run.is_of_before
         else MeasureInterval(low=met, high=refuted, level=1 - RISK, kind="bound", method=METHOD),
-        missing=None if met is not None else "no rate that was tried is confirmed",
+        missing=None if met is not None else f"{upper}, and none is confirmed: {_remedy(refuted)}",
     )
+
+
+def _remedy(refuted_per_s: float | None) -> str:
+    """Say what may confirm a rate where none is: time, or another bound."""
+    if refuted_per_s is None:
+        return "give it more time (serving.search_time_s, serving.time_at_a_rate_s)"
+    return "the bound is too short for this server, or serving.search_lowest_per_s too high"
 
 
 def bounds_text(config: RunConfig) -> str:
