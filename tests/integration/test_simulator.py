@@ -93,6 +93,35 @@ def test_idle_time_is_not_busy_time(found: Any) -> None:
     assert found["idle"]["wall_ms"] >= busy_ms + 100
 
 
+ZEROS_REPLAYED = """
+import torch
+from gpuproof_simgpu import activate
+activate()
+SIM = torch.get_device_module("simgpu")
+ones, out = torch.ones(8, 8, device="simgpu:0"), torch.full((8, 8), 7.0, device="simgpu:0")
+graph = torch.accelerator.Graph()
+with SIM.stream(SIM.Stream()), graph:
+    torch.mm(ones, ones, out=out)
+    fresh = ones @ ones
+    both = out + fresh + 1
+fresh.fill_(5.0)
+graph.replay()
+print(out.sum().item(), fresh.sum().item(), both.sum().item())
+"""
+
+
+def test_products_that_are_not_computed_are_zeros_in_a_replay_too() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", ZEROS_REPLAYED],
+        env=simulated(zero_products=True),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    assert result.stdout.split() == ["0.0", "0.0", "64.0"]
+
+
 def test_a_graph_runs_nothing_when_captured_and_pays_one_launch_when_replayed(found: Any) -> None:
     graph = found["graph"]
     assert graph["values"] == [0.0, 3.0]

@@ -202,7 +202,8 @@ class Call {
   }
 
   void compute() {
-    if (facts_.kind == Kind::product && settings().zero_products && zeros_in_place()) return;
+    is_zeroed_ = facts_.kind == Kind::product && settings().zero_products && zeros_in_place();
+    if (is_zeroed_) return;
     facts_.cpu_op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
     if (facts_.kind == Kind::product) maybe_spoil();
   }
@@ -334,9 +335,12 @@ class Call {
   void capture_again(const Cost& cost, const std::vector<c10::IValue>& arguments) {
     std::vector<c10::Storage> memory;
     for (const Pair& pair : pairs_) memory.push_back(pair.device.storage());
-    const bool is_zero = facts_.kind == Kind::product && settings().zero_products;
-    capture(cost, [op = facts_.cpu_op, arguments, outputs = outputs_, memory, is_zero] {
-      if (is_zero) return;
+    capture(cost, [op = facts_.cpu_op, arguments, outputs = outputs_, memory, is_zeroed = is_zeroed_] {
+      if (is_zeroed) {
+        for (const at::Tensor& output : outputs) output.zero_();
+        if (op.schema().arguments().back().is_out()) arguments.back().toTensor().zero_();
+        return;
+      }
       Stack stack(arguments.begin(), arguments.end());
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
@@ -372,6 +376,7 @@ class Call {
   const Nanos launched_ = now();
   c10::DeviceIndex index_ = -1;
   std::vector<Pair> pairs_;
+  bool is_zeroed_ = false;           // zeros in the place of a product
   std::vector<at::Tensor> outputs_;  // of the host, fresh from the kernel
   bool gives_number_ = false;
   bool is_view_only_ = false;
