@@ -47,6 +47,8 @@ NOT_MEASURING = ("--dry-run", "--from", "--resume", "--prolog", "init prolog")
 """With these it launches nothing, or says so at once where there is no GPU."""
 FOREVER = ("monitor live", "monitor serve")
 """These run until they are stopped: their own tests start and stop them, here their words are read."""
+ENDPOINT = "--serving.endpoint.url"
+"""There is no such server; `test_serving_endpoint` asks one of its own."""
 LONG = ("gpuproof selftest", "exec --model", "record --duration 10", "show throttled")
 """These take long and have no `--dry-run`: in `make test` their words are read."""
 SMALL: Mapping[str, tuple[str, ...]] = {
@@ -198,7 +200,7 @@ def run_block(block: Block, places: Places, *, whole: bool) -> None:
             words += ["--device=cpu"] if kind_of(command.text) == "validate" else []
         if is_measuring and block.place in ("slurm", "kubernetes"):
             words += ["--device=cpu"] if kind_of(command.text) == "load" else ONE_PROCESSOR
-        unstarted = FOREVER if whole else (*FOREVER, *LONG)
+        unstarted = (*FOREVER, ENDPOINT) if whole else (*FOREVER, *LONG)
         if any(name in command.text for name in unstarted):
             assert_parses(words_of(command.text))
             continue
