@@ -14,7 +14,7 @@ from gpuproof.errors import UsageError
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings import window
 from gpuproof.readings.balance import load_balance
-from gpuproof.readings.energy import Energy, energy_used
+from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.summary import summarise, summarise_window
 from gpuproof.readings.throttling import Throttling, throttling
@@ -221,6 +221,53 @@ def test_a_counter_that_moved_too_seldom_tells_no_energy(
     else:
         assert energy.energy_j is not None
         assert energy.energy_j / energy.covered_s == pytest.approx(expected_w, rel=0.03)
+
+
+@pytest.mark.parametrize("is_stuck", [True, False], ids=["stuck", "lost"])
+@pytest.mark.parametrize(
+    ("begin_s", "method", "energy_j"),
+    [(1.0, "counter", 8 * 120.0), (8.0, "integrated_power", 8 * 100.0), (12.0, "integrated_power", 800.0)],
+    ids=["before", "across", "after"],
+)
+def test_a_counter_that_stops_leaves_windows_after_it_to_the_power_sensor(
+    tmp_path: Path, is_stuck: bool, begin_s: float, method: str, energy_j: float
+) -> None:
+    """120 W by the counter until 11 s, 100 W by the sensor all the time; windows of 8 s."""
+    last = {"energy_j": 1320.0} if is_stuck else {}
+    samples = [
+        rec.sample(t / 4, {0: {"power_w": 100.0, **({"energy_j": 30.0 * t} if t <= 44 else last)}})
+        for t in range(100)
+    ]
+    data = rec.loaded(tmp_path, [rec.header([rec.identity()], fast_interval_s=0.25), *samples])
+    begin = rec.MONOTONIC_S + begin_s
+    inside = window.between(data, begin_monotonic_s=begin, end_monotonic_s=begin + 8.0)
+    energy = energy_used(data, track=data.devices[0], window=inside)
+    assert (energy.method, energy.energy_j, energy.coverage) == (method, pytest.approx(energy_j), 1.0)
+    assert (energy.note is None) == (method == "counter")
+    power = power_over_time(data, track=data.devices[0], inside=inside.holds(data.time_s))
+    assert power is not None
+    assert power.mean_w == pytest.approx(120.0 if method == "counter" else 100.0)
+
+
+@pytest.mark.parametrize(("until_s", "note"), [(14.0, "25 % of the window only"), (0.0, "no power readings")])
+def test_a_counter_that_stops_is_not_replaced_by_power_of_part_of_the_window(
+    tmp_path: Path, until_s: float, note: str
+) -> None:
+    samples = [
+        rec.sample(
+            t / 4,
+            {0: {"energy_j": min(30.0 * t, 1320.0), **({"power_w": 100.0} if t / 4 <= until_s else {})}},
+        )
+        for t in range(100)
+    ]
+    data = rec.loaded(tmp_path, [rec.header([rec.identity()], fast_interval_s=0.25), *samples])
+    begin = rec.MONOTONIC_S + 12.0
+    inside = window.between(data, begin_monotonic_s=begin, end_monotonic_s=begin + 8.0)
+    energy = energy_used(data, track=data.devices[0], window=inside)
+    assert energy.energy_j is None
+    assert energy.note is not None
+    assert energy.note.startswith("the energy counter stands still from 11")
+    assert energy.note.endswith(note)
 
 
 def test_without_power_or_counter_there_is_no_energy(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gpuproof.readings.energy import WHOLE_ENOUGH
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.units import seconds, significant
@@ -136,7 +137,7 @@ def _whole_energy(device: DeviceWindow) -> float | str:
         return "in MIG mode, its energy is that of all its instances"
     if device.energy_j is None or not device.energy_coverage:
         return device.energy_missing or "neither an energy counter nor power readings"
-    if device.energy_coverage < 0.9:
+    if device.energy_coverage < WHOLE_ENOUGH:
         return f"its energy is known for {share_text(device.energy_coverage)} of the window only"
     return device.energy_j / device.energy_coverage
 

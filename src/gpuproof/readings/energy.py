@@ -2,9 +2,10 @@
 
 The device's own energy counter is the answer where it works: its difference is exact at any polling
 rate, while many power sensors look only part of the time. Where there is no counter, or it stood still
-while power was drawn, power is integrated over the samples. `coverage` is the share of the window that
-the figure covers; it is never extrapolated to the rest. Mean power comes from the same counter: of a signal
-in step with the readings no number of samples shows what it came to in between.
+while power was drawn, or stopped before the window's end, power is integrated over the samples. `coverage`
+is the share of the window that the figure covers; it is never extrapolated to the rest. Mean power comes
+from the same counter: of a signal in step with the readings no number of samples shows what it came to in
+between.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import counter_change, durations, longest_step_s, readings_of
 from gpuproof.readings.window import RecordingWindow
+from gpuproof.statistics.estimate import median
+from gpuproof.units import share
 
 EnergyMethod = Literal["counter", "integrated_power"]
 
@@ -27,6 +30,8 @@ DOUBT_FACTOR: Final = 1.25
 FEWEST_MOVES: Final = 10
 """A counter that stands still between readings moves at moments of its own (each 0.1 s on an H200): what it
 adds up over k of them may be 1/k too much or too little."""
+WHOLE_ENOUGH: Final = 0.9
+"""Share of a window that energy has to cover to stand for all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +54,23 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
     if change is None or change.covered_s == 0:
         reason = recording.reasons_missing(track).get("energy_j", "fewer than two readings of it")
         return _from_power(integrated, window, f"no energy counter: {reason}")
-    moves = _moves(*readings_of(recording, track, "energy_j"), window=window)
+    readings = readings_of(recording, track, "energy_j")
+    stopped_s = _stopped_s(*readings)
+    if stopped_s is not None and stopped_s < window.spans[-1].end_s and (integrated is None or integrated[0]):
+        return _instead(integrated, window, f"the energy counter stands still from {stopped_s:.3g} s on")
+    moves = _moves(*readings, window=window)
     if moves.stood_still and moves.in_recording and moves.in_window < FEWEST_MOVES:
         seldom = f"the energy counter moved {moves.in_window} times in {change.covered_s:.2g} s"
         return _unknown(f"{seldom}, and {FEWEST_MOVES} are needed to tell")
     if change.increase == 0 and integrated is not None and integrated[0] > 0:
         return _from_power(integrated, window, "the energy counter stood still while power was drawn")
+    coverage = _coverage(change.covered_s, window)
+    if coverage < WHOLE_ENOUGH and integrated and _coverage(integrated[1], window) >= WHOLE_ENOUGH:
+        return _instead(integrated, window, f"the energy counter covers {share(coverage)} of the window")
     return Energy(
         energy_j=change.increase,
         method="counter",
-        coverage=_coverage(change.covered_s, window),
+        coverage=coverage,
         covered_s=change.covered_s,
         note=_doubt(change.increase / change.covered_s, integrated, change.resets),
     )
@@ -110,6 +122,11 @@ def _power_by_counter(recording: RecordingData, track: DeviceTrack, inside: Flag
     if len(places) < 2:
         return None
     times = recording.time_s[places]
+    end_s = _stopped_s(times, totals[places])
+    if end_s is None and track.values("power_w") is not None:
+        end_s = times[-1] + longest_step_s(times)  # it was lost there, and the sensor may go on
+    if end_s is not None and (recording.time_s[inside] > end_s).any():
+        return None
     gaps_s, steps_j = times[1:] - times[:-1], totals[places][1:] - totals[places][:-1]
     is_step = (steps_j >= 0) & (gaps_s <= longest_step_s(times)) & (gaps_s > 0)
     watts = np.full(len(totals), np.nan)
@@ -143,6 +160,23 @@ def _moves(times: Floats, totals: Floats, *, window: RecordingWindow) -> _Moves:
     for span in window.spans:
         inside |= (times[:-1] >= span.begin_s) & (times[1:] <= span.end_s)
     return _Moves(int(moved[inside].sum()), int(moved.sum()), bool((~moved[inside]).any()))
+
+
+def _stopped_s(times: Floats, totals: Floats) -> float | None:
+    """Return from when on a counter that moved stands still for good; None where it may yet move."""
+    moved_s = times[1:][totals[1:] != totals[:-1]]
+    if len(moved_s) < FEWEST_MOVES:
+        return None
+    usual_s = median(moved_s[1:] - moved_s[:-1])
+    is_over = times[-1] - moved_s[-1] > FEWEST_MOVES * usual_s
+    return float(moved_s[-1] + usual_s) if is_over else None
+
+
+def _instead(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
+    """Return the energy of power where it was read over the whole window, in the place of the counter's."""
+    if integrated is None or (covered := _coverage(integrated[1], window)) >= WHOLE_ENOUGH:
+        return _from_power(integrated, window, note)
+    return _unknown(f"{note}, and power was read over {share(covered)} of the window only")
 
 
 def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
