@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from concluding import text_of
+from gpu_run_by_hand import gpu_run
 from gpuproof.conclude import conclude
+from gpuproof.records.page import Notices, Table
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
+from gpuproof.verdict.doubts.notices import doubt_notices, doubts_sections
 from records_by_hand import QUIET, one_rank, steady_times, write_run
 
 
@@ -48,3 +51,40 @@ def test_what_nothing_beside_it_explains_is_said_in_full(tmp_path: Path) -> None
     text = text_of(conclude(write_run(tmp_path, [one_rank(times_s=times).records()])))
     assert "the interquartile range of the step times" in " ".join(text.split())
     assert "besides" not in text
+
+
+def fault(gpu: int, launch: int, what: str = "xid 63: row remapping recorded") -> Doubt:
+    return replace(doubt("device-fault"), reason=f"GPU {gpu}: {what} (launch {launch})")
+
+
+def test_a_fault_of_many_launches_is_told_once_with_their_numbers(tmp_path: Path) -> None:
+    concluded = conclude(gpu_run(tmp_path))
+    (why,) = [one for one in concluded.page.sections if isinstance(one, Notices)]
+    assert len(concluded.result.doubts) == 3 * len(why.notices) == 6
+    slowed, remapped = (notice.text for notice in why.notices)
+    assert slowed.startswith("GPU 0: software thermal slowdown in 34 % of the window; SM clock 1,980 → 1,811")
+    assert slowed.endswith("(launches 1, 2, 3 of 3; figures are of the first)")
+    assert remapped == "GPU 1: xid 63: row remapping recorded (launches 1, 2, 3 of 3)"
+
+
+def test_devices_share_a_line_by_the_launches_in_which_they_had_the_fault() -> None:
+    faults = [
+        *(fault(gpu, launch) for launch in (1, 2) for gpu in (0, 1)),
+        fault(2, 2),
+        fault(0, 1, "xid 79"),
+    ]
+    assert [notice.text for notice in doubt_notices(faults, num_launches=2)] == [
+        "GPU 0: xid 63: row remapping recorded (GPU 0, 1: launches 1, 2 of 2; GPU 2: launch 2 of 2)",
+        "GPU 0: xid 79 (launch 1)",
+    ]
+
+
+def test_what_a_disturbance_leaves_is_one_line_whose_remedies_can_be_read() -> None:
+    crowd = replace(doubt("cpu-neighbours"), reason="others (in 1 of 9 launches)")
+    named, _, folded = doubts_sections([crowd, doubt("noisy"), doubt("stalled")], "Why", num_launches=9)
+    assert isinstance(named, Notices)
+    assert isinstance(folded, Table)
+    seen = "such work was seen in 1 of 9 launches alone, and may not explain"
+    assert named.notices[-1].text == f"{seen}: stalls [stalled], steps that scatter [noisy]"
+    assert folded.is_folded
+    assert [row[1].text for row in folded.rows] == ["→ m", "→ m"]

@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.doctor import host, infiniband, meeting, network
 from gpuproof.launchers.kubernetes import checks as cluster
-from gpuproof.records.page import Notices, Page, doubt_notice
+from gpuproof.records.page import Notices, Page
 from gpuproof.records.result import Doubt
 from gpuproof.report.formats import render_page
 from gpuproof.suites.validate.nodes.counted import SAME, TESTED, THERE
@@ -19,6 +19,7 @@ from gpuproof.verdict import nccl_settings
 from gpuproof.verdict.check import checks_in
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.doubts.base import LIKELY
+from gpuproof.verdict.doubts.notices import doubt_notices
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
@@ -130,6 +131,6 @@ def test_every_row_says_why_and_what_to_do() -> None:
 )
 def test_pages_show_the_code_beside_the_doubt(form: str, text: str) -> None:
     doubt = Doubt(validity="SUSPECT", code="noisy", reason="steps scatter", remedy="look")
-    why = Notices(title="Why", notices=(doubt_notice(doubt, "SUSPECT"),))
+    why = Notices(title="Why", notices=doubt_notices([doubt]))
     page = Page(title="t", verdict=None, sections=(why,))
     assert text in render_page(page, form)  # type: ignore[arg-type]  # one of its literals

@@ -26,12 +26,12 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
-    doubt_notice,
 )
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, INCONCLUSIVE, Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
-from gpuproof.verdict.doubts.base import LIKELY, in_one_line, likely_first
+from gpuproof.verdict.doubts.base import in_one_line, likely_first
+from gpuproof.verdict.doubts.notices import NEIGHBOURS, doubts_sections
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -40,10 +40,6 @@ MEANING = {
     "INVALID": "do not use these figures",
 }
 DURING = "Host and devices during the run"
-CODES = "docs/verdicts.md says of each [code] why it matters and what to do"
-NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
-DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
-"""What they leave in step times."""
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
 """Where `at_point` says a failure was met."""
 ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
@@ -179,8 +175,9 @@ def benchmark_page(
     laid_out = (
         Text(title="", lines=(A_LAUNCH,) if result.num_planned > 1 else ()),
         failures_section(result.failures),
-        _doubts(result),
-        Text(title="", lines=(CODES,) if result.doubts else ()),
+        *doubts_sections(
+            result.doubts, f"Why {result.validity or result.verdict}", num_launches=_num_replicates(result)
+        ),
         Measures(title="Figures", measures=result.measures[:num_measures]),
         *sections,
         *_during(common, result.doubts),
@@ -232,6 +229,12 @@ def _verdict(result: Result) -> Verdict:
     )
 
 
+def _num_replicates(result: Result) -> int | None:
+    """Return how many launches the headline is of; None where that is not known."""
+    launches = next((measure.launches for measure in result.measures if measure.launches), ())
+    return len({launch.replicate for launch in launches}) or None
+
+
 def _lacking(result: Result) -> Iterator[str]:
     """Yield why the figure that the run is about has no value, where launches ended all the same."""
     if result.verdict.endswith(INCONCLUSIVE) and (first := next(iter(result.measures), None)) is not None:
@@ -257,19 +260,6 @@ def headline(measures: Sequence[Measure]) -> str:
     if first.value is None:
         return f"no {first.name}"
     return f"{first.text} {first.name}" if first.unit == "s" else first.text
-
-
-def _doubts(result: Result) -> Notices:
-    """Lay out the doubts; on a disturbed machine those that say no more than that share a line."""
-    doubts = likely_first(result.doubts)
-    is_disturbed = any(doubt.code in NEIGHBOURS for doubt in doubts)
-    followed = [x for x in doubts if is_disturbed and x.validity == "SUSPECT" and x.code in DISTURBED]
-    notices = [doubt_notice(doubt, doubt.validity) for doubt in doubts if doubt not in followed]
-    if followed:
-        codes = dict.fromkeys(doubt.code for doubt in followed)
-        named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)
-        notices.append(Notice(word="besides", tone="faint", text=f"as such work beside it causes: {named}"))
-    return Notices(title=f"Why {result.validity or result.verdict}", notices=tuple(notices))
 
 
 def failures_section(failures: Iterable[Failure]) -> Notices:

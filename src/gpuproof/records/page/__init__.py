@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.records.result import Doubt, Measure
+from gpuproof.records.result import Measure
 
 Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
 """How a text is set off; each renderer has its own way."""
@@ -266,9 +266,3 @@ class Page:
     sections: tuple[Section, ...]
     provenance: Provenance | None = None
     """None until whoever shows the page puts it in: a suite does not know it."""
-
-
-def doubt_notice(doubt: Doubt, word: str) -> Notice:
-    """Lay out a doubt under a word, with its code."""
-    tone: Tone = "bad" if doubt.validity == "INVALID" else "warn"
-    return Notice(word=word, tone=tone, text=doubt.reason, advice=doubt.remedy, code=doubt.code)

@@ -21,7 +21,6 @@ from gpuproof.records.page import (
     Text,
     Tone,
     Verdict,
-    doubt_notice,
 )
 from gpuproof.records.page.tables import Column, figure, pivot, table
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
@@ -35,6 +34,7 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
+from gpuproof.verdict.doubts.notices import CODES, doubt_notices
 from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
 
 TONES: dict[str, Tone] = {
@@ -131,13 +131,12 @@ def _sides(comparison: SideBySide) -> Section:
 
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
-    notices = tuple(
-        doubt_notice(doubt, f"{name} {doubt.validity}")
-        for name, side in _named(comparison)
-        for doubt in side.doubts
-    )
+    notices = [
+        notice for name, side in _named(comparison) for notice in doubt_notices(side.doubts, side=name)
+    ]
     if notices:
-        yield Notices(title="Why to doubt it", notices=notices)
+        yield Notices(title="Why to doubt it", notices=tuple(notices))
+        yield Text(title="", lines=(CODES,))
 
 
 def _named(comparison: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
