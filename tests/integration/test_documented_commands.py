@@ -211,6 +211,8 @@ def run_block(block: Block, places: Places, *, whole: bool) -> None:
         expected: Collection[int] = {ExitCode.DONE if words[-1] == "--dry-run" else block.exit_code(number)}
         if is_measuring:
             expected = MEASURED_AS.get(kind_of(command.text) or "", expected)
+        elif whole:
+            expected = {*expected, *MEASURED_AS.get(kind_of(command.text) or "", ())}
         assert_ended(block, command, ended, expected)
         if command.printed is not None and words == words_of(command.text):
             printed = f"{ended.stdout}{ended.stderr if not ended.stdout else ''}"
