@@ -200,7 +200,9 @@ def _cluster() -> MadePage:
     checks = ask(checks_in(cluster_checks), FleetFacts(hosts={"cluster": facts}))
     seen = cluster_checks.facts_seen(facts, server="https://10.0.0.1:6443")
     provenance = of_command("gpuproof kubernetes verify", *seen)
-    return MadePage(outcomes_page("", ("The cluster", checks), provenance=provenance), RESULT)
+    return MadePage(
+        outcomes_page("What the cluster offers launches", ("", checks), provenance=provenance), RESULT
+    )
 
 
 def _baseline(folder: Path) -> MadePage:
