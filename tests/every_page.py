@@ -23,8 +23,9 @@ from gpuproof.doctor.plugins import list_plugins
 from gpuproof.launchers.kubernetes import checks as cluster_checks
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.observe.side_by_side import balance_picture, comparison_picture
+from gpuproof.observe.side_by_side import balance_picture, comparison_picture, zoomable
 from gpuproof.observe.timeline import recording_picture
+from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.readings.recording import load_recording
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
@@ -158,14 +159,15 @@ def _compare(folder: Path) -> MadePage:
         conclude(run)
     sides = [replace(read_finished(run.root), name=name) for run, name in zip(runs, "ab", strict=True)]
     result = compare_runs(*sides, max_regression=0.02)
-    return MadePage(page_of(result), result)
+    provenance = side_by_side(*(side.provenance for side in sides), command="gpuproof compare a b")
+    return MadePage(replace(page_of(result), provenance=provenance), result)
 
 
 def _monitor_show(folder: Path) -> MadePage:
     recording = load_recording(recorded(folder / "node7.jsonl", gpus=2))
     result = recording_result(recording, with_balance=True)
     pictures = [replace(recording_picture(recording), title="Over time"), balance_picture(recording)]
-    return MadePage(with_pictures(recording_page(result), pictures), result)
+    return MadePage(with_pictures(recording_page(result, of_recording(recording)), pictures), result)
 
 
 def _monitor_compare(folder: Path) -> MadePage:
@@ -174,8 +176,12 @@ def _monitor_compare(folder: Path) -> MadePage:
         for name, seconds in (("a", 40.0), ("b", 60.0))
     )
     comparison = compare_recordings(first, second, phase_name=None, busy_percent=10.0)
-    pictures = [comparison_picture(first, second, comparison)]
-    return MadePage(with_pictures(recordings_page(comparison), pictures), recordings_result(comparison))
+    pictures = zoomable(comparison_picture(first, second, comparison))
+    provenance = side_by_side(
+        of_recording(first), of_recording(second), command="gpuproof monitor compare a b"
+    )
+    page = with_pictures(recordings_page(comparison, provenance), pictures)
+    return MadePage(page, recordings_result(comparison))
 
 
 def _cluster() -> MadePage:
@@ -194,7 +200,9 @@ def _cluster() -> MadePage:
     checks = ask(checks_in(cluster_checks), FleetFacts(hosts={"cluster": facts}))
     seen = cluster_checks.facts_seen(facts, server="https://10.0.0.1:6443")
     provenance = of_command("gpuproof kubernetes verify", *seen)
-    return MadePage(outcomes_page("", ("The cluster", checks), provenance=provenance), RESULT)
+    return MadePage(
+        outcomes_page("What the cluster offers launches", ("", checks), provenance=provenance), RESULT
+    )
 
 
 def _baseline(folder: Path) -> MadePage:

@@ -21,7 +21,7 @@ from gpuproof.report.markdown import escaped, markdown
 from gpuproof.report.page_parts import chart_as_table
 from pages_by_hand import BUS, EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, LATENCY, PAGE, RESULT, hostile_page
 
-VOID = {"meta", "br", "link", "img", "input", "hr"}
+VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
 KNOWN = {
     *(
         "html",
@@ -37,6 +37,7 @@ KNOWN = {
         "span",
         "div",
         "table",
+        "wbr",
         "thead",
     ),
     *("tbody", "tr", "th", "td", "ul", "li", "pre", "code", "figure", "details", "summary"),
@@ -223,3 +224,17 @@ def test_every_format_of_a_hostile_page_can_be_written_as_utf_8() -> None:
         chosen = choose_format(form, None)
         assert chosen in ("terminal", "markdown", "html")
         render_page(page, chosen).encode()
+
+
+def test_a_long_word_may_be_broken_between_its_parts_alone() -> None:
+    cells = ("host/node1/gpu/GPU-0123", "a word", "x" * 40)
+    headers = tuple(Header(title=str(n), align="left", folds=True) for n in range(3))
+    page = Page(
+        title="t",
+        verdict=None,
+        sections=(Table(title="T", headers=headers, rows=(tuple(map(Cell, cells)),)),),
+    )
+    text = render_page(page, "html")
+    assert "host/<wbr>node1/<wbr>gpu/<wbr>GPU-0123</td>" in text
+    assert ">a word</td>" in text
+    assert text.count(' long"') == 1

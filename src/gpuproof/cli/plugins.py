@@ -60,4 +60,5 @@ def page_of_plugins(states: Sequence[PluginState]) -> Page:
             "", lambda row: row.reason or row.summary or "", align="left", folds=True, is_optional=True
         ),
     )
-    return Page(title="", verdict=None, sections=(listed,), provenance=of_command(typed_command()))
+    title, provenance = "Workloads, checks and suites", of_command(typed_command())
+    return Page(title=title, verdict=None, sections=(listed,), provenance=provenance)

@@ -38,6 +38,16 @@ def comparison_picture(
     )
 
 
+def zoomable(picture: Picture) -> tuple[Picture, Picture]:
+    """Return A and B over time, which people look into a part of, and how their readings are spread."""
+    pairs = list(zip(picture.charts[::2], picture.charts[1::2], strict=True))
+    courses = tuple(replace(course, title=spread.title) for course, spread in pairs)
+    spreads = tuple(replace(spread, y=replace(course.y, reach=())) for course, spread in pairs)
+    title = "How the readings of A and B are spread"
+    distributions = Picture(title=title, subtitle="", charts=spreads, widths=(1.0, 1.0))
+    return replace(picture, charts=courses, widths=(1.0,)), distributions
+
+
 def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> tuple[Chart, Chart]:
     """Return a metric's course, and how its readings are spread, under the verdict."""
     metric = difference.labels["metric"]

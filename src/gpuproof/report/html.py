@@ -12,12 +12,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gpuproof.records import page as pages
 from gpuproof.report.charts import NARROW, WIDTH, chart_drawing, picture_drawing
@@ -35,6 +36,9 @@ from gpuproof.report.svg import STYLE, svg_element
 
 STYLE_HASH = "sha256-of-style"
 """Stands in the template where the hash of its style is to be."""
+LONG_WORD, LONGEST_PART = re.compile(r"(\S{20,})"), 30
+SEPARATOR = re.compile(r"(?<=[/>_=,:;])(?=\w)")
+"""Where a long word may be broken: behind what separates its parts; in a part over so many signs anywhere."""
 TABLE_WIDTH = 110
 """Character cells of a table; wider ones are shared out over several."""
 
@@ -84,6 +88,8 @@ def _template() -> Template:
     environment.filters["blocks"] = partial(column_blocks, width=TABLE_WIDTH)
     environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
+    environment.filters["breakable"] = _breakable
+    environment.tests["long"] = _has_long_part
     environment.tests["nothing"] = is_empty
     environment.globals["narrow"] = NARROW
     return environment.get_template("page.html")
@@ -91,6 +97,18 @@ def _template() -> Template:
 
 def _without_controls(value: object) -> object:
     return several_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _breakable(text: str) -> Markup:
+    """Return a text in which long words may be broken between their parts, and others not at all."""
+    words = enumerate(LONG_WORD.split(several_lines(text)))  # every other one is long
+    parts = (SEPARATOR.split(word) if place % 2 else [word] for place, word in words)
+    return Markup("").join(Markup("<wbr>").join(map(escape, of_word)) for of_word in parts)
+
+
+def _has_long_part(text: str) -> bool:
+    parts = (part for word in LONG_WORD.findall(text) for part in SEPARATOR.split(word))
+    return any(len(part) > LONGEST_PART for part in parts)
 
 
 def _kind(section: pages.Section) -> str:

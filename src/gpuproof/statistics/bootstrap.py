@@ -322,7 +322,7 @@ def _resampled_medians(
     ranks[order] = np.arange(values.size)
     chunks = []
     for rows in _rows(ranks, length, num_resamples, rng):
-        rows.sort(axis=1)
+        rows.partition((lower, upper), axis=1)  # half the time of sorting
         chunks.append((ordered[rows[:, lower]] + ordered[rows[:, upper]]) / 2)
     return chunks
 

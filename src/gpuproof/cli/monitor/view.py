@@ -138,7 +138,7 @@ def compare(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.analysis.comparing.recordings import READ_METRICS
     from gpuproof.analysis.comparing.recordings import compare as compare_recordings
-    from gpuproof.observe.side_by_side import comparison_picture
+    from gpuproof.observe.side_by_side import comparison_picture, zoomable
     from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.report.page_parts import with_pictures
     from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
@@ -150,12 +150,12 @@ def compare(
             next_step="Quote each pattern ('results/gpu_stats_a_*'), so that the shell does not resolve it",
         )
     chosen = chosen_format(form, output, as_json=as_json)
-    is_drawn = picture is not None or chosen == "html"
-    first, second = (_load(name, None if is_drawn else READ_METRICS) for name in recordings)
+    first, second = (_load(x, None if picture or chosen == "html" else READ_METRICS) for x in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
     drawn = comparison_picture(first, second, comparison)
     provenance = side_by_side(of_recording(first), of_recording(second), command=typed_command())
-    page = with_pictures(recordings_page(comparison, provenance), [drawn] * is_drawn, before=["Conditions"])
+    page = recordings_page(comparison, provenance)
+    page = with_pictures(page, zoomable(drawn), before=["Conditions"]) if chosen == "html" else page
     write_report(recordings_result(comparison), page, chosen, output)
     _write(drawn, picture)
 

@@ -59,7 +59,8 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     else:
         seen = cluster_checks.facts_seen(facts.hosts["cluster"], server=cluster.server)
         provenance = of_command(typed_command(), *seen)
-        show_page(outcomes_page("", ("The cluster", checks), provenance=provenance))
+        title = "What the cluster offers launches"
+        show_page(outcomes_page(title, ("", checks), provenance=provenance))
     is_unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in checks)
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if is_unfit else ExitCode.DONE)
 

@@ -160,7 +160,8 @@ def _common(hosts: Sequence[HostConclusion], report: HostsReport, evidence: Evid
     work = next((h.common.work for h in hosts if h.conclusion.result.num_launches), hosts[0].common.work)
     summary = report.summary
     how_many = f"fleet: {summary.num_measured} of {summary.num_hosts} hosts measured"
-    notes = [note for host in hosts for note in host.common.notes if note not in _torn(host, evidence)]
+    torn_on = grouped((x.case.placement.host, note) for x in evidence.launches for note in x.torn)
+    notes = [note for host in hosts for note in host.common.notes if note not in torn_on.get(host.name, ())]
     torn = [f"{x.case.placement.host}: {note}" for x in evidence.launches for note in x.torn]
     missing = _missing(summary) if report.what in ("tests", "points") else ()
     return Common(
@@ -169,11 +170,6 @@ def _common(hosts: Sequence[HostConclusion], report: HostsReport, evidence: Evid
         not_applied=tuple({x.key: x for host in hosts for x in host.common.not_applied}.values()),
         notes=tuple(dict.fromkeys([*notes, *torn, *missing])),
     )
-
-
-def _torn(host: HostConclusion, evidence: Evidence) -> set[str]:
-    """Return the notes of torn lines of one host, which are told with its name."""
-    return {note for x in evidence.launches if x.case.placement.host == host.name for note in x.torn}
 
 
 def _missing(summary: SuiteSummary) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
-from gpuproof.statistics.percentiles import percentile
+from gpuproof.statistics.percentiles import percentile, samples_needed
 from gpuproof.suites.base import Export, PictureContent, TextContent
 from gpuproof.suites.exports import (
     csv_text,
@@ -73,7 +74,8 @@ def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
     An epoch of a data set is the set; `samples_per_epoch` is that of a stream that has no end.
     """
     rows = [row for launch in launches for row in _epoch_rows(launch, _epoch(launch) or samples_per_epoch)]
-    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+    encode = json.JSONEncoder(allow_nan=False).encode
+    return "".join(encode(row) + "\n" for row in rows)
 
 
 def _epoch(launch: Launch) -> int | None:
@@ -84,19 +86,26 @@ def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, An
     """Cut the window into epochs, from 1. Time between steps is shared out evenly, so that they fill it."""
     steps_per_epoch = -(-samples_per_epoch // max(1, launch.samples_per_step_total))
     times = launch.step_times_s
+    row = partial(_epoch_row, launch, samples_per_step=launch.samples_per_step_total)
     if not times:
-        yield _epoch_row(launch, epoch=1, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
+        yield row(epoch=1, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
     between_s = (launch.slowest.wall_s - sum(times)) / len(times) if times else 0.0
     for epoch, first in enumerate(range(0, len(times), steps_per_epoch), start=1):
         part = times[first : first + steps_per_epoch]
         total_s = sum(part) + between_s * len(part)
-        yield _epoch_row(launch, epoch=epoch, num_steps=len(part), total_s=total_s, times=part)
+        yield row(epoch=epoch, num_steps=len(part), total_s=total_s, times=part)
 
 
 def _epoch_row(
-    launch: Launch, *, epoch: int, num_steps: int, total_s: float, times: Sequence[float] = ()
+    launch: Launch,
+    *,
+    samples_per_step: int,
+    epoch: int,
+    num_steps: int,
+    total_s: float,
+    times: Sequence[float] = (),
 ) -> dict[str, Any]:
-    samples = num_steps * launch.samples_per_step_total
+    samples = num_steps * samples_per_step
     return {
         "case": launch.case.case_id,
         "replicate": launch.case.replicate,
@@ -113,6 +122,8 @@ def _epoch_row(
 
 
 def _percentile_ms(times: Sequence[float], q: float) -> float | None:
+    if len(times) < samples_needed(q):  # an epoch of a few steps has none, and there are many of those
+        return None
     value = percentile(times, q).value
     return None if value is None else value * MS_PER_S
 

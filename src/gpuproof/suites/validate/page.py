@@ -87,15 +87,17 @@ def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell
     return next((step for summary, step in steps if summary and step and summary in reason), None)
 
 
-def cells_tables(cells: Sequence[AspectCell]) -> list[Table]:
-    """Lay out what READY needs: what is open or failed, and folded below it what passed."""
+def cells_tables(cells: Sequence[AspectCell]) -> list[Table | Text]:
+    """Lay out what READY needs: what is open or failed and what to do, and folded below it what passed."""
     passed = [cell for cell in cells if cell.standing == "passed"]
     others = [cell for cell in cells if cell.standing != "passed"]
     title = "What READY needs"
     if not others:
         return [_cells_table(title, passed)]
     folded = replace(_cells_table(f"{title}: {len(passed)} passed", passed), is_folded=True)
-    return [_cells_table(title, others), folded]
+    steps = grouped((cell.next_step, cell.aspect) for cell in others if cell.next_step)
+    lines = (f"{', '.join(dict.fromkeys(aspects))}: → {step}" for step, aspects in steps.items())
+    return [_cells_table(title, others), Text(title="", lines=tuple(lines)), folded]
 
 
 def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
@@ -134,7 +136,7 @@ def _ways(cells: Sequence[AspectCell]) -> str:
 def _how(cell: AspectCell) -> str:
     if cell.standing == "passed":
         return cell.contract or ", ".join(cell.decided_by)
-    return "\n".join(filter(None, (cell.reason, cell.next_step and f"→ {cell.next_step}")))
+    return cell.reason or ""
 
 
 def _hosts_text(hosts: ChosenHosts) -> Text:
@@ -176,8 +178,9 @@ def _subject_text(branches: Sequence[Branch]) -> str:
 
 
 def _reason(branch: Branch) -> str:
-    """Return why a part is no better; of all together it is said above."""
-    return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *branch.undecided))
+    """Return what failed of a part and names what is open; why, and of all together, is said above."""
+    names = dict.fromkeys(text.partition(": ")[0] for text in branch.undecided)
+    return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *names))
 
 
 def _standing(standing: Standing) -> Cell:
