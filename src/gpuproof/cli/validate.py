@@ -123,10 +123,16 @@ WITHIN_ALLOCATION = (
 )
 @click.option(
     "--expected-gpus",
+    type=click.IntRange(1),
     metavar="N",
     help="GPUs that each host has to have; default: see docs/guides/validate.md.",
 )
-@click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
+@click.option(
+    "--spares",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Hosts that may fail: at the end it says on which to run.",
+)
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
 @click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")
 @click.option(
@@ -306,14 +312,15 @@ def _words(
     """Turn the options into the words that set keys of the recipe."""
     from gpuproof.cli.gates.counts import device_words
 
+    of_suite = _options_of_suite(options)
+    data = _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
     values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
     if options["devices"] is not None:
         values["distributed.devices"] = f"[{options['devices']}]"
         values.setdefault("distributed.nproc", len(options["devices"].split(",")))
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    values |= device_words(options, hosts, count, recipe=recipe)
-    values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
-    values |= _options_of_suite(options)
+    # Asking the devices takes seconds: a mistake in a word is said before that.
+    values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
     return [f"--{key}={value}" for key, value in values.items()]
 
