@@ -56,9 +56,7 @@ DATA = {
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-WITHIN_ALLOCATION = (
-    "where: an allocation of Slurm, which is asked for first; its nodes say which launches there are"
-)
+WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes say which launches there are"
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
@@ -127,12 +125,7 @@ WITHIN_ALLOCATION = (
     metavar="N",
     help="GPUs that each host has to have; default: see docs/guides/validate.md.",
 )
-@click.option(
-    "--spares",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Hosts that may fail: at the end it says on which to run.",
-)
+@click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
 @click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")
 @click.option(
