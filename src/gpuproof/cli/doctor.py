@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     help=("Address of node 0, where all hosts meet (or MASTER_ADDR)."),
 )
 @click.option(
-    "--port", type=click.IntRange(1, 65_535), envvar="MASTER_PORT", help="Port of node 0 (or MASTER_PORT)."
+    "--port",
+    metavar="N",
+    type=click.IntRange(1, 65_535),
+    envvar="MASTER_PORT",
+    help="Port of node 0 (or MASTER_PORT).",
 )
 @click.option(
     "--node-rank",
+    metavar="N",
     type=click.IntRange(min=0),
     envvar="NODE_RANK",
     default=0,
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--nodes",
+    metavar="N",
     type=click.IntRange(min=1),
     envvar="NNODES",
     default=1,

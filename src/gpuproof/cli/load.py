@@ -50,16 +50,23 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 @click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first that is available.")
 @click.option(
     "--num-epochs",
+    metavar="N",
     type=click.IntRange(1),
     default=3,
     show_default=True,
     help="Epochs of each training test.",
 )
 @click.option(
-    "--num-batches", type=click.IntRange(1), default=200, show_default=True, help="Batches of an epoch."
+    "--num-batches",
+    metavar="N",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Batches of an epoch.",
 )
 @click.option(
     "--num-workers",
+    metavar="N",
     type=click.IntRange(0),
     default=0,
     show_default=True,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
+SINGLE_DASH_WORD = re.compile(r"-[a-z][a-z-]{2,}(=.*)?", re.DOTALL)
 
 
 class ConfigCommand(click.Command):
@@ -32,12 +33,14 @@ class ConfigCommand(click.Command):
         """Look at each word before click takes it apart, and at those that are no options of this command.
 
         Raises:
-            click.UsageError: a key stands behind one dash; click would read the letters of its name.
+            click.UsageError: a key or a word stands behind one dash; click would read its letters.
             UsageError: a word is written as an option, and is neither one nor a key of a recipe.
         """
         for word in args[: args.index("--")] if "--" in args else args:
             if SINGLE_DASH_KEY.fullmatch(word):
                 raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
+            if SINGLE_DASH_WORD.fullmatch(word):
+                raise click.UsageError(f"{word}: an option of several letters has two dashes: -{word}", ctx)
         left = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             from gpuproof.cli.entry.unknown import refuse_unknown

@@ -217,7 +217,8 @@ def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str |
     if as_json:
         print_json([{key: value for key, value in row.items() if key != "number"} for row in shown])
     elif not shown:
-        click.echo(f"No runs to list under {save_dir}. Start one: gpuproof run quick")
+        step = "Leave --suite and --verdict out" if suite or verdict else "Start one: gpuproof run quick"
+        click.echo(f"No runs to list under {save_dir}. {step}")
     else:
         show_page(page_of_runs(shown, save_dir), is_list=True)
 

@@ -85,6 +85,7 @@ def _joined(words: list[str]) -> list[str]:
 )
 @click.option(
     "--runs",
+    metavar="N",
     type=click.IntRange(1),
     default=50,
     show_default=True,
@@ -101,7 +102,11 @@ def _joined(words: list[str]) -> list[str]:
     "--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices; default: all."
 )
 @click.option(
-    "--device", default="auto", show_default=True, help="Kind of device; cpu counts ranks on the processor."
+    "--device",
+    metavar="TYPE",
+    default="auto",
+    show_default=True,
+    help="Kind of device; cpu counts ranks on the processor.",
 )
 @click.option(
     "--framework",

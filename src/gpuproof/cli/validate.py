@@ -56,9 +56,7 @@ DATA = {
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-WITHIN_ALLOCATION = (
-    "where: an allocation of Slurm, which is asked for first; its nodes say which launches there are"
-)
+WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes say which launches there are"
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
@@ -123,6 +121,7 @@ WITHIN_ALLOCATION = (
 )
 @click.option(
     "--expected-gpus",
+    type=click.IntRange(1),
     metavar="N",
     help="GPUs that each host has to have; default: see docs/guides/validate.md.",
 )
@@ -306,14 +305,15 @@ def _words(
     """Turn the options into the words that set keys of the recipe."""
     from gpuproof.cli.gates.counts import device_words
 
+    of_suite = _options_of_suite(options)
+    data = _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
     values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
     if options["devices"] is not None:
         values["distributed.devices"] = f"[{options['devices']}]"
         values.setdefault("distributed.nproc", len(options["devices"].split(",")))
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    values |= device_words(options, hosts, count, recipe=recipe)
-    values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
-    values |= _options_of_suite(options)
+    # Asking the devices takes seconds: a mistake in a word is said before that.
+    values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
     return [f"--{key}={value}" for key, value in values.items()]
 

@@ -58,7 +58,11 @@ def read_entries(path: str, *, what: str) -> str:
     try:
         return read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
     except FileNotFoundError as error:
-        raise ConfigError([Mistake(place=path, cause=f"cannot be read ({error.strerror})")]) from error
+        cause, step = (
+            f"cannot be read ({error.strerror})",
+            f"Name the {what} file; it is looked for from here",
+        )
+        raise ConfigError([Mistake(place=path, cause=cause, next_step=step)]) from error
 
 
 def read_as(

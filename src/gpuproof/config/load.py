@@ -143,7 +143,7 @@ def _read_source(name: str) -> tuple[str, str]:
 def _absent(name: str) -> Mistake:
     names = recipe_names()
     close = difflib.get_close_matches(name, names, n=1)
-    meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file or a recipe;"
+    meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file, or a recipe."
     return Mistake(
         place=name or '""',
         cause="there is no such file or recipe",

@@ -60,10 +60,11 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
     try:
         return adapter.dump_python(adapter.validate_python(dict(block)), mode="json"), []
     except ValidationError as error:
-        return {}, list(_refusals(name, error, hint))
+        return {}, list(_refusals(name, error))
 
 
-def _refusals(name: str, error: ValidationError, hint: str) -> Iterator[Refusal]:
+def _refusals(name: str, error: ValidationError) -> Iterator[Refusal]:
+    hint = f"`gpuproof config schema` says what it takes; on the command line --{name}.OPTION=VALUE"
     for detail in error.errors(include_url=False):
         cause = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
         keys = (".".join([name, *map(str, detail["loc"])]), name, "suite")

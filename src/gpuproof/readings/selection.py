@@ -72,7 +72,11 @@ def recordings_in(folder: Path) -> list[Path]:
     paths = (path for path in folder.rglob("gpu_stats_*") if path.suffix in RECORDING_SUFFIXES)
     recordings = sorted(_one_a_run(paths))
     if not recordings:
-        raise UsageError("holds no recording (gpu_stats_*.jsonl, .json or .csv)", place=str(folder))
+        raise UsageError(
+            "holds no recording (gpu_stats_*.jsonl, .json or .csv)",
+            place=str(folder),
+            next_step="Name the folder or the file that `gpuproof monitor record` or `exec` wrote",
+        )
     return recordings
 
 

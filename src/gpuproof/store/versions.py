@@ -66,7 +66,11 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
     try:
         data = fast_json(read_plain(path))
     except ValueError as error:
-        raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+        cause, step = (
+            f"cannot be read ({error})",
+            "It was cut off, or changed: `gpuproof runs` lists the runs",
+        )
+        raise RecordError(cause, place=str(path), next_step=step) from error
     except OSError as error:
         raise RecordError(f"cannot be read ({error.strerror})", place=str(path)) from error
     version = data.get("schema_version") if isinstance(data, dict) else None

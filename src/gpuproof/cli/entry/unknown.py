@@ -9,6 +9,9 @@ import click
 
 from gpuproof.errors import UsageError
 
+OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inventory"), "deployment-file")
+"""What other tools call an option, and the option."""
+
 
 def refuse_unknown(ctx: click.Context) -> None:
     """Refuse the first argument that is written as an option, has no dot and is no key of a recipe.
@@ -50,7 +53,11 @@ def unknown_option(ctx: click.Context, name: str, *, keys: dict[str, str] | None
     others = {option: f"an option of {of}" for option, of in whose.items()}
     near = {option: f"Perhaps --{option} is meant, {of}" for option, of in others.items()}
     near |= {last.replace("_", "-"): f"Perhaps --{key}=VALUE is meant" for last, key in (keys or {}).items()}
-    near |= {option: f"Perhaps --{option} is meant" for option in _long_options(ctx.command)}
+    options = _long_options(ctx.command)
+    meant = {option: option for option in options} | {
+        word: option for word, option in OTHER_OPTIONS.items() if option in options
+    }
+    near |= {called: f"Perhaps --{option} is meant" for called, option in meant.items()}
     steps = [near[close] for close in difflib.get_close_matches(word, near, n=1, cutoff=0.7)]
     if name == f"--{word}" and word in others:
         steps = [*(step for step in steps if not step.endswith(others[word])), f"{name} is {others[word]}"]

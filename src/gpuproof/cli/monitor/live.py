@@ -24,8 +24,15 @@ PIPE_WIDTH = 120
 
 
 @click.command("live", cls=PlacedCommand)
-@click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
-@click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=SECONDS,
+    default=1.0,
+    show_default=True,
+    help="Seconds between readings.",
+)
+@click.option("--devices", metavar="0,2", help="Physical indices to show, such as 0,2 (all).")
 @click.option("--once", is_flag=True, help="Print the readings once, as text, and end.")
 @host_options
 @click.argument("source", required=False)

@@ -62,10 +62,17 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
 
 @click.command("record", context_settings=_COMMAND_SETTINGS)
 @click.option("--out", type=click.Path(path_type=Path), help="A new file to write to.")
-@click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
-@click.option("--slow-interval", type=_SECONDS, help="Seconds between readings of costly metrics (1).")
-@click.option("--duration", type=_SECONDS, help="End after so many seconds; without it, at Ctrl-C.")
-@click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
+@click.option("--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2).")
+@click.option(
+    "--slow-interval",
+    metavar="SECONDS",
+    type=_SECONDS,
+    help="Seconds between readings of costly metrics (1).",
+)
+@click.option(
+    "--duration", metavar="SECONDS", type=_SECONDS, help="End after so many seconds; without it, at Ctrl-C."
+)
+@click.option("--devices", metavar="0,2", help="Physical indices to read, such as 0,2 (all).")
 @click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -99,8 +106,14 @@ def record(
 
 
 @click.command("exec", cls=_FilesAfterAnOption, context_settings=_COMMAND_SETTINGS)
-@click.option("--config-name", help="Name of this configuration in the file names (from the command).")
-@click.option("--model", help="Name of the model, stored with the readings; of the built-in training: which.")
+@click.option(
+    "--config-name", metavar="NAME", help="Name of this configuration in the file names (from the command)."
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Name of the model, stored with the readings; of the built-in training: which.",
+)
 @click.option("--config", type=_FILE, help="Kconfig file (.config) with defaults of the built-in training.")
 @click.option(
     "--config-dir", type=_FOLDER, help="Folder of such files: CONFIG_NAME, CONFIG_NAME.config, .config."
@@ -119,8 +132,8 @@ def record(
     multiple=True,
     help="Compare with the newest file that matches; quoted or not, all up to -- are files.",
 )
-@click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
-@click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
+@click.option("--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2).")
+@click.option("--devices", metavar="0,2", help="Physical indices to read, such as 0,2 (all).")
 @click.option(
     "--format",
     "format_",

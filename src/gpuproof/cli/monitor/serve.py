@@ -31,16 +31,26 @@ LOOK_S = 0.5
 
 
 @click.command("serve")
-@click.option("--address", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
 @click.option(
     "--port",
+    metavar="N",
     type=click.IntRange(0, 65535),
     default=9837,
     show_default=True,
     help=("Port to listen on; 0 takes a free one."),
 )
-@click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
-@click.option("--devices", help="Physical indices to serve, such as 0,2 (all).")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=SECONDS,
+    default=1.0,
+    show_default=True,
+    help="Seconds between readings.",
+)
+@click.option("--devices", metavar="0,2", help="Physical indices to serve, such as 0,2 (all).")
 @click.option("--tls-cert", type=_FILE, help="Certificate to serve HTTPS with, PEM; needs --tls-key.")
 @click.option("--tls-key", type=_FILE, help="The certificate's private key, PEM.")
 @click.option(

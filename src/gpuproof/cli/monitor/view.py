@@ -106,9 +106,14 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
 
 
 @click.command("compare")
-@click.option("--phase", help="Compare this named phase only; without it, the time in which GPUs were busy.")
+@click.option(
+    "--phase",
+    metavar="NAME",
+    help="Compare this named phase only; without it, the time in which GPUs were busy.",
+)
 @click.option(
     "--busy",
+    metavar="PERCENT",
     type=click.FloatRange(0, 100),
     default=10.0,
     show_default=True,

@@ -50,6 +50,7 @@ directory_option = click.option(
 @click.option("--replace", is_flag=True, help="Overwrite a baseline of that name.")
 @click.option(
     "--day-effect",
+    metavar="SHARE",
     type=click.FloatRange(0, 0.5, max_open=True),
     default=0.01,
     show_default=True,
@@ -185,6 +186,7 @@ def _spread(entry: BaselineEntry) -> str:
 @click.argument("run", type=RunName(), metavar="RUN")
 @click.option(
     "--share",
+    metavar="SHARE",
     type=click.FloatRange(0, 1, min_open=True),
     help="Share of the baseline that is enough; by default it follows from its own spread.",
 )

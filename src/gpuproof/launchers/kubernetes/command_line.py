@@ -38,6 +38,7 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
 
     What a pod sees of a GPU is for a run to say: gpuproof run quick --on kubernetes --nproc 1
     """
+    options = _read(file)
     if dry_run:
         click.echo("GET /api/v1/namespaces/NAMESPACE/pods\nGET /api/v1/nodes")
         return
@@ -50,7 +51,6 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     from gpuproof.verdict.facts import FleetFacts
     from gpuproof.verdict.page import outcomes_page
 
-    options = _read(file)
     with closing(Cluster(options)) as cluster:
         facts = FleetFacts(hosts={"cluster": {"nodes": cluster.nodes(), "options": options}})
     checks = ask(checks_in(cluster_checks), facts)

@@ -30,7 +30,9 @@ def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error
     if not start:
-        raise RecordError("is empty", place=str(path))
+        raise RecordError(
+            "is empty", place=str(path), next_step="`gpuproof monitor record` makes a recording"
+        )
     if start.startswith(b'{"kind":'):
         return load_recording(path, metrics=metrics)
     if start.startswith((b"[", b"{")):

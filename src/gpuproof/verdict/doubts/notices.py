@@ -1,7 +1,7 @@
 """Why figures are doubted, as a page says it: alike faults once, and what others cause apart.
 
 In: the doubts of a result, which keeps each. Out: notices that name the launches and devices of a fault, and
-a folded table of what a disturbance leaves in step times, with its remedies.
+a folded table of what a disturbance, or a machine that is unsteady, leaves in step times, with its remedies.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ CODES: Final = "docs/verdicts.md says of each [code] why it matters and what to 
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
 """What they leave in step times."""
+OF_ITSELF = ("stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
+"""What a machine leaves there whose own speed changes; two of them are told in one line."""
+UNSTEADY: Final = "the machine itself was unsteady, with nothing to be seen beside the measurement"
+OWN_MACHINE: Final = (
+    "Run it again, and longer (benchmark.measure_seconds); if it stays so, look at clocks and temperature, "
+    "or take a machine whose host serves nobody else"
+)
 LAUNCH = re.compile(r" \(launch (\d+)\)")
 GPU = re.compile(r"\bGPU (\d+)")
 FIGURE = re.compile(r"\d[\d,.]*(?= (?:%|→|MHz|°C|W|s|ms)(?!\w))")
@@ -31,7 +38,11 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
     """Yield the doubts, the likeliest cause first; what a disturbance leaves is folded."""
     ordered = likely_first(doubts)
     causes = [doubt for doubt in ordered if doubt.code in NEIGHBOURS]
-    followed = [x for x in ordered if causes and x.validity == "SUSPECT" and x.code in DISTURBED]
+    followed = [
+        x for x in ordered if x.validity == "SUSPECT" and x.code in (DISTURBED if causes else OF_ITSELF)
+    ]
+    if not causes and len({doubt.code for doubt in followed}) == 1:
+        followed = []
     notices = doubt_notices([x for x in ordered if x not in followed], num_launches=num_launches)
     more = [_besides(causes, followed)] if followed else []
     yield Notices(title=title, notices=(*notices, *more))
@@ -80,11 +91,13 @@ def _joined(alike: Sequence[Doubt], num_launches: int | None) -> Doubt:
 
 
 def _besides(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
-    """Name in one line what others on the machine cause, or may have where they disturbed a few launches."""
-    shares = [match for doubt in causes if (match := SHARE_OF_LAUNCHES.search(doubt.reason))]
-    is_few = len(shares) == len(causes) and all(2 * int(x[1]) < int(x[2]) for x in shares)
+    """Name in one line what others on the machine cause, or may have; without others, what the machine does."""
     codes = dict.fromkeys(doubt.code for doubt in followed)
     named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)
+    if not causes:
+        return Notice(word="SUSPECT", tone="warn", text=f"{UNSTEADY}: {named}", advice=OWN_MACHINE)
+    shares = [match for doubt in causes if (match := SHARE_OF_LAUNCHES.search(doubt.reason))]
+    is_few = len(shares) == len(causes) and all(2 * int(x[1]) < int(x[2]) for x in shares)
     cause = "as such work beside it causes"
     if is_few:
         cause = f"such work was seen {' and '.join(x[0] for x in shares)} alone, and may not explain"
