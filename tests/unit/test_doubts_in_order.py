@@ -88,3 +88,25 @@ def test_what_a_disturbance_leaves_is_one_line_whose_remedies_can_be_read() -> N
     assert named.notices[-1].text == f"{seen}: stalls [stalled], steps that scatter [noisy]"
     assert folded.is_folded
     assert [row[1].text for row in folded.rows] == ["→ m", "→ m"]
+
+
+def test_a_machine_that_is_unsteady_by_itself_is_one_line_with_what_to_do() -> None:
+    shaken = [doubt("unsteady"), doubt("launches-differ")]
+    named, _, folded = doubts_sections(shaken, "Why", num_launches=5)
+    assert isinstance(named, Notices)
+    assert isinstance(folded, Table)
+    (line,) = named.notices
+    assert line.text.startswith("the machine itself was unsteady")
+    assert line.text.endswith("[unsteady], launches that differ [launches-differ]")
+    assert line.advice
+    assert "measure_seconds" in line.advice
+    assert len(folded.rows) == 2
+
+
+def test_an_unsteady_machine_explains_nothing_where_a_cause_was_seen() -> None:
+    throttled = [fault(0, 1, "software thermal slowdown"), doubt("unsteady"), doubt("noisy")]
+    named, _, folded = doubts_sections(throttled, "Why", num_launches=1)
+    assert isinstance(named, Notices)
+    assert isinstance(folded, Table)
+    assert [notice.code for notice in named.notices] == ["device-fault", "unsteady", "noisy"]
+    assert not folded.rows

@@ -41,8 +41,8 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
     followed = [
         x for x in ordered if x.validity == "SUSPECT" and x.code in (DISTURBED if causes else OF_ITSELF)
     ]
-    if not causes and len({doubt.code for doubt in followed}) == 1:
-        followed = []
+    if not causes and (len(followed) < len(ordered) or len({doubt.code for doubt in followed}) == 1):
+        followed = []  # what else was seen may be the cause, and one says it best itself
     notices = doubt_notices([x for x in ordered if x not in followed], num_launches=num_launches)
     more = [_besides(causes, followed)] if followed else []
     yield Notices(title=title, notices=(*notices, *more))
@@ -91,7 +91,7 @@ def _joined(alike: Sequence[Doubt], num_launches: int | None) -> Doubt:
 
 
 def _besides(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
-    """Name in one line what others on the machine cause, or may have; without others, what the machine does."""
+    """Name in one line what others on the machine cause, or may have; without any, what the machine does."""
     codes = dict.fromkeys(doubt.code for doubt in followed)
     named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)
     if not causes:
