@@ -144,7 +144,10 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
         *(description(_used(x, end_s=end_s)) for x in launches[:1] if isinstance(x.recording, RecordingData)),
         "windows of launches are shaded" + ", and throttling of any GPU" * bool(throttled),
         *([] if steps else ["step times were not kept"]),
-        *(f"no readings of {listed(names)}: {reason}" for reason, names in missing.items()),
+        *(
+            f"no readings{'' if len(names) == len(launches) else f' of {listed(names)}'}: {reason}"
+            for reason, names in missing.items()
+        ),
     ]
     charts = tuple(replace(chart, x=axis, shades=shades) for chart in [*steps, *readings])
     return Picture(title=title, subtitle="  ·  ".join(parts), charts=charts)

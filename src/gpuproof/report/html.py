@@ -30,6 +30,7 @@ from gpuproof.report.page_parts import (
     measures_as_table,
     needed_width,
     several_lines,
+    unknown_facts,
 )
 from gpuproof.report.pictures import picture_data
 from gpuproof.report.svg import STYLE, svg_element
@@ -89,6 +90,7 @@ def _template() -> Template:
     environment.filters["needs"] = needed_width
     environment.filters["picture"] = _picture
     environment.filters["breakable"] = _breakable
+    environment.filters["unknown"] = unknown_facts
     environment.tests["long"] = _has_long_part
     environment.tests["nothing"] = is_empty
     environment.globals["narrow"] = NARROW
