@@ -137,7 +137,7 @@ STEPS: Mapping[str, Sequence[tuple[float, str]]] = {
 """What each prefix of a unit stands for, the smallest first."""
 
 
-def in_one_unit(values: Sequence[float], unit: str) -> list[str]:
+def in_one_unit(values: Sequence[float], unit: str, *, digits: int = 3) -> list[str]:
     """Write values of a column with the one prefix that fits their geometric mean.
 
     >>> in_one_unit([1.2e9, 149e6, 0.0], "B/s")
@@ -145,7 +145,7 @@ def in_one_unit(values: Sequence[float], unit: str) -> list[str]:
     """
     middle = geometric_mean([abs(value) for value in values if value] or [1.0])
     scale, name = max((step for step in STEPS[unit] if step[0] <= middle), default=STEPS[unit][0])
-    return [f"{significant(value / scale)} {name}" for value in values]
+    return [f"{significant(value / scale, digits)} {name}" for value in values]
 
 
 def amount(value: float | None, unit: str, *, digits: int = 3) -> str:

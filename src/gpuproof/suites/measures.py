@@ -111,11 +111,16 @@ def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: s
 def interval_text(interval: Interval, unit: str) -> str:
     """Write an interval with as many digits as tell its ends apart."""
     digits = _digits_that_show(interval)
-    low, high = (
-        (units.seconds(interval.low, digits=digits), units.seconds(interval.high, digits=digits))
-        if unit == "s"
-        else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
-    )
+    if unit == "s":
+        low, high = (units.seconds(end, digits=digits) for end in (interval.low, interval.high))
+    elif unit in units.STEPS:
+        low, high = units.in_one_unit([interval.low, interval.high], unit, digits=digits)
+        low = low.partition(" ")[0]
+    else:
+        low, high = (
+            units.significant(interval.low, digits),
+            f"{units.significant(interval.high, digits)} {unit}",
+        )
     basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
     ends = units.NOT_WELL_ENOUGH if unit and interval.low <= 0 <= interval.high else f"{low} – {high}"
     return f"{interval.confidence:.0%} interval {ends} ({basis})"

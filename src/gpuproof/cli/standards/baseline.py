@@ -169,9 +169,13 @@ def _named(entry: BaselineEntry) -> str:
 
 
 def _centre(entry: BaselineEntry) -> str:
+    from gpuproof import units
     from gpuproof.verdict.rules.refusals import with_unit
 
-    return with_unit(entry.centre, entry.unit)
+    if entry.unit == "share":
+        return units.share(entry.centre)
+    unit = {"bytes": "B"}.get(entry.unit, entry.unit)
+    return units.amount(entry.centre, unit) if unit in units.SCALED else with_unit(entry.centre, entry.unit)
 
 
 def _spread(entry: BaselineEntry) -> str:

@@ -184,7 +184,8 @@ def _common(
         setup, ranks = launches[0].launch.setup, launches[0].launch.world_size
         hosts = len({window.host for window in launches[0].launch.windows})
         over = f" on {hosts} hosts" if hosts > 1 else ""
-        title = f"{work} over {ranks} ranks{over}, {setup.device.name}, {setup.backend}"
+        parts = f"{work} over {ranks} ranks{over}", setup.device.name, setup.backend
+        title = ", ".join(filter(None, parts))
     return Common(
         title=title,
         work=work,

@@ -175,7 +175,8 @@ def _title(summary: RunSummary, config: Any) -> str:
         if (shared := launch.setup.parallelism) is not None and shared != plain_copies(launch.world_size):
             parts.append(shared.describe())
         if launch.setup.device.kind == "cpu":
-            parts.append(f"{launch.setup.threads} threads")
+            threads = launch.setup.threads
+            parts.append(f"{threads} thread{'s' * (threads != 1)}")
         parts.append(launch.setup.precision)
         parts.append(_batch(launch))
     return ", ".join(parts)

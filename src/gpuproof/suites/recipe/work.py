@@ -90,14 +90,14 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
     if not reached:
         return
     launch = summary.launches[0]
-    amount = units.count(round(launch.setup.bytes_per_step or 0))
+    amount = units.memory(launch.setup.bytes_per_step or 0.0)
     unknown = f"; no share: no memory peak is known for {launch.setup.device.name}"
     yield Measure(
         name="memory traffic",
         value=reached,
         unit="bytes/s",
         text=units.bandwidth(reached),
-        detail=f"per device: {amount} bytes a step by closed form{'' if summary.memory_peak else unknown}",
+        detail=f"per device: {amount} a step by closed form{'' if summary.memory_peak else unknown}",
     )
     if summary.memory_peak is not None:
         peak = summary.memory_peak
