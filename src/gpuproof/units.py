@@ -142,6 +142,8 @@ def in_one_unit(values: Sequence[float], unit: str, *, digits: int = 3) -> list[
 
     >>> in_one_unit([1.2e9, 149e6, 0.0], "B/s")
     ['1,200 MB/s', '149 MB/s', '0 MB/s']
+    >>> in_one_unit([202.29e9, 203.28e9], "B/s", digits=4)
+    ['202.3 GB/s', '203.3 GB/s']
     """
     middle = geometric_mean([abs(value) for value in values if value] or [1.0])
     scale, name = max((step for step in STEPS[unit] if step[0] <= middle), default=STEPS[unit][0])

@@ -10,6 +10,10 @@ from typing import Any
 import click
 
 
+FIRST_SENTENCE = 1000
+"""Characters: what a command says of itself is not cut before its first full stop."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules, imported when they are named or listed."""
 
@@ -45,7 +49,11 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands in groups by their summaries; without those, by what each says of itself."""
         if not self._summaries:
-            super().format_commands(ctx, formatter)
+            listed = [(name, command) for name in self._paths if (command := self.get_command(ctx, name))]
+            with formatter.section("Commands"):
+                formatter.write_dl(
+                    [(name, command.get_short_help_str(FIRST_SENTENCE)) for name, command in listed]
+                )
             return
         width = max(map(len, self._summaries))
         for title, names in self._groups.items():

@@ -50,7 +50,7 @@ def _wrapper(kind: str) -> Wrapper:
     return from_json(Wrapper, wrappers[kind], place="wrappers.toml")
 
 
-@click.command()
+@click.command(short_help="Write a wrapper that judges a node around jobs.")
 @click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="What starts the gate.")
 @click.option(
     "-o",

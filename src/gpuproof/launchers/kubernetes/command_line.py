@@ -28,7 +28,7 @@ def kubernetes() -> None:
     """Look at a cluster before launches, and clean up after them."""
 
 
-@kubernetes.command()
+@kubernetes.command(short_help="Say whether nodes offer what launches ask for.")
 @_options_option
 @_dry_run_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output.")
@@ -78,7 +78,10 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
 )
 @_dry_run_option
 def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
-    """Remove what gpuproof left in the namespace, by its label app.kubernetes.io/managed-by=gpuproof."""
+    """Remove what gpuproof left in the namespace.
+
+    It is found by its label app.kubernetes.io/managed-by=gpuproof.
+    """
     from gpuproof.launchers.kubernetes.api import Cluster
     from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS
 
