@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-
 FIRST_SENTENCE = 1000
 """Characters: what a command says of itself is not cut before its first full stop."""
 
