@@ -61,7 +61,8 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8", "S3.10")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
-    result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", "-v", cwd=tmp_path)
+    words = (*TINY, "--nproc", str(ranks), "--run.run_id=n", "--distributed.threads_per_rank=null", "-v")
+    result = gpuproof("run", "quick", *words, cwd=tmp_path)
     assert result.returncode in MEASURED, result.stdout + result.stderr
     records = assert_totals_are_totals(tmp_path, "n", ranks=ranks)
     assert all(window.items == 20 * 8 for window in records.of(Window))

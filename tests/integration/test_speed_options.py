@@ -167,7 +167,8 @@ def test_threads_and_what_is_recorded_of_them_are_the_users(
     variables = clean_environment() if users is None else clean_environment(OMP_NUM_THREADS=users)
     if users is None:
         variables.pop("OMP_NUM_THREADS", None)
-    result = gpuproof("run", "quick", *TINY, *SHORT, f"--nproc={ranks}", cwd=tmp_path, environment=variables)
+    words = (*TINY, *SHORT, f"--nproc={ranks}", "--distributed.threads_per_rank=null")
+    result = gpuproof("run", "quick", *words, cwd=tmp_path, environment=variables)
     assert result.returncode in MEASURED, result.stdout + result.stderr
     records = run_directory(tmp_path, "s").cases()[0]
     expected = threads or max(1, usable_cpus() // ranks)

@@ -284,7 +284,7 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
     [
         (
             "absent.yaml",
-            "absent.yaml: there is no such file or recipe. Give the path of a YAML file or a recipe; ",
+            "absent.yaml: there is no such file or recipe. Give the path of a YAML file, or a recipe. ",
         ),
         (
             "quik",

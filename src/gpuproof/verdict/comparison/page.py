@@ -34,7 +34,6 @@ from gpuproof.verdict.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.verdict.doubts.notices import CODES, doubt_notices
 from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
 
 TONES: dict[str, Tone] = {
@@ -131,12 +130,18 @@ def _sides(comparison: SideBySide) -> Section:
 
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
+    if not any(side.doubts for _, side in _named(comparison)):
+        return
+    from gpuproof.verdict.doubts.notices import (
+        CODES,
+        doubt_notices,
+    )  # recordings have none, nor their archive
+
     notices = [
         notice for name, side in _named(comparison) for notice in doubt_notices(side.doubts, side=name)
     ]
-    if notices:
-        yield Notices(title="Why to doubt it", notices=tuple(notices))
-        yield Text(title="", lines=(CODES,))
+    yield Notices(title="Why to doubt it", notices=tuple(notices))
+    yield Text(title="", lines=(CODES,))
 
 
 def _named(comparison: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
