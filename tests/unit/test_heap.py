@@ -47,3 +47,8 @@ def test_a_device_keeps_its_memory_in_any_case(device_type: str) -> None:
     reason = reason_freed_memory_is_not_kept(find_accelerator(device_type))
     assert reason is not None
     assert "torch keeps" in reason
+
+
+def test_another_allocator_takes_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libjemalloc.so.2")
+    assert "jemalloc" in (reason_freed_memory_is_not_kept(find_accelerator("cpu")) or "")

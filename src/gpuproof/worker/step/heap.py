@@ -10,6 +10,7 @@ Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Final
 
 from gpuproof.accelerators.base import Accelerator
@@ -18,6 +19,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_MAX: Final = -4
 _NEVER_TRIMMED: Final = -1
 _GLIBC: Final = "gnu_get_libc_version"
+_OTHER_ALLOCATORS: Final = ("jemalloc", "tcmalloc", "mimalloc")
 
 
 def keep_freed_memory() -> None:
@@ -33,4 +35,5 @@ def reason_freed_memory_is_not_kept(accelerator: Accelerator) -> str | None:
         return "a step on a device uses the device's memory, which torch keeps in any case"
     if not hasattr(ctypes.CDLL(None), _GLIBC):
         return "only glibc's allocator can be told so, and this system has another"
-    return None
+    preloaded = [name for name in _OTHER_ALLOCATORS if name in os.environ.get("LD_PRELOAD", "")]
+    return f"LD_PRELOAD puts {preloaded[0]} in the place of glibc's allocator" if preloaded else None
