@@ -90,13 +90,13 @@ def test_what_a_disturbance_leaves_is_one_line_whose_remedies_can_be_read() -> N
     assert [row[1].text for row in folded.rows] == ["→ m", "→ m"]
 
 
-def test_a_machine_that_is_unsteady_by_itself_is_one_line_with_what_to_do() -> None:
+def test_a_pace_that_changes_by_itself_is_one_line_with_what_to_do() -> None:
     shaken = [doubt("unsteady"), doubt("launches-differ")]
     named, _, folded = doubts_sections(shaken, "Why", num_launches=5)
     assert isinstance(named, Notices)
     assert isinstance(folded, Table)
     (line,) = named.notices
-    assert line.text.startswith("the machine itself was unsteady")
+    assert line.text.startswith("the pace of the steps changed")
     assert line.text.endswith("[unsteady], launches that differ [launches-differ]")
     assert line.advice
     assert "measure_seconds" in line.advice
@@ -109,4 +109,13 @@ def test_an_unsteady_machine_explains_nothing_where_a_cause_was_seen() -> None:
     assert isinstance(named, Notices)
     assert isinstance(folded, Table)
     assert [notice.code for notice in named.notices] == ["device-fault", "unsteady", "noisy"]
+    assert not folded.rows
+
+
+def test_what_cannot_be_judged_is_called_no_change_of_pace() -> None:
+    unknown = [doubt("steadiness-unknown"), doubt("launches-differ")]
+    named, _, folded = doubts_sections(unknown, "Why", num_launches=3)
+    assert isinstance(named, Notices)
+    assert isinstance(folded, Table)
+    assert [notice.code for notice in named.notices] == ["launches-differ", "steadiness-unknown"]
     assert not folded.rows

@@ -132,10 +132,8 @@ def _sides(comparison: SideBySide) -> Section:
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
     if not any(side.doubts for _, side in _named(comparison)):
         return
-    from gpuproof.verdict.doubts.notices import (
-        CODES,
-        doubt_notices,
-    )  # recordings have none, nor their archive
+    # Recordings have no doubts, and the node archive that compares them has none of their rules.
+    from gpuproof.verdict.doubts.notices import CODES, doubt_notices
 
     notices = [
         notice for name, side in _named(comparison) for notice in doubt_notices(side.doubts, side=name)

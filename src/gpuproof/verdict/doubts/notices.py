@@ -21,11 +21,13 @@ NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
 """What they leave in step times."""
 OF_ITSELF = ("stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
-"""What a machine leaves there whose own speed changes; two of them are told in one line."""
-UNSTEADY: Final = "the machine itself was unsteady, with nothing to be seen beside the measurement"
+"""What a machine, or a recipe, leaves there that is unsteady by itself; two of them are told in one line."""
+SEEN_TO_CHANGE = {"stalled", "unsteady", "noisy"}
+"""One of them has to be there: launches that are too few, and windows that cannot be judged, show no change."""
+UNSTEADY: Final = "the pace of the steps changed, and nothing that was seen beside them explains it"
 OWN_MACHINE: Final = (
-    "Run it again, and longer (benchmark.measure_seconds); if it stays so, look at clocks and temperature, "
-    "or take a machine whose host serves nobody else"
+    "Warm up and measure longer (benchmark.warmup_steps, benchmark.measure_seconds); if it stays so, look at "
+    "clocks and temperature, or take a machine whose host serves nobody else"
 )
 LAUNCH = re.compile(r" \(launch (\d+)\)")
 GPU = re.compile(r"\bGPU (\d+)")
@@ -41,7 +43,8 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
     followed = [
         x for x in ordered if x.validity == "SUSPECT" and x.code in (DISTURBED if causes else OF_ITSELF)
     ]
-    if not causes and (len(followed) < len(ordered) or len({doubt.code for doubt in followed}) == 1):
+    codes = {doubt.code for doubt in followed}
+    if not causes and (len(followed) < len(ordered) or len(codes) == 1 or not codes & SEEN_TO_CHANGE):
         followed = []  # what else was seen may be the cause, and one says it best itself
     notices = doubt_notices([x for x in ordered if x not in followed], num_launches=num_launches)
     more = [_besides(causes, followed)] if followed else []
