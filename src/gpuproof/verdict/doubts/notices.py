@@ -23,7 +23,7 @@ DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-diff
 OF_ITSELF = ("stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
 """What a machine, or a recipe, leaves there that is unsteady by itself; two of them are told in one line."""
 SEEN_TO_CHANGE = {"stalled", "unsteady", "noisy"}
-"""One of them has to be there: launches that are too few, and windows that cannot be judged, show no change."""
+"""One of them has to be there: launches that are too few, and windows not to be judged, show no change."""
 UNSTEADY: Final = "the pace of the steps changed, and nothing that was seen beside them explains it"
 OWN_MACHINE: Final = (
     "Warm up and measure longer (benchmark.warmup_steps, benchmark.measure_seconds); if it stays so, look at "
