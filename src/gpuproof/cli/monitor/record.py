@@ -27,6 +27,11 @@ _COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args":
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(min=0.01)
+_INTERVAL = click.option(
+    "--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2)."
+)
+_DEVICES = click.option("--devices", metavar="0,2", help="Physical indices to read, such as 0,2 (all).")
+_KEEP_COMMAND = click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 
 
 class _FilesAfterAnOption(click.Command):
@@ -62,7 +67,7 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
 
 @click.command("record", context_settings=_COMMAND_SETTINGS)
 @click.option("--out", type=click.Path(path_type=Path), help="A new file to write to.")
-@click.option("--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2).")
+@_INTERVAL
 @click.option(
     "--slow-interval",
     metavar="SECONDS",
@@ -72,8 +77,8 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
 @click.option(
     "--duration", metavar="SECONDS", type=_SECONDS, help="End after so many seconds; without it, at Ctrl-C."
 )
-@click.option("--devices", metavar="0,2", help="Physical indices to read, such as 0,2 (all).")
-@click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
+@_DEVICES
+@_KEEP_COMMAND
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def record(
@@ -132,8 +137,8 @@ def record(
     multiple=True,
     help="Compare with the newest file that matches; quoted or not, all up to -- are files.",
 )
-@click.option("--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2).")
-@click.option("--devices", metavar="0,2", help="Physical indices to read, such as 0,2 (all).")
+@_INTERVAL
+@_DEVICES
 @click.option(
     "--format",
     "format_",
@@ -142,7 +147,7 @@ def record(
     show_default=True,
     help="Shape of the .json file.",
 )
-@click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
+@_KEEP_COMMAND
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def exec_command(ctx: click.Context, /, **options: Any) -> None:

@@ -1,0 +1,120 @@
+"""Is this machine quiet enough to keep one level? Bare loops in turns, judged by the rule that doubts a run.
+
+Nothing of gpuproof runs in the loops: products of small matrices, which stay in a core's own cache, and
+training steps of two models, one thread each, in memory that is kept. A loop that does not keep one level by
+itself cannot be a VALID run, whatever measures it. Each line says in how many windows the steps were steady,
+and how likely as many launches as the quick recipe's then all are; how far levels differed; and by how much
+the rates of windows scatter. Asserts nothing.
+
+    python benchmarks/bare_steps.py                  10 windows of 4 s each, about 2 minutes
+    python benchmarks/bare_steps.py --seconds 12     the recipe with a longer window
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from statistics import fmean, median, pstdev
+from time import perf_counter
+
+import torch
+from torch import nn
+
+from gpuproof.statistics.steadiness import judge_steadiness
+from gpuproof.units import share
+from gpuproof.worker.step.heap import keep_freed_memory
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.catalogue.cnn import SimpleCnnOptions
+from gpuproof.workloads.info.catalogue.resnet import RESNET18
+from gpuproof.workloads.torch.cnn import build_simple_cnn
+from gpuproof.workloads.torch.resnet import build_resnet18
+from pairing import machine_line
+
+LAUNCHES = 5
+"""Of the quick recipe."""
+BATCH, PIXELS, CLASSES = 32, 32, 10
+"""The quick recipe's."""
+SHAPE = InputShape(kind="image", shape=(3, PIXELS, PIXELS), num_targets=CLASSES)
+PRODUCTS, WIDTH = 50, 256
+
+
+def main() -> None:
+    """Run all loops in turns, and print a line for each."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--windows", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a window")
+    parser.add_argument("--quick", action="store_true", help="2 windows")
+    options = parser.parse_args()
+    print(machine_line())
+    torch.set_num_threads(1)
+    torch.manual_seed(1337)
+    keep_freed_memory()
+    loops = {
+        f"{PRODUCTS} products of {WIDTH}² matrices": products(),
+        f"simple_cnn, batch {BATCH}": training(build_simple_cnn(SimpleCnnOptions(), SHAPE)),
+        f"resnet18, batch {BATCH}": training(build_resnet18(RESNET18.options_type(), SHAPE)),
+    }
+    windows: dict[str, list[list[float]]] = {name: [] for name in loops}
+    for _ in range(2 if options.quick else options.windows):
+        for name, step in loops.items():
+            windows[name].append(window(step, seconds=options.seconds))
+    for name, times_s in windows.items():
+        print(line(name, times_s))
+
+
+def products() -> Callable[[], None]:
+    """Return a step of matrix products that need nothing but one core and its cache."""
+    matrix = torch.randn(WIDTH, WIDTH)
+
+    def step() -> None:
+        for _ in range(PRODUCTS):
+            matrix @ matrix
+
+    return step
+
+
+def training(model: nn.Module) -> Callable[[], None]:
+    """Return a training step of the model, always on the same batch."""
+    inputs, targets = torch.randn(BATCH, *SHAPE.shape), torch.randint(0, CLASSES, (BATCH,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def window(step: Callable[[], None], *, seconds: float) -> list[float]:
+    """Return the times of the steps that begin within so many seconds, after three that do not count."""
+    for _ in range(3):
+        step()
+    times_s = []
+    until_s = perf_counter() + seconds
+    while (begin_s := perf_counter()) < until_s:
+        step()
+        times_s.append(perf_counter() - begin_s)
+    return times_s
+
+
+def line(name: str, windows: list[list[float]]) -> str:
+    """Sum up a loop's windows."""
+    judged = [found for times_s in windows if (found := judge_steadiness(times_s)) is not None]
+    if not judged:
+        return f"{name}: too few steps in a window to judge"
+    rates = [len(times_s) / sum(times_s) for times_s in windows]
+    steady = sum(found.verdict == "steady" for found in judged)
+    spreads = [found.level_spread for found in judged]
+    return (
+        f"{name}: {1e3 / fmean(rates):.1f} ms a step; steady in {steady} of {len(judged)} windows, "
+        f"{LAUNCHES} in a row so in {share((steady / len(judged)) ** LAUNCHES)}; "
+        f"levels differ by {share(median(spreads))} (median) to {share(max(spreads))}, "
+        f"rates by {share(pstdev(rates) / fmean(rates))}"
+    )
+
+
+if __name__ == "__main__":
+    main()
