@@ -19,17 +19,17 @@ UNFIT_ENVIRONMENT = 5
 OLDEST_PYTHON = (3, 11)
 
 
-def main() -> None:
-    """Become `gpuproof load`."""
+def become(*words: str) -> None:
+    """Become `gpuproof WORDS` with the options of this command line: for the scripts of older tools, too."""
     is_installed = all(map(importlib.util.find_spec, ("gpuproof", "click")))  # the node's half lacks click
     python = Path(sys.executable) if is_installed else OWN_PYTHON
     if not python.is_file():
         sys.stderr.write(
-            f"gpu_loadtest.py: gpuproof is not installed, with what it needs, in {sys.executable}. "
+            f"{Path(sys.argv[0]).name}: gpuproof is not installed, with what it needs, in {sys.executable}. "
             f"{how_to_install()}\n"
         )
         sys.exit(UNFIT_ENVIRONMENT)
-    os.execv(python, [str(python), "-P", "-m", "gpuproof", "load", *sys.argv[1:]])  # noqa: S606  # no shell wanted
+    os.execv(python, [str(python), "-P", "-m", "gpuproof", *words, *sys.argv[1:]])  # noqa: S606  # no shell wanted
 
 
 def how_to_install() -> str:
@@ -51,4 +51,4 @@ def how_to_install() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    become("load")

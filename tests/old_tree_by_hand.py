@@ -50,3 +50,16 @@ def old_tree(root: Path) -> Path:
     (folder / "lenet5_adam_none").mkdir()
     (folder / "lenet5_adam_none" / "error.txt").write_text("out of memory")
     return folder
+
+
+def tree_of_recordings(root: Path) -> Path:
+    """Return a tree as the monitor of old left it: recordings, summaries and pictures, and nothing else."""
+    folder = root / "test_matrix_results_20250829_040425"
+    for test, mib in (("resnet18_adamwprune_state_70", 1381.5), ("resnet18_adamw_magnitude_70", 1494.0)):
+        (folder / test).mkdir(parents=True)
+        stem = folder / test / f"gpu_stats_{test}_20250829_043501"
+        stem.with_suffix(".json").write_text(json.dumps(gpu_stats(mib)))
+        stem.with_name(f"{stem.name}_summary.txt").write_text("Mean memory\n")
+        stem.with_name(f"{stem.name}_plot.png").write_bytes(b"")
+    (folder / "graphs").mkdir()
+    return folder

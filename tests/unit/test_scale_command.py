@@ -40,10 +40,10 @@ def planned(words: str) -> tuple[Result, Counter[int]]:
         ("--model medium --gpu-mode auto", {1: 4 * 50}, "no - Model too small (54,403 params)"),
         # strong and weak on two devices, for each launch on one
         ("--model large --gpu-mode auto --runs 25", {1: 4 * 25, 2: 8 * 25}, "evaluate - Medium model may"),
-        ("--model medium --batch-sizes 32 64 128 --runs 20", {1: 3 * 20}, "no - Model too small"),
+        ("--model medium --batch-sizes 32 64 128 --runs 20", {1: 3 * 20, 2: 6 * 20}, "no - Model too small"),
         ("--model medium --gpu-mode multi --runs 50", {1: 4 * 50, 2: 8 * 50}, None),
         ("--model large --runs 10 --output-dir ./quick_test", {1: 4 * 10, 2: 8 * 10}, "evaluate - Medium"),
-        ("--model medium --batch-sizes 64 128 256 --runs 30", {1: 3 * 30}, "no - Model too small"),
+        ("--model medium --batch-sizes 64 128 256 --runs 30", {1: 3 * 30, 2: 6 * 30}, "no - Model too small"),
     ],
 )
 @pytest.mark.promise("S2.16", "S2.20", "S2.22", "S2.25", "S2.28")

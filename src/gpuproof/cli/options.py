@@ -129,6 +129,8 @@ def measuring_options(command: Command) -> Command:
     return wrapped
 
 
+HEADINGS = "gpuproof.headings"
+"""In the meta of a command that names the runs under their batch size."""
 VERBOSE = "gpuproof.verbose"
 
 

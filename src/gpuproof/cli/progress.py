@@ -9,10 +9,12 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
 from gpuproof.analysis.point_figures import THROUGHPUT
-from gpuproof.cli.options import say
+from gpuproof.cli.options import HEADINGS, say
 from gpuproof.outside import plain
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
@@ -197,6 +199,25 @@ class LineProgress:
         self.says(f"{self._cases[key].title}: {what}")
 
 
+class HeadedProgress(LineProgress):
+    """Lines of a scaling study: `Run i/N` for each launch, under a heading where the batch size changes."""
+
+    def __init__(self, num_runs: int) -> None:
+        super().__init__()
+        self._num_runs, self._batch_size = num_runs, ""
+
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+        """Say which run of which batch size begins."""
+        batch_size, _, devices = case.case_id.partition("@")[0].removeprefix("bs").partition("-n")
+        if batch_size != self._batch_size:
+            self.says(f"=== Batch size {batch_size} ===")
+        self._batch_size = batch_size
+        num_devices, _, law = devices.partition("-")
+        of = f"{num_devices} device{'s' * (num_devices != '1')}{law and f', {law}'}"
+        self.says(f"Run {case.replicate + 1}/{self._num_runs} ({of})")
+        super().case_begins(case, hosts=hosts, position=position, total=total)
+
+
 def _speed(records: CaseRecords) -> str:
     """Return the throughput of a launch that counts items a second; nothing for the others."""
     if records.status != "done" or records.case.measures_latency or not records.windows:
@@ -212,6 +233,10 @@ def _host_line(error: HostError) -> str:
 @contextmanager
 def progress_on(*, one_at_a_time: bool = True) -> Iterator[CampaignProgress]:
     """Give the progress that fits standard error: a bar for each launch where one runs at a time."""
+    context = click.get_current_context(silent=True)
+    if context is not None and HEADINGS in context.meta:
+        yield HeadedProgress(context.params["runs"])
+        return
     if not (sys.stderr.isatty() and one_at_a_time):
         yield LineProgress()
         return

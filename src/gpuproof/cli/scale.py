@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
+from gpuproof.cli.options import HEADINGS, ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 from gpuproof.processes.processors import threads_per_rank, users_threads
@@ -60,6 +60,11 @@ def _joined(words: list[str]) -> list[str]:
     return joined
 
 
+def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[HEADINGS] = True
+
+
 @click.command(cls=ScaleCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option(
@@ -72,9 +77,8 @@ def _joined(words: list[str]) -> list[str]:
 @click.option(
     "--gpu-mode",
     type=click.Choice(["single", "multi", "auto"]),
-    default="auto",
-    show_default=True,
-    help="One device; one and several; or as the rule of thumb advises for the model and the batch.",
+    help="One device; one and several; or as the rule of thumb advises for the model and the batch. "
+    "Default: several where there are several.",
 )
 @click.option(
     SIZES_FLAG,
@@ -138,6 +142,13 @@ def _joined(words: list[str]) -> list[str]:
     help="Folder for runs, and for copies of the JSON files and the report; default: results, and where a "
     "run lies that is resumed.",
 )
+@click.option(
+    "--headings",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_headings,
+    help="Print Run i/N under its batch size as each launch begins.",
+)
 @dry_run_option
 @measuring_options
 @click.pass_context
@@ -199,7 +210,7 @@ def _words(
     *,
     output_dir: Path | None,
     python: str | None,
-    gpu_mode: str,
+    gpu_mode: str | None,
     batch_sizes: str,
     scaling: str,
     max_devices: int | None,
@@ -254,8 +265,10 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
     return num_gpus if at_most is None else min(num_gpus, at_most)
 
 
-def _wants_several(gpu_mode: str, available: int, words: Sequence[str]) -> bool:
+def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -> bool:
     """Say whether several devices are measured, and print why; `words` set the recipe.
+
+    Without a mode the rule of thumb is a note, and decides nothing.
 
     Raises:
         EnvironmentUnfitError: they are asked for, and there are fewer than two.
@@ -273,16 +286,22 @@ def _wants_several(gpu_mode: str, available: int, words: Sequence[str]) -> bool:
     from gpuproof.config.load import load_config
     from gpuproof.suites.scale.advice import advise_before
 
-    advice = advise_before(load_config(RECIPE, words).config)
+    try:
+        advice = advise_before(load_config(RECIPE, words).config)
+    except UsageError:
+        if gpu_mode is None:  # nothing rests on it
+            return available >= 2
+        raise
     click.echo(
         f"Intelligent Strategy Decision: {advice.advice} - {advice.reason} (heuristic, not measured here)",
         err=True,
     )
-    if advice.advice != "no" and available < 2:
+    is_wanted = gpu_mode is None or advice.advice != "no"
+    if is_wanted and available < 2:
         click.echo(
             f"One device is measured: there are {available}, and several were to be compared", err=True
         )
-    return advice.advice != "no" and available >= 2
+    return is_wanted and available >= 2
 
 
 def _ladder(available: int) -> list[int]:

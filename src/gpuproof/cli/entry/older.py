@@ -1,4 +1,6 @@
-"""Command lines of lambdactl's load test: taken as they stand, or answered with the line that does it here.
+"""Command lines of the older tools: taken as they stand, or answered with the line that does it here.
+
+The scripts of a checkout that have their names hand them on with the script's name as the first word.
 
 What only reads, measures or asks before it ends something is taken. What costs money, or keeps a secret, is
 answered: nothing is launched with values that the user did not write.
@@ -9,21 +11,32 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from gpuproof.errors import UsageError
+from gpuproof.errors import ExitCode, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("run_benchmark.py",): ("scale", "--gpu-mode=auto", "--headings"),
+    ("train.py",): ("validate", "--mode=training", "--allow-cpu"),
+    ("train_with_monitoring.py",): ("monitor", "exec"),
+    ("gputop.py", "--compare"): ("monitor", "compare"),
+    ("gputop.py", "--stats"): ("monitor", "record", "--out"),
+    ("gputop.py", "--gen-graph"): ("monitor", "plot"),
+    ("gputop.py",): ("monitor", "live"),
+    ("visualize_gpu_comparison.py",): ("monitor", "compare"),
+    ("generate_gpu_memory_comparison.py",): ("report",),
     ("test", "load"): ("load",),
     ("list-types",): ("cloud", "lambda", "types"),
     ("list-instances",): ("cloud", "lambda", "list"),
     ("cleanup", "terminate"): ("cloud", "lambda", "terminate"),
 }
-"""Words of theirs → words of ours, with the same options after them."""
+"""Words of theirs → words of ours, with the same options after them; of several that fit the first."""
+EXIT_CODES: Mapping[str, Mapping[int, int]] = {"run_benchmark.py": {ExitCode.UNFIT_ENVIRONMENT: 1}}
+"""Script → what its exit codes were, where scripts around it ask for them."""
 DEPLOYED_BY_DEFAULT = {"--type": "gpu_1x_a100", "--count": "2"}
 KEY_FILE = "~/.config/gpuproof/lambda-api-key"
 THEIR_KEY = "~/.lambda-deploy/config.json"
@@ -38,6 +51,8 @@ def in_our_words(words: Sequence[str]) -> list[str]:
     Raises:
         UsageError: it is one of those that are answered; the next step is the line to write instead.
     """
+    if words[:1] == ["cli.py"]:
+        return in_our_words(words[1:]) if words[1:] else ["--help"]
     if tuple(words[:2]) == ("deploy", "cluster"):
         raise UsageError(
             "is called otherwise here, and what costs money has no defaults",
@@ -55,6 +70,15 @@ def in_our_words(words: Sequence[str]) -> list[str]:
             click.echo(f"gpuproof: `{' '.join(theirs)}` is `gpuproof {' '.join(ours)}` here", err=True)
             return [*ours, *words[len(theirs) :]]
     return list(words)
+
+
+def in_their_codes(words: Sequence[str], code: int) -> int:
+    """Return the exit code that the script which handed the words on is known to end with.
+
+    >>> in_their_codes(["run_benchmark.py"], 5), in_their_codes(["scale"], 5)
+    (1, 5)
+    """
+    return EXIT_CODES.get(words[0], {}).get(code, code) if words else code
 
 
 def _deploy(words: Sequence[str]) -> str:

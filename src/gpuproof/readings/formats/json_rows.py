@@ -164,7 +164,7 @@ def _limits(gpu: dict[str, Any]) -> dict[str, float]:
 
 
 def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the objects of an array, or of the `samples` of a dict, and a note if the text was cut short.
+    """Return the objects of an array, of the `samples` of a dict, or the one, and a note if it was cut short.
 
     >>> objects('[{"a": 1}, {"a": 2}, {"a"')
     ([{'a': 1}, {'a': 2}], 'cut short after 2 whole objects')
@@ -172,13 +172,15 @@ def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
     ([{'t': 0}], 'cut short after 1 whole objects')
     >>> objects('[{"a": 1}]')
     ([{'a': 1}], None)
+    >>> objects('{"a": 1}')
+    ([{'a': 1}], None)
     """
     try:
         whole = parse_json(text)
     except ValueError:
         return _whole_objects(text)
     if isinstance(whole, dict):
-        whole = whole.get("samples", [])
+        whole = whole.get("samples", [whole])  # one record is one sample
     items = [item for item in whole if isinstance(item, dict)] if isinstance(whole, list) else []
     return items, None
 

@@ -18,7 +18,7 @@ from gpuproof.records.result import Better, Doubt, Measure
 from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
-from gpuproof.suites.matrix.measures import MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
+from gpuproof.suites.matrix.measures import MEAN_MEMORY, MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
 from gpuproof.units import first_of
 
 CONFIDENCE = 0.95
@@ -115,7 +115,7 @@ def choose_metric(
     def all_have(name: str) -> bool:
         return bool(done) and all(name in case.metrics for case in done)
 
-    name = metric or next(filter(all_have, (*ACCURACIES, "throughput")), WALL)
+    name = metric or next(filter(all_have, (*ACCURACIES, "throughput", MEAN_MEMORY)), WALL)
     is_lower = any(name.endswith(end) or name == end for end in LOWER_IS_BETTER)
     return name, better or ("lower" if is_lower else "higher")
 

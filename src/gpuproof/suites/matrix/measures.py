@@ -17,6 +17,8 @@ from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.measures import with_interval
 
 WALL, MEMORY, RESIDENT, ENERGY = "wall_s", "memory_bytes", "resident_bytes", "energy_j"
+MEAN_MEMORY = "mean_memory_bytes"
+"""What cases are compared by that left recordings alone."""
 NO_POSITIONS: Mapping[LaunchKey, int] = MappingProxyType({})
 
 
@@ -56,6 +58,11 @@ def value_of(case: CaseFigures, metric: str) -> float | None:
     return case.wall_s if metric == WALL else case.metrics.get(metric)
 
 
+def _compared(metric: str, better: Better) -> MatrixMeasure:
+    unit = "B" if metric.endswith("_bytes") else ""
+    return MatrixMeasure(name=metric, better=better, unit=unit, read=lambda case: value_of(case, metric))
+
+
 def measures_of(
     done: Sequence[CaseFigures],
     metric: str,
@@ -69,11 +76,10 @@ def measures_of(
 
     It is the mean of the launches that have it; a cost is that of all, or missing.
     """
-    compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
-    for what in (*([compared] if metric != WALL else []), *COSTS):
+    for what in (*([_compared(metric, better)] if metric != WALL else []), *COSTS):
         measured = [(case, value) for case in done if (value := what.read(case)) is not None]
         values = [value for _, value in measured]
-        missing = None if what is compared and values else _reason_missing(what, done, len(values))
+        missing = None if what not in COSTS and values else _reason_missing(what, done, len(values))
         mean = fmean(values) if values and missing is None else None
         spread = interval_of_launches(values) if missing is None else Unavailable(reason=missing)
         launches = tuple(

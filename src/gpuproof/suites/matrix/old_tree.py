@@ -1,36 +1,43 @@
 """A folder `test_matrix_results_…` of the older test matrix, read as the cases of one of ours.
 
 In: the folder; of each test its training_metrics.json (either shape), its recording in whatever format, and
-its row of all_results.json, each where it is there. Out: figures a case and the same result and page. What a
-test's memory was is that of its whole GPU: nothing else was written down.
+its row of all_results.json, each where it is there; a tree of recordings alone is of memory. Out: figures a
+case and the same result and page. What a test's memory was is that of its whole GPU: nothing else was
+written down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpuproof import __version__
+from gpuproof.analysis.comparing.winners import compare_sides
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.outside import parse_json
 from gpuproof.readings.energy import energy_used
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.formats import load
+from gpuproof.readings.formats.rows import MIB_BYTES
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import recordings_in
 from gpuproof.readings.window import whole
 from gpuproof.records.result import Result
 from gpuproof.records.work.metrics_file import FileMetrics, read_metrics
 from gpuproof.suites.base import Export
+from gpuproof.suites.matrix.compare import CONFIDENCE, configurations
 from gpuproof.suites.matrix.conclude import matrix_result
 from gpuproof.suites.matrix.exports import graphs_of
 from gpuproof.suites.matrix.figures import NO_DEVICE, SCHEDULES, Amount, CaseFigures, device_memory
+from gpuproof.suites.matrix.measures import MEAN_MEMORY
 from gpuproof.suites.matrix.plan import kind_of
 
 RESULTS, METRICS = "all_results.json", "training_metrics.json"
-OF_A_TEST = (METRICS, "gpu_stats_*", "output.log", "error.txt")
+ERROR = "error.txt"
+OF_A_TEST = (METRICS, "gpu_stats_*", "output.log", ERROR)
 FIELDS = ("model", "optimizer", "variant", "pruning", "target_sparsity", "tokenizer", "seed")
 TIMES = ("elapsed_time", "total_time", "total_training_time")
 
@@ -58,6 +65,8 @@ def read_old_tree(folder: Path) -> list[CaseFigures]:
     )
     if not tests:
         raise UsageError(f"holds no test with {METRICS} or gpu_stats_*", place=str(folder))
+    if not rows and not any((path / METRICS).exists() for path in tests):
+        return [_recorded_case(path) for path in tests]
     return [_case(path, rows.get(path.name, {})) for path in tests]
 
 
@@ -101,11 +110,22 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
     )
 
 
+def _recorded_case(folder: Path) -> CaseFigures:
+    """Return a test of a tree of recordings alone: it is done where its recording tells of memory."""
+    case = _case(folder, {"success": not (folder / ERROR).exists(), "error": f"it left {ERROR}"})
+    memory = case.memory.mean_bytes
+    if case.status == "done" and memory is None:
+        case = replace(case, status="failed", failure=case.memory.missing)
+    metrics = {} if memory is None else {MEAN_MEMORY: memory}
+    return replace(case, metrics=metrics, metrics_missing=None)
+
+
 def _metrics(path: Path) -> tuple[FileMetrics, str | None]:
     try:
         return read_metrics(path.read_text(encoding="utf-8", errors="replace")), None
     except (OSError, ValueError) as error:
-        return FileMetrics(), f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+        reason = f"there is no {path.name}" if isinstance(error, FileNotFoundError) else str(error)
+        return FileMetrics(), f"{path.parent.name}: {reason}"
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
@@ -158,9 +178,30 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseFigures], Result]:
     """
     cases = read_old_tree(folder)
     title = f"{folder.name}, {len(cases)} tests of an older matrix"
-    notes = [f"{case.case_id}: {case.metrics_missing}" for case in cases if case.metrics_missing]
+    notes = [case.metrics_missing for case in cases if case.metrics_missing]
     read = "memory is that of the whole GPU, as recorded then; energy is integrated power"
     result = matrix_result(
         cases, tree_evidence(folder), title=title, num_planned=len(cases), notes=(read, *notes)
     )
-    return cases, result
+    return cases, replace(result, headline=_memory_headline(cases) or result.headline)
+
+
+def _memory_headline(cases: Sequence[CaseFigures]) -> str:
+    """Set the two least mean memories of recordings against each other; empty where other figures lead."""
+    done = [case for case in cases if case.status == "done"]
+    if not all(MEAN_MEMORY in case.metrics for case in done):
+        return ""
+    rows = configurations(done, MEAN_MEMORY, "lower", seed="seed")
+    if len(rows) < 2:
+        return ""
+    low, high = sorted(rows, key=lambda row: row.mean or 0.0)[:2]
+    less, more = low.mean or 0.0, high.mean or 0.0
+    compared = compare_sides(high.side, low.side, better="lower", confidence=CONFIDENCE, figure=MEAN_MEMORY)
+    span, reason = compared.ratio, compared.reason
+    sure = f"cannot tell whether other runs would be: {reason}"
+    if span is not None:
+        sure = f"{100 * (1 - span.high):.1f} – {100 * (1 - span.low):.1f} %"
+    return (
+        f"mean memory {less / MIB_BYTES:,.1f} against {more / MIB_BYTES:,.1f} MiB: "
+        f"{100 * (1 - less / more):.1f} % less ({low.name} against {high.name}; {sure})"
+    )

@@ -155,7 +155,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     result = replace(
         result,
         detail={**result.detail, NAME: to_json(detail)},
-        headline=_headline(study) or result.headline,
+        headline=_headline(study),
     )
     exports = (*conclusion.exports, *scale_exports(evidence, study, concluded, result))
     return Conclusion(result=result, exports=exports)
@@ -324,9 +324,9 @@ def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:
 
 
 def _headline(study: ScaleStudy) -> str:
-    """Say the average on the most devices, or the advice that there is nothing to compare."""
+    """Say the average on the most devices; without one, the fastest point, or how many were measured."""
     if not study.averages:
-        return ""
+        return _fastest(study.rows)
     best = max(study.averages, key=lambda average: (average.num_devices, average.law == "strong"))
     ratio = best.speed_up.comparison.ratio
     if ratio is None or best.speed_up.is_implausible:
@@ -334,6 +334,17 @@ def _headline(study: ScaleStudy) -> str:
     return (
         f"{ratio.centre:.2f} × on {best.num_devices} devices ({best.law}, {ratio.low:.2f} – {ratio.high:.2f})"
     )
+
+
+def _fastest(rows: Sequence[ScaleRow]) -> str:
+    measured = [row for row in rows if row.figures.rate_value is not None]
+    if not measured:
+        return f"0 of {len(rows)} points"
+    best = max(measured, key=lambda row: row.figures.rate_value or 0.0)
+    devices = f"{best.num_devices} device{'s' * (best.num_devices > 1)}"
+    rate = best.figures.rate
+    assert rate is not None
+    return f"{rate.text} {rate.uncertainty or '(uncertainty unknown)'}, batch {best.batch_size} on {devices}"
 
 
 def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:

@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""The training of the cluster test, by its old name: `gpuproof validate --mode training`.
+
+What its options are in gpuproof's words stands in src/gpuproof/cli/entry/older.py.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gpu_loadtest import become
+
+become(Path(__file__).name)
