@@ -76,7 +76,7 @@ def test_every_mistake_is_told_with_its_line(tmp_path: Path) -> None:
   - host: -oProxyCommand=x
   - host: d
     jump: "gate; x"
-    gpus: "8"
+    gpus: eight
 """
     told = mistakes_in(tmp_path, text)
     assert [line.split(":")[1] for line in told] == ["3", "5", "6", "7", "8", "10", "11"]
