@@ -49,7 +49,7 @@ def refused(listener: socket.socket, *words: str) -> str:
     [
         ({"prot": 22}, "cluster.json:1: hosts.prot: unknown key"),
         ({"key": "/no/such/key"}, "/no/such/key: the key cannot be read: No such file"),
-        ({"gpus": 0}, "cluster.json:1: hosts.gpus: Input should be greater than or equal to 1"),
+        ({"gpus": 0}, "cluster.json:1: hosts.gpus: expected 1 or more"),
     ],
 )
 def test_a_bad_inventory(

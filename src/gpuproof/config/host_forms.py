@@ -50,7 +50,14 @@ def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
         return _of_file(named, None)
     if colon and (Path(file).is_file() or file.endswith(_SUFFIXES)) and not group.isdigit():
         return _of_file(file, group)
-    if colon and not group.isdigit() and _NAMED.fullmatch(named) is None and not _BARE_IPV6.fullmatch(named):
+    is_one = len(_BETWEEN.split(named)) == 1
+    if (
+        is_one
+        and colon
+        and not group.isdigit()
+        and _NAMED.fullmatch(named) is None
+        and not _BARE_IPV6.fullmatch(named)
+    ):
         cause = f"neither a host {file!r} with a port, since {group!r} is no number, nor a file with a group"
         step = f"Write {file}:22 for a port, or check that the file {file} is here"
         raise ConfigError([Mistake(place=named, cause=cause, next_step=step)])
