@@ -221,9 +221,10 @@ def runs(
     verdict: str | None,
     as_json: bool,
 ) -> None:
-    """List the runs of DIR, or of --save-dir, newest first, with verdict and result.
+    """List the runs, newest first, with verdict and result.
 
-    Every command that takes a run takes its number here, how its name begins, or `last` for the first.
+    DIR is the folder of the runs, in place of --save-dir. Every command that takes a run takes its number
+    here, how its name begins, or `last` for the first.
     """
     from gpuproof.store.run import list_runs
 
