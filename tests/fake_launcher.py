@@ -97,7 +97,9 @@ class Quiet:
     def says(self, line: str) -> None:
         self.said.append(line)
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         self.positions.append((position, total))
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:

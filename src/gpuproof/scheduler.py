@@ -56,8 +56,13 @@ class CampaignProgress(Protocol):
     def says(self, line: str) -> None:
         """Hear what goes on before a launch, such as a download, or what it waits for in a queue."""
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
-        """Hear that a launch begins, `position` counting from 1; no host is named on this machine."""
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
+        """Hear that a launch begins, `position` counting from 1; no host is named on this machine.
+
+        With `more`, what is measured decides how many follow: `total` are the fewest.
+        """
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         """Hear the first rank's new records."""
@@ -75,7 +80,9 @@ class UnheardProgress:
     def says(self, line: str) -> None:
         """Hear a line."""
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         """Hear of a launch."""
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
@@ -136,7 +143,7 @@ class CaseScheduler:
         self._following: dict[LaunchKey, _Following] = {}
         self._ended: set[LaunchKey] = set()
         self._attempts: Counter[LaunchKey] = Counter()
-        self._num_ended = 0
+        self._num_ended = self._fewest = 0
         self._is_stopped = False
 
     def run(self) -> None:
@@ -145,7 +152,7 @@ class CaseScheduler:
         Raises:
             As `run_campaign`.
         """
-        self._num_ended = 0  # the progress counts the launches of this campaign
+        self._num_ended = self._fewest = 0  # the progress counts the launches of this campaign
         try:
             self._start_what_may_begin()
             while self._following:
@@ -225,7 +232,10 @@ class CaseScheduler:
             self._progress.says(f"{about} {duration(remaining.seconds)} left")
         named = [name for name in hosts if name]
         position = self._num_ended + len(self._following) + 1
-        self._progress.case_begins(case, hosts=named, position=position, total=max(position, total))
+        self._fewest = self._fewest or total
+        more = remaining.until is not None
+        total = self._fewest if more else max(position, total)
+        self._progress.case_begins(case, hosts=named, position=position, total=total, more=more)
         folder = self._run.begin_case(case)
         self._following[key] = _Following(
             case=case,

@@ -50,7 +50,9 @@ class Watcher:
     def says(self, line: str) -> None:
         """Hear of it."""
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         """Hear of it."""
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:

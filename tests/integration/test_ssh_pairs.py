@@ -85,7 +85,9 @@ class Events:
     def says(self, line: str) -> None:
         return
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         assert tuple(hosts) == case.placement.hosts
         self.order.append(f"begin {case.case_id}")
 

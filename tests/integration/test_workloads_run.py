@@ -138,7 +138,7 @@ def test_accuracy_of_a_language_model_is_over_its_tokens(language: Path) -> None
     [
         (
             ["--model.name=decoder", "--model.options={preset: 7b}"],
-            "model.options.preset: Input should be '10m', '100m', '350m', '1.1b', '3.2b' or '8b'. "
+            "model.options.preset: expected '10m', '100m', '350m', '1.1b', '3.2b' or '8b'. "
             "Options of decoder: seq_len, vocab_size",
         ),
         (

@@ -112,6 +112,13 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         ("batch-size: 3\n", "batch-size: unknown key; did you mean data.batch_size? The keys of the config"),
         ("seed: 3\n", "seed: unknown key; did you mean training.seed? The keys of the config"),
         (
+            "data:\n  seq_len: 128\n",
+            "data.seq_len: unknown key; did you mean model.options.seq_len (of decoder, gpt2, moe_decoder, "
+            "transformer)? The keys of data",
+        ),
+        ("max_seq_len: 128\n", "max_seq_len: unknown key; did you mean model.options.seq_len (of decoder"),
+        ("model:\n  num_layer: 2\n", "model.num_layer: unknown key; did you mean model.options.num_layers"),
+        (
             "zzz: {a: 1, b: 2}\n",
             "run.yaml:1: zzz: unknown key. The keys of the config are kind, data, model, ",
         ),

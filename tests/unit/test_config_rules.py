@@ -301,7 +301,7 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
         ),
         (
             "model:\n  name: medium\n  options: {input_dim: wide}\n",
-            "x.yaml:3: model.options.input_dim: Input should be a valid integer",
+            "x.yaml:3: model.options.input_dim: expected a whole number",
         ),
         (
             "model:\n  name: medium\ndata:\n  name: digits\n",

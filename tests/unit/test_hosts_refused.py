@@ -49,7 +49,7 @@ def refused(listener: socket.socket, *words: str) -> str:
     [
         ({"prot": 22}, "cluster.json:1: hosts.prot: unknown key"),
         ({"key": "/no/such/key"}, "/no/such/key: the key cannot be read: No such file"),
-        ({"gpus": 0}, "cluster.json:1: hosts.gpus: Input should be greater than or equal to 1"),
+        ({"gpus": 0}, "cluster.json:1: hosts.gpus: expected 1 or more"),
     ],
 )
 def test_a_bad_inventory(
@@ -58,11 +58,11 @@ def test_a_bad_inventory(
     assert said in refused(listener, *words, inventory(listener, **keys))
 
 
-def test_a_host_that_stands_there_twice(listener: socket.socket) -> None:
+def test_a_host_that_stands_there_twice_under_two_names(listener: socket.socket) -> None:
     entry = {"host": "127.0.0.1", "port": listener.getsockname()[1]}
-    Path("cluster.json").write_text(json.dumps({"hosts": [entry, entry]}, indent=1))
+    Path("cluster.json").write_text(json.dumps({"hosts": [entry, {**entry, "name": "other"}]}, indent=1))
     said = refused(listener, "load", "--deployment-file=cluster.json")
-    assert "127.0.0.1 is the host of line 3 again" in said
+    assert "other is the host of line 3 again" in said
 
 
 def test_a_key_that_cannot_be_read(listener: socket.socket) -> None:

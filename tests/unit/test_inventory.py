@@ -76,12 +76,12 @@ def test_every_mistake_is_told_with_its_line(tmp_path: Path) -> None:
   - host: -oProxyCommand=x
   - host: d
     jump: "gate; x"
-    gpus: "8"
+    gpus: eight
 """
     told = mistakes_in(tmp_path, text)
     assert [line.split(":")[1] for line in told] == ["3", "5", "6", "7", "8", "10", "11"]
     assert told[0] == ":3: hosts.prot: unknown key. Perhaps port is meant."
-    assert "less than or equal to 65535, found 70000" in told[1]
+    assert "expected 65535 or less, found 70000" in told[1]
     assert "the key host is missing" in told[2]
 
 
@@ -102,11 +102,11 @@ def test_a_host_that_is_named_twice(tmp_path: Path) -> None:
         ('{"hosts": [\n\t{"host": "a"}\n\t{"host": "b"}]}', ":3: not YAML: "),
         ('{"hosts": [\n\t{"host" "b"}]}', "Look for a missing comma, colon, quote or bracket"),
         ("nodes: []\n", "neither `hosts:` nor `instances:`"),
-        ("hosts: []\n", "at least 1 item"),
+        ("hosts: []\n", "at least 1 of them"),
         ("hosts:\n  - host: a\n    host: b\n", ":3: hosts.0.host: this key was given on line 2 already."),
         ("hosts:\n  - &x {host: a}\n", ":2: hosts.0: anchors, aliases and merge keys are refused"),
         ('{"instances": [{"instance_ids": ["a", "b"], "ip": "10.0.0.1"}]}', "one address for 2 instances"),
-        ("hosts:\n  - host: a\n    price_per_hour: -1\n", "greater than 0"),
+        ("hosts:\n  - host: a\n    price_per_hour: -1\n", "more than 0"),
     ],
 )
 def test_what_is_no_inventory(tmp_path: Path, text: str, told: str) -> None:

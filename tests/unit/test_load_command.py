@@ -178,3 +178,16 @@ def test_what_each_test_reveals_stands_on_its_page() -> None:
     assert looked_at <= set(shown["results"][0])
     for name, parameters in (("simple_cnn", "1,147,466"), ("resnet", "11,181,642")):
         assert re.search(rf"^\| `{name}` \|.* {parameters} parameters", reveals, re.M)
+
+
+def test_keys_of_the_recipe_are_taken_and_come_after_what_options_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = config_asked(
+        monkeypatch, "--quick", "--run.save_dir=elsewhere", "--load.num_epochs=4", "--training.precision=bf16"
+    )
+    assert config["run"]["save_dir"] == "elsewhere"
+    assert (config["training"]["precision"], lengths(config)[:2]) == ("bf16", (4, 30))
+    refused = CliRunner().invoke(cli, ["load", "--training.precison=bf16"])
+    assert isinstance(refused.exception, ConfigError)
+    assert "did you mean precision" in str(refused.exception)

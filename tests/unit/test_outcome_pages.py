@@ -72,7 +72,8 @@ def test_what_passed_or_does_not_apply_is_folded_with_its_count_where_there_is_m
         (("PASS", "PASS"), "PASS", "2 of 2 checks passed"),
         (("PASS", "WARN", "FAIL"), "FAIL", "1 of 3 checks passed"),
         (("PASS", "SKIP"), "SKIP", "1 of 2 checks passed"),
-        (("NOT-APPLICABLE",), "NOT-APPLICABLE", "0 of 1 checks passed"),
+        (("NOT-APPLICABLE",), "NOT-APPLICABLE", "no check applies"),
+        (("PASS", "NOT-APPLICABLE"), "PASS", "1 of 1 checks passed"),
     ],
 )
 def test_a_page_of_outcomes_opens_with_the_gravest(

@@ -134,3 +134,22 @@ def test_lines_of_hosts_begin_with_their_names_and_many_hosts_fill_no_log(
         "node 2 and 2 more: launch 2/2: measuring",
         "node 1: failed at setup: no answer",
     ]
+
+
+def test_where_more_launches_may_follow_the_fewest_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = LineProgress()
+    lines.case_begins(case(), hosts=(), position=6, total=5, more=True)
+    assert capsys.readouterr().err.splitlines() == ["launch 6, at least 5: starting"]
+
+
+def test_a_share_of_no_percent_is_not_printed_to_two_digits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("gpuproof.cli.progress.monotonic", lambda: now[0])
+    lines = LineProgress()
+    lines.case_begins(case(), hosts=(), position=1, total=1)
+    lines.case_advances(case(), [begin("measure", expected_s=5e6)])
+    now[0] = 110.0
+    lines.case_advances(case(), [])
+    assert capsys.readouterr().err.splitlines()[-1] == "launch 1/1: measuring"

@@ -21,13 +21,13 @@ from gpuproof.conclude import conclude
 from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Provenance
-from gpuproof.records.run import Environment
+from gpuproof.records.run import Device, Environment
 from gpuproof.store.baselines import run_figures
 from gpuproof.store.provenance import of_baseline, of_machine, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.baseline import record_baseline
 from recordings import header, identity, loaded, sample
-from records_by_hand import H200, one_rank, setup, write_run
+from records_by_hand import CPU, H200, one_rank, setup, write_run
 
 
 def known(provenance: Provenance | None) -> dict[str, str | None]:
@@ -72,6 +72,34 @@ def test_on_the_processor_there_is_no_driver_and_the_reason_is_that(tmp_path: Pa
     launch = replace(launch, records=(Environment(host="node1", facts=facts), *launch.records))
     missing = reasons(conclude(write_run(tmp_path, [launch])).page.provenance)
     assert missing["driver"] == missing["CUDA or ROCm"] == "no GPU was used"
+
+
+@pytest.mark.parametrize(
+    ("device", "facts", "shown", "missing"),
+    [
+        (
+            replace(CPU, name="EPYC 9354"),
+            {"tensorflow_cuda": None},
+            {"device": "EPYC 9354", "TensorFlow": "2.20.0"},
+            {"driver": "no GPU was used", "CUDA or ROCm": "no GPU was used"},
+        ),
+        (H200, {"tensorflow_cuda": "12.5.1"}, {"CUDA": "12.5.1", "TensorFlow": "2.20.0"}, {}),
+    ],
+)
+def test_a_run_of_tensorflow_names_its_version_and_what_it_was_built_for(
+    tmp_path: Path, device: Device, facts: dict[str, Any], shown: dict[str, str], missing: dict[str, str]
+) -> None:
+    launch = one_rank().records()
+    host = {**host_facts("node1", gpus=1), "torch": None, "tensorflow": "2.20.0", **facts}
+    del host["torch_cuda"]
+    if device.kind == "cpu":
+        host["accelerators"]["drivers"] = {}
+    others = [record for record in launch.records if record not in launch.setups]
+    records = (Environment(host="node1", facts=host), setup(device=device), *others)
+    provenance = conclude(write_run(tmp_path, [replace(launch, records=records)])).page.provenance
+    assert "torch" not in known(provenance)
+    assert known(provenance).items() >= shown.items()
+    assert reasons(provenance).items() >= missing.items()
 
 
 def test_a_run_of_which_nothing_is_known_says_so_and_invents_nothing(tmp_path: Path) -> None:

@@ -145,6 +145,40 @@ def test_runs_is_one_line_a_run_however_narrow_the_terminal(
     assert "examples/run_20261126T014313_11790 " in "\n".join(lines)
 
 
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_a_narrow_list_of_runs_cuts_names_and_never_a_result(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for number in range(2):
+        run_id = f"run_20261126T014313_1179{number}-with-a-name-that-is-long"
+        conclude(write_run(tmp_path, [one_rank().records()], run_id=run_id))
+    monkeypatch.setattr("sys.argv", ["gpuproof", "runs"])
+    lines = call("runs", str(tmp_path)).stdout.splitlines()
+    assert sum("1,000 samples/s" in line for line in lines) == 2
+    assert len(lines) == 3 + 1 + 2
+    assert max(map(len, lines[3:])) <= width
+
+
+def test_runs_and_report_take_the_folder_as_a_key_and_runs_as_a_word(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    conclude(run)
+    expected = call("runs", "--save-dir", str(tmp_path), "--json").stdout
+    assert len(json.loads(expected)) == 1
+    assert call("runs", str(tmp_path), "--json").stdout == expected
+    assert call("runs", f"--run.save_dir={tmp_path}", "--json").stdout == expected
+    assert call("report", "last", f"--run.save_dir={tmp_path}").exit_code == 0
+    assert f"gpuproof runs {tmp_path}" in call("runs", str(run.root.parent)).stdout
+    assert f"gpuproof report {run.root}" in call("runs", str(run.root)).stdout
+
+
+def test_a_report_of_two_runs_names_the_command_that_compares_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    refused = call("report", str(run.root), "b")
+    assert isinstance(refused.exception, UsageError)
+    assert f"gpuproof compare {run.root} b" in str(refused.exception)
+
+
 def test_runs_are_chosen_by_suite_and_verdict_and_keep_their_numbers(tmp_path: Path) -> None:
     for kind in ("one_rank", "failed", "sweep"):
         shutil.copytree(RECORDED / kind / "run", tmp_path / "examples" / kind)

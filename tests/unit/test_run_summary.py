@@ -61,6 +61,12 @@ def test_launches_that_differ_little_are_called_too_few() -> None:
     assert doubt.remedy == "Raise run.repeats to 3 or more, or set run.target_precision"
 
 
+def test_a_width_that_rounds_to_the_one_that_is_wanted_is_just_over_it() -> None:
+    (doubt,) = summary_of(*three_launches(1.0, 1.00795)).doubts
+    # Half the interval is 6.353 times 0.79 %: 5.02 %, which is printed as 5.0 %.
+    assert "is just over ±5.0 % wide; 3 that differ as much would make it ±5.0 %" in doubt.reason
+
+
 def test_an_interval_of_rates_or_times_ends_at_zero() -> None:
     summary = summary_of(*three_launches(1.0, 4.0))
     for interval in (summary.throughput_interval, summary.step_s_interval):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.older import answered_options
-from gpuproof.cli.host_options import PlacedCommand
-from gpuproof.cli.options import dry_run_option, measuring_options, refuse_dry_resume
+from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.files import copying_results, try_place
 
@@ -38,7 +38,8 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 """Options that say what is measured, which a run that is resumed knows already."""
 
 
-@click.command(cls=PlacedCommand)
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option(
     "--output",
     "-o",
@@ -107,7 +108,7 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
     gpuproof load --resume results/load/run_20261120T133012_4711 --retry-failed
     gpuproof load --deployment-file cluster.json --ssh-key ~/.ssh/key.pem --num-epochs 3 --num-batches 200
 
-    The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
+    Any key of the recipe can be set as --KEY.SUBKEY=VALUE: gpuproof load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     stated = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -124,6 +125,7 @@ def _show_tests(
     output: Path,
     python: str | None,
     resume: Path | None,
+    overrides: tuple[str, ...],
     hosts: HostChoice,
     **tests: Any,
 ) -> ExitCode:
@@ -131,7 +133,7 @@ def _show_tests(
 
     if resume is not None:
         refuse_dry_resume(dry_run=True)
-    return show_plan(RECIPE, _words(tests, stated), hosts=hosts, python=python, writes=[output])
+    return show_plan(RECIPE, _words(tests, stated, overrides), hosts=hosts, python=python, writes=[output])
 
 
 def _run_tests(
@@ -139,6 +141,7 @@ def _run_tests(
     *,
     python: str | None,
     resume: Path | None,
+    overrides: tuple[str, ...],
     retry_failed: bool,
     as_json: bool,
     hosts: HostChoice,
@@ -147,21 +150,21 @@ def _run_tests(
     """Begin the suite or finish a run of it; `stated` are the options on the command line."""
     from gpuproof.cli.measuring import begin_run, finish_run
 
-    words = _words(tests, stated)
+    words = _words(tests, stated, overrides)
     if resume is None:
         from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
         refuse_to_be_a_rank(os.environ, command="gpuproof load")
         return begin_run(RECIPE, words, hosts=hosts, python=python, as_json=as_json, command="load")
-    directory = _resumed(resume, stated)
+    directory = _resumed(resume, stated, overrides)
     code = finish_run(
         directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command="load"
     )
     return directory, code
 
 
-def _words(tests: dict[str, object], stated: set[str]) -> list[str]:
-    """Turn the options into the words that set keys of the recipe."""
+def _words(tests: dict[str, object], stated: set[str], overrides: Sequence[str]) -> list[str]:
+    """Turn the options into the words that set keys of the recipe; what is set by key comes last."""
     values = {name: value for name, value in tests.items() if name in stated & set(KEYS)}
     if tests["quick"]:
         values = {**QUICK, **values}
@@ -170,15 +173,15 @@ def _words(tests: dict[str, object], stated: set[str]) -> list[str]:
     words = [f"--{KEYS[name]}={value}" for name, value in values.items()]
     if tests["quick"]:
         words.append(f"--benchmark.warmup_steps={QUICK_WARMUP_STEPS}")
-    return [*words, "--data.loading=loader"] if tests["loader"] else words
+    return [*words, *(["--data.loading=loader"] if tests["loader"] else []), *overrides]
 
 
-def _resumed(path: Path, stated: set[str]) -> RunDirectory:
+def _resumed(path: Path, stated: set[str], overrides: Sequence[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
     from gpuproof.store.description import read_suite
 
     options = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in stated]
-    directory = resumed(path, None, options)
+    directory = resumed(path, None, [*options, *overrides])
     if read_suite(directory).command != "load":
         raise UsageError(
             "this is no run of the load suite",

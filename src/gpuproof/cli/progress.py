@@ -54,12 +54,15 @@ LINE_EVERY_S = 10.0
 class CaseProgress:
     """Where one launch stands, put together from its records."""
 
-    def __init__(self, case: Case, *, hosts: Sequence[str] = (), position: int, total: int) -> None:
+    def __init__(
+        self, case: Case, *, hosts: Sequence[str] = (), position: int, total: int, more: bool = False
+    ) -> None:
         name = case.case_id.partition("@")[0]  # the host of a case stands before it
         point = "" if name == "main" else f" {name}"
         others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
         where = f"{hosts[0]}{others}: " if hosts else ""
-        self.title = f"{where}launch {position}/{total}{point}"
+        of = f", at least {total}" if more else f"/{total}"
+        self.title = f"{where}launch {position}{of}{point}"
         self.phase = "starting"
         self.fraction: float | None = None
         self.steps_done = 0
@@ -88,7 +91,7 @@ class CaseProgress:
         if self._expected_s:
             self.fraction = min(1.0, (monotonic() - self._began_s) / self._expected_s)
         elif self._expected_steps:
-            self.fraction = self.steps_done / self._expected_steps
+            self.fraction = min(1.0, self.steps_done / self._expected_steps)
 
     def _begin(self, phase: Phase) -> None:
         self.phase = PHASES[phase.name]
@@ -118,9 +121,11 @@ class BarProgress:
         """Print a line above the bars."""
         self._bars.console.print(plain(line), markup=False, highlight=False)
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         """Add a bar."""
-        shown = CaseProgress(case, hosts=hosts, position=position, total=total)
+        shown = CaseProgress(case, hosts=hosts, position=position, total=total, more=more)
         task = self._bars.add_task(shown.title, total=None, phase="starting", speed="")
         self._cases[launch_key(case)] = shown, task
 
@@ -164,10 +169,12 @@ class LineProgress:
         """Print a line."""
         say(line, err=True)
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         """Say that a launch begins."""
         key = launch_key(case)
-        self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total)
+        self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total, more=more)
         if self._is_due():
             self._say(key, "starting")
 
@@ -177,7 +184,8 @@ class LineProgress:
         shown = self._cases[key]
         shown.advance(records)
         if self._is_due():
-            far = f", {units.share(shown.fraction)}" if shown.fraction is not None else ""
+            percent = int(100 * (shown.fraction or 0.0))  # it foretells: more digits would not be true
+            far = f", {percent} %" if percent else ""
             speed = f", {shown.speed}" if shown.speed else ""
             self._say(key, f"{shown.phase}{far}{speed}")
 

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from gpuproof.report.formats import ReportFormat
     from gpuproof.store.run import RunDirectory
 
-LEAST_RESULT, LONGEST_VERDICT, WIDEST_LIST = 8, 16, 110
-"""Character cells in a list of runs: of a result beside dates, of a verdict, and of a line."""
+LEAST_RESULT, LEAST_NAME, LONGEST_VERDICT, WIDEST_LIST = 8, 12, 16, 110
+"""Character cells in a list of runs: of a result, a name and a verdict, and of a line."""
 save_dir_option = click.option(
     "--save-dir",
+    "--run.save_dir",
+    "save_dir",
     is_eager=True,  # names of runs are looked up under it
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
@@ -63,7 +65,7 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
     return add
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.argument("run", type=RunName(), metavar="RUN")
 @report_options(
     formats="terminal, markdown, html, json, csv or junit; by default what --output's name says, else "
@@ -106,12 +108,21 @@ def report(
     from gpuproof.conclude import conclude_tree
     from gpuproof.suites.matrix.old_tree import is_old_tree
 
+    _refuse_others(run, ctx.args)
     chosen = chosen_format(form, output, as_json=as_json)
     if checks:
         ctx.exit(_judge(open_run(run, save_dir), checks, as_json=as_json))
     concluded = conclude_tree(run) if is_old_tree(run) else _concluded(open_run(run, save_dir))
     write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
     ctx.exit(concluded.result.exit_code)
+
+
+def _refuse_others(run: Path, others: Sequence[str]) -> None:
+    if others:
+        from gpuproof.errors import UsageError
+
+        both = shlex.join(["gpuproof", "compare", str(run), *others])
+        raise UsageError("a report is of one run", place=others[0], next_step=f"Two are compared: {both}")
 
 
 def _concluded(directory: RunDirectory) -> Concluded:
@@ -195,18 +206,29 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 
 
 @click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N of them only.")
 @click.option("--suite", metavar="NAME", help="Runs of this suite only: recipe, validate, scale, …")
 @click.option("--verdict", metavar="WORD", help="Runs whose verdict begins so only, such as SUSPECT.")
 @save_dir_option
 @json_option
-def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str | None, as_json: bool) -> None:
+def runs(
+    folder: Path | None,
+    *,
+    save_dir: Path,
+    limit: int | None,
+    suite: str | None,
+    verdict: str | None,
+    as_json: bool,
+) -> None:
     """List the runs, newest first, with verdict and result.
 
-    Every command that takes a run takes its number here, how its name begins, or `last` for the first.
+    DIR is the folder of the runs, in place of --save-dir. Every command that takes a run takes its number
+    here, how its name begins, or `last` for the first.
     """
     from gpuproof.store.run import list_runs
 
+    save_dir = folder or save_dir
     rows = ({**row_of(run), "number": number} for number, run in enumerate(list_runs(save_dir), start=1))
     chosen = (
         row
@@ -217,10 +239,19 @@ def runs(save_dir: Path, *, limit: int | None, suite: str | None, verdict: str |
     if as_json:
         print_json([{key: value for key, value in row.items() if key != "number"} for row in shown])
     elif not shown:
-        step = "Leave --suite and --verdict out" if suite or verdict else "Start one: gpuproof run quick"
+        step = "Leave --suite and --verdict out" if suite or verdict else _instead(save_dir)
         click.echo(f"No runs to list under {save_dir}. {step}")
     else:
         show_page(page_of_runs(shown, save_dir), is_list=True)
+
+
+def _instead(save_dir: Path) -> str:
+    """Say what to do where there is nothing to list; runs lie two folders deep."""
+    if (save_dir / "run.json").exists():
+        return f"It is a run: {shlex.join(['gpuproof', 'report', str(save_dir)])}"
+    if any(save_dir.glob("*/run.json")):
+        return f"Name the folder above: {shlex.join(['gpuproof', 'runs', str(save_dir.absolute().parent)])}"
+    return "Start one: gpuproof run quick"
 
 
 def row_of(directory: RunDirectory) -> dict[str, object]:
@@ -256,7 +287,7 @@ def _work_of(result: Result) -> str:
 
 
 def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
-    """Lay out a line a run: what its columns leave of the terminal's width is for the result."""
+    """Lay out a line a run. Where the terminal is narrow, dates go first, then ends of names; no result."""
     from gpuproof.records.page import Cell, Page
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_command
@@ -268,26 +299,38 @@ def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
             str(row["created"] or MISSING)[5:16].replace("T", " "),
             Path(row["run"]).relative_to(save_dir).as_posix(),
             _cut(_verdict(row), LONGEST_VERDICT),
-            " · ".join(filter(None, (row["headline"] or row["next_step"], row["what"]))),
+            (row["headline"], " · ".join(filter(None, (row["headline"] or row["next_step"], row["what"])))),
             {**TONES, "READY": "good", "NOT-READY": "bad"}.get(row["validity"] or row["verdict"], "warn"),
         )
         for row in rows
     ]
-    taken = 4 + sum(2 + max(len(line[place]) for line in lines) for place in range(4))
-    room = min(get_terminal_size().columns, WIDEST_LIST) - taken
-    has_dates = room >= LEAST_RESULT  # names are never cut, and have the date by default
-    room = max(len("result"), room if has_dates else room + 2 + max(len(line[1]) for line in lines))
+    number, date, name, verdict = (
+        2 + max(len(title), *(len(line[place]) for line in lines))
+        for place, title in enumerate(("#", "date", "run", "verdict"))
+    )
+    needed = max(LEAST_RESULT, *(len(row["headline"] or "") for row in rows))
+    room = min(get_terminal_size().columns, WIDEST_LIST) - 4 - number - verdict
+    has_dates = room >= needed + name + date
+    room -= date if has_dates else 0
+    name = max(2 + LEAST_NAME, min(name, room - needed))
+    room = max(needed, room - name)
     listed = table(
         "",
         lines,
         Column.of("#", itemgetter(0)),
         Column.of("date", lambda line: line[1] if has_dates else "", align="left", is_optional=True),
-        Column.of("run", itemgetter(2), align="left"),
+        Column.of("run", lambda line: _cut(line[2], name - 2), align="left"),
         Column.of("verdict", lambda line: Cell(line[3], line[5]), align="left"),
-        Column.of("result", lambda line: _cut(line[4], room), align="left"),
+        Column.of("result", lambda line: _result_in(line[4], room), align="left"),
     )
     title, provenance = f"Runs under {save_dir}, dates in UTC", of_command(typed_command())
     return Page(title=title, verdict=None, sections=(listed,), provenance=provenance)
+
+
+def _result_in(result: tuple[str | None, str], room: int) -> str:
+    """Return a result with as much of what was measured as there is room for; itself, it is never cut."""
+    headline, text = result
+    return headline if headline and len(headline) + len(" · …") > room else _cut(text, room)
 
 
 def _cut(text: str, most: int) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpuproof.config.settings import ConfigError, Mistake, shown
+from gpuproof.config.wording import cause_of
 from gpuproof.config.yaml import Document, Place, read_document, read_text
 
 MAX_BYTES = 2**20
@@ -82,19 +83,28 @@ def read_as(
 
 
 def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake:
-    place: Place = detail["loc"]
+    place = _place_in(document.data, detail["loc"])
     if detail["type"] == "extra_forbidden":
         keys = list(model.model_fields)
         close = difflib.get_close_matches(str(place[-1]), keys, n=1)
         hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(keys)}"
         return document.mistake(place, "unknown key", next_step=hint)
     if detail["type"] == "missing":
-        return document.mistake(place[:-1], f"the key {place[-1]} is missing")
+        return document.mistake(place, f"the key {detail['loc'][-1]} is missing")
     content = detail["input"]
     is_plain = content is None or isinstance(content, (bool, int, float, str))
-    value = shown(content) if is_plain else f"a {type(content).__name__}"
-    cause = str(detail["msg"]).removeprefix("Value error, ")
-    return document.mistake(place, f"{cause}, found {value}", next_step=_description(model, place))
+    value = shown(content) if is_plain else "a list" if isinstance(content, list) else "a mapping"
+    return document.mistake(place, f"{cause_of(detail)}, found {value}", next_step=_description(model, place))
+
+
+def _place_in(data: Any, loc: Place) -> Place:
+    """Return the part of a place that is in the data: the library adds the classes of what it tried."""
+    place: list[str | int] = []
+    for part in loc:
+        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int)):
+            place.append(part)
+            data = data[part]
+    return tuple(place)
 
 
 def _description(model: type[BaseModel], place: Place) -> str | None:

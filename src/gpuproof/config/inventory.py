@@ -1,6 +1,6 @@
-"""Which hosts are there? Read from a plain list (JSON or YAML) or from the record of a Lambda deployment.
+"""Which hosts are there? Read from names, a list (`host_forms`) or the record of a Lambda deployment.
 
-In: a file. Out: hosts in their order, checked as a whole, or one `ConfigError` with every mistake by line.
+In: names or a file. Out: hosts in their order, checked as a whole, or one `ConfigError` with every mistake.
 An instance that the file gives no address for is left to whoever can ask the provider (`instance_id`).
 """
 
@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from gpuproof.config.entries import StrictModel, Text, open_document, read_as
+from gpuproof.config.entries import StrictModel, Text, read_as
+from gpuproof.config.host_forms import hosts_document
 from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import Document, Place
 
@@ -144,15 +145,17 @@ class Inventory:
     source: str
     hosts: tuple[InventoryHost, ...]
     currency: str
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
 
 
 def load_inventory(path: str) -> Inventory:
-    """Read an inventory file.
+    """Read the hosts that are named: themselves, or in a file, or in a group of it.
 
     Raises:
         ConfigError: it cannot be read, or is wrong; every mistake with its line.
     """
-    document = open_document(path, what="inventory")
+    document, notes = hosts_document(path)
     data = document.data
     if not isinstance(data, dict) or not ("hosts" in data or "instances" in data):
         cause = "the file is empty" if data in (None, "") else "neither `hosts:` nor `instances:`"
@@ -160,11 +163,32 @@ def load_inventory(path: str) -> Inventory:
     model: type[HostList | Deployment] = HostList if "hosts" in data else Deployment
     read = read_as(model, document, model_at=partial(_model_at, model))
     hosts = _read_hosts(read, document) if isinstance(read, HostList) else _read_deployment(read, document)
-    _refuse_duplicates(hosts, document)
-    return Inventory(source=path, hosts=tuple(host for host, _ in hosts), currency=read.currency)
+    once, again = _once(hosts)
+    _refuse_duplicates(once, document)
+    listed = tuple(host for host, _ in once)
+    return Inventory(source=path, hosts=listed, currency=read.currency, notes=(*notes, *again))
 
 
-_FORMS = "Write `hosts:` and a list of mappings with the key `host`, or use a deployment's cluster.json"
+def _once(
+    hosts: Iterable[tuple[InventoryHost, Place]],
+) -> tuple[list[tuple[InventoryHost, Place]], list[str]]:
+    """Return each host once, however its name is spelt, and a note on each that stands there again alike."""
+    by_settings: dict[object, tuple[InventoryHost, Place]] = {}
+    notes = []
+    for number, (host, place) in enumerate(hosts):
+        address = host.address.lower().rstrip(".")
+        name = address if host.name == host.address else host.name
+        alike = replace(host, name=name, address=address, place="") if address else number
+        if alike in by_settings:
+            notes.append(f"{host.name} is {by_settings[alike][0].name} again: one host")
+        by_settings.setdefault(alike, (host, place))
+    return list(by_settings.values()), notes
+
+
+_FORMS = (
+    "Write a name a line, or `hosts:` and a list of mappings with the key `host`, or use a deployment's "
+    "cluster.json"
+)
 
 
 def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:

@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from gpuproof import registry
 from gpuproof.config.models import RunConfig
@@ -24,8 +24,9 @@ from gpuproof.config.settings import ConfigSetting, KeyPath, Mistake, dotted, sh
 from gpuproof.config.suite_options import block_schemas, is_suite, option_names, options_type
 from gpuproof.errors import UsageError
 from gpuproof.records.work.options import Options
+from gpuproof.units import first_of
 
-ALIKE = 0.7
+ALIKE, VERY_ALIKE = 0.7, 0.9
 """Of difflib's ratio: `rounds` for `round`, but not `notes` for `steps`."""
 _OTHER_WORDS = {
     "run.repeats": "launches launch repeat runs num_runs replicates repetitions trials n",
@@ -47,6 +48,11 @@ _OTHER_WORDS = {
 }
 OTHER_WORDS = {word: key for key, words in _OTHER_WORDS.items() for word in words.split()}
 """What people call a key who come from other tools, and the key."""
+_OPTION_WORDS: Final = dict.fromkeys(
+    ("sequence_length", "seq_length", "seqlen", "max_seq_len", "max_length", "context_length", "block_size"),
+    "seq_len",
+)
+"""The same of options of models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +236,36 @@ def _probable_key(path: KeyPath, siblings: list[str]) -> str | None:
     name = path[-1].replace("-", "_").lower()
     if name in OTHER_WORDS and not _is_block(path):
         return OTHER_WORDS[name]
-    close = difflib.get_close_matches(name, siblings, n=1, cutoff=ALIKE)
-    if close:
-        return close[0]
-    elsewhere = keys_by_last_name()
-    close = difflib.get_close_matches(name, elsewhere, n=1, cutoff=ALIKE)
-    return elsewhere[close[0]] if close else None
+    own, elsewhere = {key: key for key in siblings}, keys_by_last_name()
+    options = {} if _is_block(path) else _model_options()
+    ways = (
+        (own, VERY_ALIKE),
+        (elsewhere, VERY_ALIKE),
+        (options, VERY_ALIKE),
+        (own, ALIKE),
+        (elsewhere, ALIKE),
+    )
+    for near, cutoff in ways:
+        if close := difflib.get_close_matches(name, near, n=1, cutoff=cutoff):
+            return near[close[0]]
+    return None
+
+
+@functools.cache
+def _model_options() -> Mapping[str, str]:
+    """Return each option of the models that are registered → its key, and the models that have it."""
+    models: dict[str, list[str]] = {}
+    for model in registry.names(registry.WORKLOADS):
+        with contextlib.suppress(UsageError):  # one that cannot be loaded says so where it is used
+            options = registry.load(registry.WORKLOADS, model).options_type
+            for option in dataclasses.fields(options) if dataclasses.is_dataclass(options) else ():
+                models.setdefault(option.name, []).append(model)
+    words = {**{option: option for option in models}, **_OPTION_WORDS}
+    return {
+        word: f"model.options.{option} (of {first_of(models[option])})"
+        for word, option in words.items()
+        if option in models
+    }
 
 
 def keys_by_last_name() -> dict[str, str]:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpuproof import registry
 from gpuproof.config.rules.base import Refusal
+from gpuproof.config.wording import cause_of
 from gpuproof.errors import UsageError
 
 
@@ -66,9 +67,8 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
 def _refusals(name: str, error: ValidationError) -> Iterator[Refusal]:
     hint = f"`gpuproof config schema` says what it takes; on the command line --{name}.OPTION=VALUE"
     for detail in error.errors(include_url=False):
-        cause = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
         keys = (".".join([name, *map(str, detail["loc"])]), name, "suite")
-        yield Refusal(keys=keys, cause=cause, next_step=hint)
+        yield Refusal(keys=keys, cause=cause_of(detail), next_step=hint)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Any
 from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.discovery import OPEN_DEADLINE_S, open_devices
 from gpuproof.devices.neighbours import others_among
-from gpuproof.devices.opening import SILENT_NAME
+from gpuproof.devices.opening import SILENT_NAME, on_the_bus
 from gpuproof.records.codec import to_json
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 
@@ -54,6 +54,11 @@ def describe_devices(
                 _silent(identity, devices.absent)
                 for identity in devices.identities
                 if identity.name == SILENT_NAME
+            ],
+            "undriven": [
+                {"vendor": vendor, "pci_bus_id": device.pci_bus_id}
+                for vendor in devices.absent
+                for device in on_the_bus(vendor, sysfs_root)
             ],
             "drivers": _drivers(devices.identities),
             "absent": dict(devices.absent),

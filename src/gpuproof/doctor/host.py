@@ -74,7 +74,7 @@ def judge_processor(facts: HostFacts, expected: Expectation) -> Outcome | None:
 
 @stated_check(
     "accelerators",
-    "one at least that its vendor's driver lists",
+    "every GPU on the PCI bus answers its vendor's driver",
     REQUIREMENTS,
     "Install the vendor's driver to measure a GPU",
     responsible="administrator",
@@ -87,8 +87,13 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
         places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in accelerators["silent"])
         return ANSWERING.judge(False, f"{places}: {accelerators['silent'][0]['reason']}")
     names = "; ".join(device["name"] for device in accelerators["devices"])
+    if names:
+        return expected.judge(True, names)
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in accelerators["absent"].items())
-    return expected.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
+    undriven = ", ".join(f"{gpu['vendor']} {gpu['pci_bus_id']}" for gpu in accelerators.get("undriven") or ())
+    if undriven:
+        return expected.judge(False, f"on the PCI bus without a driver: {undriven} ({reasons})")
+    return expected.judge(True, f"no GPU found; runs use the CPU ({reasons})")
 
 
 @stated_check(

@@ -15,6 +15,7 @@ from gpuproof import __version__
 from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.readings.balance import VARIATION, load_balance
+from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.spinning import SPIN_MEANING, spins
@@ -122,7 +123,8 @@ def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
     events = events_within(recording, track=track, window=window)
     alike = grouped(((happened.event.title, happened.event.message), happened) for happened in events)
     for happened in alike.values():
-        yield Notice(word="event", tone="warn", text=_event(happened))
+        tone: Tone = "bad" if happened[0].event.event in FAULTS else "warn"
+        yield Notice(word="event", tone=tone, text=_event(happened))
 
 
 def _event(happened: Sequence[EventAt]) -> str:
@@ -211,11 +213,14 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
         for measure in result.measures
         if measure.labels["metric"] == "held_back" and measure.value and "phase" not in measure.labels
     ]
-    for device in words.devices:
-        warnings += [f"GPU {device.index}: {one.text}" for one in device.notices if one.tone == "warn"]
+    notices = [
+        (one.tone, f"GPU {device.index}: {one.text}") for device in words.devices for one in device.notices
+    ]
+    faults = [text for tone, text in notices if tone == "bad"]
+    warnings = [*faults, *warnings, *(text for tone, text in notices if tone == "warn")]
     calm = "nothing unusual in what was read" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
-    tone: Tone = "warn" if warnings else "plain"
+    tone: Tone = "bad" if faults else "warn" if warnings else "plain"
     return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline)
 
 

@@ -7,6 +7,7 @@ import json
 from pydantic import ValidationError
 
 from gpuproof.config.models import RunConfig
+from gpuproof.config.wording import cause_of
 from gpuproof.errors import RecordError
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
@@ -52,7 +53,7 @@ def _parse(run: RunDirectory) -> RunConfig:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "config"
         raise RecordError(
-            f"what the run was asked cannot be read: {key}: {first['msg']}",
+            f"what the run was asked cannot be read: {key}: {cause_of(first)}",
             place=str(run.root / layout.DESCRIPTION),
             next_step="It was changed after the run, or by another version: read it with that one",
         ) from None

@@ -56,7 +56,7 @@ def of_run(
             Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
             Fact("host", first_of(names or list(hosts), MOST_NAMED) or None, NO_FACTS),
             Fact("device", device_text(models), "no launch wrote down what it computed on"),
-            *_versions(hosts.values(), NO_FACTS, uses_gpu=any(model != "CPU" for model in models)),
+            *_versions(hosts.values(), NO_FACTS, uses_gpu=_uses_gpu(launches, models)),
             Fact("gpuproof", str(description["gpuproof_version"])),
         ),
         command=Fact("command", description.get("command"), NO_COMMAND),
@@ -159,19 +159,29 @@ def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
     return {name: sum(numbers) for name, numbers in models.items()}
 
 
+def _uses_gpu(launches: Iterable[CaseRecords], models: Iterable[str]) -> bool:
+    """Say whether anything was computed on a GPU; a CPU may go by its own name."""
+    kinds = {setup.device.kind for launch in launches for setup in launch.setups}
+    return kinds != {"cpu"} if kinds else any(model != "CPU" for model in models)
+
+
 def _models_in(conditions: Facts) -> Mapping[str, int]:
     name, num = conditions.get("device"), conditions.get("num_devices")
     return {name: num if isinstance(num, int) else 1} if isinstance(name, str) else {}
 
 
 def _versions(hosts: Iterable[Facts], missing: str, *, uses_gpu: bool) -> tuple[Fact, ...]:
-    """Return driver, CUDA or ROCm, and torch; where hosts differ, all that there are."""
+    """Return driver, CUDA or ROCm, and torch or TensorFlow; where hosts differ, all that there are."""
     facts = list(hosts)
     reason = "what its host has does not name it" if facts else missing
     no_gpu = reason if uses_gpu or not facts else "no GPU was used"
     cuda, rocm, torch = (together(host.get(key) for host in facts) for key in VERSIONS)
+    framework = Fact("torch", torch, reason)
+    if tensorflow := together(host.get("tensorflow") for host in facts):
+        framework = Fact("TensorFlow", tensorflow)
+        cuda = together(host.get("tensorflow_cuda") for host in facts)
     toolkit = Fact("CUDA", cuda) if cuda else Fact("ROCm" if rocm else "CUDA or ROCm", rocm, no_gpu)
-    return Fact("driver", together(map(_driver, facts)), no_gpu), toolkit, Fact("torch", torch, reason)
+    return Fact("driver", together(map(_driver, facts)), no_gpu), toolkit, framework
 
 
 def _driver(facts: Facts) -> str | None:

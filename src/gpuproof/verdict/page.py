@@ -45,11 +45,12 @@ def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
         return None
     gravest = min(judged, key=lambda item: GRAVEST_FIRST.index(item.outcome.status))
     outcome, num = gravest.outcome, sum(item.outcome.status == "PASS" for item in judged)
+    num_applicable = sum(item.outcome.status != "NOT-APPLICABLE" for item in judged)
     return pages.Verdict(
         word=outcome.status,
         tone=TONES[outcome.status],
         reason="" if outcome.status == "PASS" else f"{gravest.name}: {outcome.summary}",
-        headline=f"{num} of {len(judged)} checks passed",
+        headline=f"{num} of {num_applicable} checks passed" if num_applicable else "no check applies",
         advice=outcome.next_step,
     )
 

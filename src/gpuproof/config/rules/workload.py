@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter, ValidationError
 
 from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.config.wording import cause_of
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import to_json
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
@@ -41,8 +42,7 @@ def choose_workload(config: RunConfig) -> ChosenWorkload:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(["model", "options", *map(str, first["loc"])])
-        cause = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-        raise UsageError(cause, place=place, next_step=_valid_options(info)) from error
+        raise UsageError(cause_of(first), place=place, next_step=_valid_options(info)) from error
     unknown = sorted(set(block) - set(to_json(options)))
     if unknown:
         raise UsageError(

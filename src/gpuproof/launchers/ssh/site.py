@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
@@ -74,6 +75,8 @@ class SshHosts(LaunchSite):
             UsageError: the inventory is wrong.
         """
         inventory = _with_addresses(load_inventory(choice.file))
+        for note in inventory.notes:
+            sys.stderr.write(f"gpuproof: {plain(note)}\n")
         hosts = tuple(
             replace(
                 host,

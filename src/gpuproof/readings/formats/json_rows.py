@@ -115,17 +115,22 @@ def _times(timestamp: Any) -> tuple[float, float]:
 def _row(gpu: dict[str, Any], *, unix_s: float, elapsed_s: float, zeros: tuple[str, ...]) -> Row:
     index = gpu.get("gpu_index", gpu.get("gpu_id", 0))
     total = number(gpu.get("memory_total", gpu.get("memory_total_mb"))) * MIB_BYTES
-    metadata = gpu.get("training_metadata")
+    metadata, fields = gpu.get("training_metadata"), _fields(gpu)
     return Row(
         elapsed_s=elapsed_s,
         unix_s=unix_s,
         index=None if index is None else int(index),
         name=str(gpu.get("gpu_name") or ""),
         vendor=_vendor(str(gpu.get("gpu_type") or "")),
-        values=finite(_values(gpu), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
+        values=finite(_values(fields), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
         static=finite({"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)),
         host=finite(gpu.get("host") or {}),
         metadata=metadata if isinstance(metadata, dict) else {},
+        unread={
+            metric: text
+            for metric, text in fields.items()
+            if isinstance(text, str) and text and math.isnan(number(text))
+        },
     )
 
 
@@ -136,22 +141,27 @@ def _vendor(gpu_type: str) -> Vendor:
     return "replay"
 
 
-def _values(gpu: dict[str, Any]) -> dict[str, float]:
-    used = gpu.get("memory_used", gpu.get("memory_mb", gpu.get("memory_used_mb")))
-    values = {
-        "util_gpu_percent": number(gpu.get("utilization", gpu.get("gpu_utilization"))),
-        "mem_used_bytes": number(used) * MIB_BYTES,
-        "power_w": number(gpu.get("power")),
-        "power_limit_w": number(gpu.get("power_limit")),
-        "fan_percent": number(gpu.get("fan_speed")),
-        "temp_gpu_c": number(gpu.get("temperature")),
+def _fields(gpu: dict[str, Any]) -> dict[str, Any]:
+    """Return what the file has for each metric, in the format's unit."""
+    fields = {
+        "util_gpu_percent": gpu.get("utilization", gpu.get("gpu_utilization")),
+        "mem_used_bytes": gpu.get("memory_used", gpu.get("memory_mb", gpu.get("memory_used_mb"))),
+        "power_w": gpu.get("power"),
+        "power_limit_w": gpu.get("power_limit"),
+        "fan_percent": gpu.get("fan_speed"),
+        "temp_gpu_c": gpu.get("temperature"),
     }
     for names, table in ((_SENSORS, gpu.get("temperatures")), (_CLOCKS, gpu.get("clocks"))):
         for label, value in table.items() if isinstance(table, dict) else ():
             metric = names.get(str(label).lower())
             if metric is not None:
-                values[metric] = number(value)
-    return values
+                fields[metric] = value
+    return fields
+
+
+def _values(fields: dict[str, Any]) -> dict[str, float]:
+    values = {metric: number(value) for metric, value in fields.items()}
+    return {**values, "mem_used_bytes": values["mem_used_bytes"] * MIB_BYTES}
 
 
 def _limits(gpu: dict[str, Any]) -> dict[str, float]:

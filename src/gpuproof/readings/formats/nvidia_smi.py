@@ -1,21 +1,24 @@
 """What does a log of `nvidia-smi --query-gpu=… --format=csv -l` say?
 
-In: a path. Out: `RecordingData`. Columns may come in any order, with units in the values or not; a field of
-`[N/A]` is missing for that GPU and moment only. Read are `timestamp` and the columns that the catalogue of
-metrics names (`records/metrics.csv`).
+In: a path. Out: `RecordingData`. Columns may come in any order, with units in the values, in the header, or
+in neither (`nounits`): then nvidia-smi's own unit of the field counts. A field of `[N/A]` is missing for that
+GPU and moment only. Read are `timestamp` and the columns that the catalogue of metrics names
+(`records/metrics.csv`).
 """
 
 from __future__ import annotations
 
 import csv
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite
+from gpuproof.readings.metric_text import unit
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import NVIDIA_REASON_BITS
@@ -25,7 +28,18 @@ _METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.k
 _STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
 _TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
 _REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
-_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*(%|MiB|W|MHz|C)?")
+_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*([^\d\s]\S*)?")
+_FACTORS: dict[str, dict[str, float]] = {
+    "B": {"": MIB_BYTES, "KiB": 2**10, "MiB": MIB_BYTES, "GiB": 2**30},
+    "W": {"": 1.0, "W": 1.0, "mW": 1e-3},
+    "MHz": {"": 1.0, "MHz": 1.0},
+    "°C": {"": 1.0, "C": 1.0},
+    "%": {"": 1.0, "%": 1.0},
+    "1": {"": 1.0},
+}
+"""Our unit → each that a field may have, and its factor; no unit is the one that `--help-query-gpu` names."""
+_RESET = "requires reset"
+"""Part of what nvidia-smi prints in every field of a GPU that failed."""
 _BITS = re.compile(r"0x[0-9a-fA-F]+")
 _SAME_MOMENT_S = 1.0
 """nvidia-smi asks one GPU after the other and stamps each."""
@@ -48,7 +62,7 @@ def load_csv(path: Path) -> RecordingData:
         )
     body = [line for line in lines[1:] if line and _plain(line[0]) != header[0]]
     whole = [
-        {name: _with_unit(cell, unit) for name, unit, cell in zip(header, units, line, strict=True)}
+        {name: _with_unit(cell, of) for name, of, cell in zip(header, units, line, strict=True)}
         for line in body
         if len(line) == len(header)
     ]
@@ -66,10 +80,11 @@ def _unit(heading: str) -> str:
     return heading.partition("[")[2].rstrip("] ")
 
 
-def _with_unit(cell: str, unit: str) -> str:
+def _with_unit(cell: str, heading_unit: str) -> str:
     """Give a bare number its heading's unit, which `nounits` leaves out of the cells."""
     bare = cell.strip()
-    return f"{bare} {unit}" if unit and bare.replace(".", "", 1).isdigit() else bare
+    match = _NUMBER.fullmatch(bare)
+    return f"{bare} {heading_unit}" if heading_unit and match is not None and match[2] is None else bare
 
 
 def _rows(lines: list[dict[str, str]]) -> Iterator[Row]:
@@ -85,8 +100,9 @@ def _rows(lines: list[dict[str, str]]) -> Iterator[Row]:
             index=_index(line, places),
             name=line.get("name", line.get("gpu_name", "")).strip(),
             vendor="nvidia",
-            values=finite({metric: _number(line[name]) for name, metric in _METRICS.items() if name in line}),
+            values=_numbers(line, _METRICS),
             static=_static(line),
+            unread=dict(_unread(line)),
             throttle_reasons=_reasons(line),
         )
 
@@ -100,16 +116,30 @@ def _index(line: dict[str, str], places: dict[str, int]) -> int:
 
 
 def _static(line: dict[str, str]) -> dict[str, Any]:
-    numbers = finite({fact: _number(line[name]) for name, fact in _STATIC.items() if name in line})
-    return {**numbers, **{fact: line[name].strip() for name, fact in _TEXT.items() if name in line}}
+    texts = {fact: line[name].strip() for name, fact in _TEXT.items() if name in line}
+    return {**_numbers(line, _STATIC), **texts}
 
 
-def _number(field: str) -> float:
-    """Read `35 %`, `1024 MiB`, `P0`; NaN for `[N/A]` and the like. MiB become bytes."""
+def _numbers(line: dict[str, str], columns: Mapping[str, str]) -> dict[str, float]:
+    return finite({metric: _number(line[name], metric) for name, metric in columns.items() if name in line})
+
+
+def _number(field: str, metric: str) -> float:
+    """Read `35 %`, `1024 MiB`, `P0` in our unit; NaN for `[N/A]` and the like, and for an unknown unit."""
     match = _NUMBER.fullmatch(field.strip())
-    if match is None:
-        return NAN
-    return float(match[1]) * (MIB_BYTES if match[2] == "MiB" else 1)
+    factor = None if match is None else _FACTORS[unit(metric)].get(match[2] or "")
+    return NAN if match is None or factor is None else float(match[1]) * factor
+
+
+def _unread(line: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Give what stands where a number should, by metric; a reset that is due is stated by any column."""
+    for name, cell in line.items():
+        text, metric = cell.strip(), _METRICS.get(name)
+        if _RESET in text.lower():
+            yield metric or _STATIC.get(name, name), text
+        elif metric is not None and text and math.isnan(_number(text, metric)):
+            number = _NUMBER.fullmatch(text)
+            yield metric, text if number is None else f"a number in {number[2]}, no unit of this field"
 
 
 def _reasons(line: dict[str, str]) -> tuple[str, ...] | None:

@@ -9,16 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from gpuproof.errors import RecordError
+from gpuproof.readings.metric_text import title
 from gpuproof.readings.recording import HOST, NAN, Columns, DeviceTrack, Floats, RecordingData
 from gpuproof.readings.sample_columns import Reasons
-from gpuproof.records.readings import DeviceIdentity, Mark, Recording, Vendor
+from gpuproof.records.readings import (
+    DeviceIdentity,
+    DriverEvent,
+    Mark,
+    Recording,
+    UnavailableMetrics,
+    Vendor,
+)
+from gpuproof.units import first_of
 
 MIB_BYTES = 2**20
+RESET_DUE: Final = "reset due"
+READING_LOST: Final = "reading lost"
+FAULTS: Final = (RESET_DUE, READING_LOST)
+"""Events that a file states in place of a number, and by which a GPU is at fault."""
+_LONGEST_WORD, _MOST_NAMED = 60, 4
+"""Characters of what stands in place of a number, and metrics that an event names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +53,8 @@ class Row:
     throttle_reasons: tuple[str, ...] | None = None
     host: dict[str, float] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    """Metric → what the file has where its number should be, as it stands there."""
 
 
 def build(
@@ -59,6 +76,7 @@ def build(
     ordered = sorted(listed, key=lambda row: row.elapsed_s)
     ticks = list(_ticks(ordered, same_moment_s))
     start_s = ordered[0].elapsed_s
+    events, unavailable = _stated(ticks, start_s)
     time_s = np.array([tick[0].elapsed_s - start_s for tick in ticks])
     columns = _columns(ticks)
     return RecordingData(
@@ -73,6 +91,8 @@ def build(
         ),
         host=columns[HOST],
         marks=tuple(_marks(ticks, start_s)),
+        events=events,
+        unavailable=unavailable,
         notes=(*notes, *(["timestamps go back in places; sorted"] if ordered != listed else [])),
     )
 
@@ -167,6 +187,58 @@ def _marks(ticks: list[list[Row]], start_s: float) -> Iterator[Mark]:
             gone = dict.fromkeys(before.keys() - now.keys())
             yield Mark(monotonic_s=tick[0].elapsed_s - start_s, metadata={**gone, **now})
             before = now
+
+
+def _stated(
+    ticks: Iterable[list[Row]], start_s: float
+) -> tuple[tuple[DriverEvent, ...], tuple[UnavailableMetrics, ...]]:
+    """Return what a file states instead of numbers: faults and errors as events, all else as reasons."""
+    read: set[tuple[int, str]] = set()
+    stated: dict[tuple[int, str, str], tuple[float, dict[str, None]]] = {}
+    words: dict[tuple[int, str], str] = {}
+    for tick in ticks:
+        for row in tick:
+            if row.index is None:
+                continue
+            for metric, word in row.unread.items():
+                text = word[:_LONGEST_WORD]
+                words[row.index, metric] = text
+                if event := _event_of(text, was_read=(row.index, metric) in read):
+                    at = tick[0].elapsed_s - start_s
+                    stated.setdefault((row.index, event, text), (at, {}))[1][metric] = None
+            read |= {(row.index, metric) for metric in row.values}
+    missing: dict[int, dict[str, str]] = {}
+    for (index, metric), text in words.items():
+        if (index, metric) not in read:
+            missing.setdefault(index, {})[metric] = f"the file has {text}"
+    return (
+        tuple(_event(key, at_s, metrics) for key, (at_s, metrics) in stated.items()),
+        tuple(
+            UnavailableMetrics(monotonic_s=0.0, physical_index=index, reasons=reasons)
+            for index, reasons in missing.items()
+        ),
+    )
+
+
+def _event_of(word: str, *, was_read: bool) -> str | None:
+    """Return which event a word is: boards print an error also for a field that they never support."""
+    if "requires reset" in word.lower():
+        return RESET_DUE
+    if was_read:
+        return READING_LOST
+    return "reading error" if "err" in word.lower() else None
+
+
+def _event(stated: tuple[int, str, str], at_s: float, metrics: Iterable[str]) -> DriverEvent:
+    index, event, word = stated
+    before = ", read before" if event == READING_LOST else ""
+    return DriverEvent(
+        monotonic_s=at_s,
+        physical_index=index,
+        event=event,
+        code=None,
+        message=f"{word} instead of {first_of([title(metric) for metric in metrics], _MOST_NAMED)}{before}",
+    )
 
 
 def number(value: Any) -> float:

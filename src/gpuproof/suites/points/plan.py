@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import ValidationError
 
 from gpuproof.config.models import RunConfig
+from gpuproof.config.wording import cause_of
 from gpuproof.errors import UsageError
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
@@ -232,6 +233,6 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(
-            f"{first['msg']} (at the point {dict(assignment)})",
+            f"{cause_of(first)} (at the point {dict(assignment)})",
             place=".".join(map(str, first["loc"])) or "matrix",
         ) from error

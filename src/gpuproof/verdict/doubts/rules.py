@@ -90,6 +90,8 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
     reach, target = plus_minus(interval.relative_reach), plus_minus(WIDE_INTERVAL)
     is_known, number = reach != NOT_WELL_ENOUGH, interval.num_launches
     enough = more_launches(interval, relative_half_width=WIDE_INTERVAL)
+    if reach == target:
+        reach = f"just over {target}"  # both would be printed alike
     if is_known and isinstance(enough, int) and enough <= FEW_LAUNCHES:
         reason = f"{number} launches are too few to tell: the interval of the {of} is {reach} wide; {enough} "
         return [

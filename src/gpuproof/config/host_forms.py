@@ -1,0 +1,270 @@
+"""In which form are hosts named: as words, a name a line, a hostfile, an inventory of Ansible, an API?
+
+In: what stands behind `ssh:`. Out: a document in the one form that `inventory` reads, each host with its
+line, and notes on what was left out. Names in brackets are ClusterShell's and Slurm's: `gpu[01-32]`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuproof.config.entries import open_document, read_entries
+from gpuproof.config.settings import ConfigError, Mistake
+from gpuproof.config.yaml import Document
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.units import first_of
+
+MOST_HOSTS = 10_000
+"""Of one range: more are a slip of the hand."""
+_SUFFIXES = (".yaml", ".yml", ".json", ".ini", ".cfg", ".txt")
+_BETWEEN = re.compile(r"[,\s]+(?![^\[\]]*\])")
+_NAMED = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%]*:[^\]]*\]|[^:\s]+)(?::(?P<port>\d+))?")
+_BARE_IPV6 = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
+_LINE = re.compile(r"(?P<name>[^\s=:{\"'#-][^\s={\"']*)(?P<settings>(\s+[\w.]+\s*=\s*\S+)*)")
+_SECTION = re.compile(r"\[[\w.-]+(:\w+)?\]")
+_SETTING = re.compile(r"([\w.]+)\s*=\s*(\S+)")
+_ALIASES = {
+    **{"hostname": "host", "ip": "host", "address": "host", "ansible_host": "host"},
+    **{"ssh_user": "user", "username": "user", "ansible_user": "user", "ansible_port": "port"},
+    **{"slots": "gpus", "num_gpus": "gpus", "ansible_ssh_private_key_file": "key"},
+    "ansible_python_interpreter": "python",
+}
+"""What others call a key of a host, and the key."""
+_NUMBERS = ("gpus", "port")
+_NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
+
+
+def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
+    """Return the hosts that are named, and notes on those that are left out.
+
+    Raises:
+        ConfigError: a file cannot be read, or the names are of no form that is known.
+        EnvironmentUnfitError: names stand in brackets, and ClusterShell is missing.
+    """
+    file, colon, group = named.rpartition(":")
+    if Path(named).exists() or named.endswith(_SUFFIXES) or ("/" in named and not colon):
+        return _of_file(named, None)
+    if colon and (Path(file).is_file() or file.endswith(_SUFFIXES)) and not group.isdigit():
+        return _of_file(file, group)
+    is_one = len(_BETWEEN.split(named)) == 1
+    if (
+        is_one
+        and colon
+        and not group.isdigit()
+        and _NAMED.fullmatch(named) is None
+        and not _BARE_IPV6.fullmatch(named)
+    ):
+        cause = f"neither a host {file!r} with a port, since {group!r} is no number, nor a file with a group"
+        step = f"Write {file}:22 for a port, or check that the file {file} is here"
+        raise ConfigError([Mistake(place=named, cause=cause, next_step=step)])
+    return _document(named, {}, [(1, entry) for entry in _named(named, place=named)]), ()
+
+
+def _document(source: str, common: Mapping[str, Any], entries: list[tuple[int, dict[str, Any]]]) -> Document:
+    lines: dict[tuple[str | int, ...], int] = {(): 1, ("hosts",): 1}
+    lines |= {("hosts", index): line for index, (line, _) in enumerate(entries)}
+    data = {**common, "hosts": [entry for _, entry in entries]}
+    return Document(source=source, data=data, lines=lines, written={})
+
+
+def _named(text: str, *, place: str) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each host of `user@gpu[01-32]:22,[::1]:22`."""
+    for word in filter(None, _BETWEEN.split(text.strip())):
+        if _BARE_IPV6.fullmatch(word):
+            yield {"host": word}
+            continue
+        match = _NAMED.fullmatch(word)
+        if match is None:
+            step = "Write [USER@]HOST[:PORT], an IPv6 address with a port in brackets"
+            raise ConfigError([Mistake(place=place, cause=f"{word!r} names no host", next_step=step)])
+        others = {"user": match["user"], "port": int(match["port"]) if match["port"] else None}
+        for host in _expanded(match["host"], place=place):
+            yield {"host": host, **{key: value for key, value in others.items() if value is not None}}
+
+
+def _expanded(host: str, *, place: str) -> list[str]:
+    if "[" not in host:
+        return [host]
+    if ":" in host:
+        return [host[1:-1]]
+    try:
+        from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+    except ModuleNotFoundError as error:
+        raise EnvironmentUnfitError(
+            "names in brackets need ClusterShell",
+            place=place,
+            next_step="pip install 'gpuproof[ssh]', or write each name",
+        ) from error
+    wide = any(len(digits) > len(str(MOST_HOSTS)) for digits in re.findall(r"\d+", host.partition("[")[2]))
+    try:
+        nodes = None if wide else NodeSet(host, resolver=RESOLVER_NOGROUP)
+    except NodeSetException as error:
+        step = "Write gpu[01-32], or each name"
+        raise ConfigError([Mistake(place=place, cause=f"{host!r} is no range", next_step=step)]) from error
+    if nodes is None or len(nodes) > MOST_HOSTS:
+        step = f"Name {MOST_HOSTS:,} at most"
+        raise ConfigError([Mistake(place=place, cause=f"{host!r} are too many hosts", next_step=step)])
+    return [str(node) for node in nodes]
+
+
+def _of_file(path: str, group: str | None) -> tuple[Document, tuple[str, ...]]:
+    text = read_entries(path, what="inventory")
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    stated = [line for line in lines if line and not line.startswith(";")]
+    if any(_SECTION.fullmatch(line) for line in stated):
+        return _of_ini(path, text, group), ()
+    if group is None and stated and all(_LINE.fullmatch(line) for line in stated):
+        return _of_lines(path, lines), ()
+    document = open_document(path, what="inventory")
+    if isinstance(document.data, dict) and isinstance(document.data.get("data"), list):
+        return _of_lambda(document)
+    if isinstance(document.data, dict) and not {"hosts", "instances"} & document.data.keys():
+        hosts = dict(_of_ansible(document.data, group or "all"))
+        if hosts:
+            entries = [({"name": name, "host": name, **_ours(of)}) for name, of in hosts.items()]
+            return _document(path, {}, [(1, entry) for entry in entries]), ()
+    if group is not None:
+        raise _no_group(path, group)
+    return _with_our_keys(document), ()
+
+
+def _of_lines(path: str, lines: list[str]) -> Document:
+    entries = []
+    for number, line in enumerate(lines, 1):
+        if match := _LINE.fullmatch(line):
+            others = _ours(dict(_SETTING.findall(match["settings"])))
+            named = _named(match["name"], place=f"{path}:{number}")
+            entries += [(number, {**entry, **others}) for entry in named]
+    return _document(path, {}, entries)
+
+
+def _of_ini(path: str, text: str, group: str | None) -> Document:
+    """Read Ansible's INI: a host a line in groups, groups of groups, and variables of groups."""
+    parser = configparser.RawConfigParser(
+        allow_no_value=True, delimiters=("\0",), comment_prefixes=("#", ";"), strict=False
+    )
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # its documented way to keep capitals
+    try:
+        parser.read_string("[ungrouped]\n" + text)
+    except configparser.Error as error:
+        cause = str(error).partition("\n")[0]
+        raise ConfigError(
+            [Mistake(place=path, cause=cause, next_step="Write it as Ansible has it")]
+        ) from error
+    groups = [name for name in parser.sections() if ":" not in name]
+    names = _below(parser, group) if group is not None else groups
+    if group is not None and not any(parser.has_section(name) for name in names):
+        raise _no_group(path, group, groups)
+    numbers = {line.strip(): number for number, line in enumerate(text.splitlines(), 1)}
+    entries: dict[str, tuple[int, dict[str, Any]]] = {}
+    for name in names:
+        of_group = _variables(parser, "all") | _variables(parser, name) | _variables(parser, group or name)
+        for line in parser.options(name) if parser.has_section(name) else ():
+            first, *rest = line.split()
+            variables = {**of_group, **dict(_SETTING.findall(" ".join(rest)))}
+            for entry in _named(first, place=f"{path}:{numbers.get(line, 1)}"):
+                full = {"name": entry["host"], **entry, **_ours(variables)}
+                entries.setdefault(entry["host"], (numbers.get(line, 1), full))
+    return _document(path, {}, list(entries.values()))
+
+
+def _below(parser: configparser.RawConfigParser, group: str) -> list[str]:
+    """Return a group and those in it, each once."""
+    found, waiting = [], [group]
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found.append(name)
+            children = f"{name}:children"
+            waiting += parser.options(children) if parser.has_section(children) else []
+    return found
+
+
+def _variables(parser: configparser.RawConfigParser, group: str) -> dict[str, str]:
+    section = f"{group}:vars"
+    lines = parser.options(section) if parser.has_section(section) else []
+    return dict(pair for line in lines for pair in _SETTING.findall(line))
+
+
+def _of_ansible(
+    groups: Mapping[str, Any], wanted: str, above: Mapping[str, Any] | None = None, *, is_in: bool = False
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the hosts of a group, and of those in it, with the variables of the groups around them."""
+    for name, group in groups.items():
+        if not isinstance(group, dict):
+            continue
+        inside = is_in or wanted in (name, "all")
+        variables = {**(above or {}), **(group.get("vars") or {})}
+        hosts = group.get("hosts")
+        for host, own in hosts.items() if inside and isinstance(hosts, dict) else ():
+            for entry in _named(str(host), place=str(host)):
+                yield entry["host"], {**variables, **(own or {})}
+        children = group.get("children")
+        if isinstance(children, dict):
+            yield from _of_ansible(children, wanted, variables, is_in=inside)
+
+
+def _no_group(path: str, group: str, groups: list[str] | None = None) -> ConfigError:
+    listed = f"Groups: {first_of(groups)}" if groups else "Name the file alone"
+    return ConfigError([Mistake(place=path, cause=f"no hosts in a group {group!r}", next_step=listed)])
+
+
+def _ours(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry in our keys; what another tool says of itself is left out."""
+    renamed = {
+        _ALIASES.get(key, key): value
+        for key, value in entry.items()
+        if key in _ALIASES or not _NOT_OURS.fullmatch(str(key))
+    }
+    for key in _NUMBERS:
+        if isinstance(renamed.get(key), str) and str(renamed[key]).isdecimal():
+            renamed[key] = int(renamed[key])
+    return renamed
+
+
+def _with_our_keys(document: Document) -> Document:
+    """Put a list, or `hosts:` with texts or other tools' keys, into our form."""
+    data = {"hosts": document.data} if isinstance(document.data, list) else document.data
+    if not isinstance(data, dict) or not isinstance(data.get("hosts"), list):
+        return document
+    entries: list[Any] = []
+    lines = dict(document.lines)
+    for index, item in enumerate(data["hosts"]):
+        at = (index,) if data is not document.data else ("hosts", index)
+        made = [item]
+        if isinstance(item, dict):
+            made = [_ours(item)]
+        elif isinstance(item, str):
+            made = list(_named(item, place=f"{document.source}:{document.line(at)}"))
+        for entry in made:
+            lines[("hosts", len(entries))] = document.line(at)
+            entries.append(entry)
+    return Document(
+        source=document.source, data={**data, "hosts": entries}, lines=lines, written=document.written
+    )
+
+
+def _of_lambda(document: Document) -> tuple[Document, tuple[str, ...]]:
+    """Read what Lambda's API answers on its instances; one that is not active is left out."""
+    entries, notes = [], []
+    for index, instance in enumerate(document.data["data"]):
+        if not isinstance(instance, dict):
+            continue
+        kind = instance.get("instance_type") or {}
+        name = instance.get("name") or instance.get("hostname") or instance.get("id") or instance.get("ip")
+        if instance.get("status") != "active" or not instance.get("ip"):
+            notes.append(f"{name} is left out: its status is {instance.get('status')}")
+            continue
+        entry = {
+            "host": instance["ip"],
+            "name": str(name),
+            "user": "ubuntu",
+            "gpus": (kind.get("specs") or {}).get("gpus"),
+            "gpu_type": kind.get("gpu_description"),
+        }
+        entries.append((document.line(("data", index)), {k: v for k, v in entry.items() if v is not None}))
+    return _document(document.source, {}, entries), tuple(notes)
