@@ -167,7 +167,7 @@ def test_a_measure_of_a_sweep_has_the_labels_of_its_point(concluded: Conclude) -
 
 def test_a_test_of_the_load_suite_is_a_case_and_what_differs_is_no_condition(concluded: Conclude) -> None:
     result = concluded("load")[1].result
-    assert len({measure.case for measure in result.measures}) == 12
+    assert len({measure.case for measure in result.measures} - {"main"}) == 12  # main: what limited it
     assert (result.conditions["model"], result.conditions["kind"]) == (None, None)
     assert result.conditions["precision"] == "fp32"
 

@@ -11,7 +11,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.records.work.data import DataUsed
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.window import batches_ready_share, data_bound
+from gpuproof.verdict.doubts.window import batches_ready_share, limited, made_before
 from records_by_hand import Story, setup, window
 
 LOADER = DataUsed(
@@ -35,7 +35,7 @@ def launch(*waits_s: float | None, batches_ahead: int = 0) -> Launch:
 
 
 def doubts(found: Launch) -> list[Doubt]:
-    return list(data_bound(Measured(launch=found)))
+    return [*limited(Measured(launch=found)), *made_before(Measured(launch=found))]
 
 
 def codes(found: Launch) -> list[str]:
@@ -53,7 +53,7 @@ def test_the_rank_that_waited_longest_speaks_for_all() -> None:
     found = launch(0.01, 0.12)
     assert data_wait_share([found]) == pytest.approx(0.12)
     (doubt,) = doubts(found)
-    assert (doubt.validity, doubt.code) == ("SUSPECT", "data-bound")
+    assert (doubt.validity, doubt.code) == ("VALID", "data-bound")
     assert "waited for data for 12 % of the window (rank 1)" in doubt.reason
 
 

@@ -73,7 +73,17 @@ def test_without_torch_nothing_can_be_measured() -> None:
     ("changes", "name", "expected"),
     [
         ({"cpu": {**COMPLETE["cpu"], "governor": "powersave"}}, "processor", "governor to performance"),
-        ({"accelerators": BARE["accelerators"], "devices": []}, "accelerators", "vendor's driver"),
+        (
+            {
+                "accelerators": {
+                    **BARE["accelerators"],
+                    "undriven": [{"vendor": "nvidia", "pci_bus_id": "0000:01:00.0"}],
+                },
+                "devices": [],
+            },
+            "accelerators",
+            "vendor's driver",
+        ),
         ({"devices": []}, "CUDA", "CUDA_VISIBLE_DEVICES"),
         ({"devices": [], "torch_cuda": None}, "CUDA", "built for the CPU only"),
         ({"torch": "2.3.1+cu118"}, "PyTorch", "pip install 'torch>=2.4'"),
@@ -91,6 +101,7 @@ def test_what_is_lacking_is_named_with_the_remedy(changes: dict[str, Any], name:
 
 def test_a_machine_without_a_gpu_works_on_its_processor() -> None:
     found = checks(accelerators=BARE["accelerators"], devices=[])
+    assert found["accelerators"].status == "PASS"
     assert found["CUDA"].status == "NOT-APPLICABLE"
     assert found["CUDA"].reason == "torch sees no device; gloo on the CPU will be used"
     assert "NCCL" not in found

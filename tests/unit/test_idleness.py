@@ -25,7 +25,7 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.window import gaps
+from gpuproof.verdict.doubts.window import gaps, limited
 from gpuproof.verdict.summary import summarize
 from gpuproof.worker.engine import loop
 from gpuproof.worker.engine.clocks import EventClock
@@ -103,7 +103,8 @@ def busy_record(*busy_s: float, steps: int = 2, **changes: Any) -> DeviceBusy:
 
 
 def codes(story: Story) -> list[str]:
-    return [doubt.code for doubt in gaps(Measured(launch=story.launch()))]
+    measured = Measured(launch=story.launch())
+    return [doubt.code for doubt in (*gaps(measured), *limited(measured))]
 
 
 @pytest.fixture(autouse=True)

@@ -113,6 +113,7 @@ def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
         "what": "resnet18 training on digits",
         "launches": "1/1",
         "headline": "1,000 samples/s",
+        "limited_by": "unknown",
         "verdict": "VALID",
         "validity": "VALID",
         "next_step": None,
@@ -210,7 +211,13 @@ def test_the_verdict_of_a_run_is_in_colour(tmp_path: Path) -> None:
         ("NOT-READY", None),
     ):
         row = {"number": 1, "run": str(tmp_path / "a"), "created": None, "what": "w", "headline": "h"}
-        row |= {"launches": "1/1", "next_step": None, "verdict": verdict, "validity": validity}
+        row |= {
+            "launches": "1/1",
+            "next_step": None,
+            "limited_by": None,
+            "verdict": verdict,
+            "validity": validity,
+        }
         (listed,) = page_of_runs([row], tmp_path).sections
         assert isinstance(listed, Table)
         tones[verdict] = listed.rows[0][-2].tone

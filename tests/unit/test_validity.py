@@ -205,8 +205,8 @@ def test_few_steps_say_little(num_steps: int, expected: list[Any]) -> None:
     ("clock", "busy_s", "expected"),
     [
         ("device_event", 0.901, []),
-        ("device_event", 0.899, [("SUSPECT", "host-bound")]),
-        ("host_synchronised", 0.899, [("SUSPECT", "host-bound")]),
+        ("device_event", 0.899, [("VALID", "host-bound")]),
+        ("host_synchronised", 0.899, [("VALID", "host-bound")]),
         ("host", 0.981, []),
         ("host", 0.979, [("SUSPECT", "gap-between-steps")]),
         ("host", 0.951, [("SUSPECT", "gap-between-steps")]),
@@ -456,6 +456,6 @@ def test_every_rule_is_registered() -> None:
     )
     registered = [rule for each in registers for rule in each]
     assert {rule.__name__ for rule in registered} == written
-    assert {"contradictions", "data_bound", "unfair_requests", "device_faults"} <= written
+    assert {"contradictions", "limited", "unfair_requests", "device_faults"} <= written
     for each in registers:
         assert len(set(each)) == len(each)

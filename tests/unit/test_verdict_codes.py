@@ -84,7 +84,10 @@ def test_every_doubt_is_explained_and_every_explanation_is_of_a_doubt() -> None:
     assert set(LIKELY) <= set(documented)
 
 
-OF_CONSTANTS = {"cpu-neighbours", "device-fault", "readings-lost", "wrong-results"}
+OF_CONSTANTS = {
+    *("cpu-neighbours", "device-fault", "readings-lost", "wrong-results"),
+    *("data-bound", "host-bound", "launches-differ"),
+}
 """Codes that modules take from one another by name."""
 
 
@@ -92,8 +95,11 @@ def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
     from gpuproof.verdict.doubts.base import WRONG
     from gpuproof.verdict.doubts.lost import CODE
     from gpuproof.verdict.doubts.neighbours import FAULT, NEIGHBOURS_CODE
+    from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER
+    from gpuproof.verdict.doubts.window import LIMITS
 
-    assert {WRONG, CODE, FAULT, NEIGHBOURS_CODE} == OF_CONSTANTS
+    limits = {code for code, _ in LIMITS.values()}
+    assert {WRONG, CODE, FAULT, NEIGHBOURS_CODE, LAUNCHES_DIFFER, *limits} == OF_CONSTANTS
     assert set(rows("Doubts about a measurement")) >= OF_CONSTANTS
 
 

@@ -3,7 +3,7 @@
 In: plain readings of one measured window, as `readings` cuts them out of a recording. Out: causes, the
 gravest first, and the energy that an item took. A cause is named only of what was read: a device that
 tells no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are
-faults; a power cap is a limit that somebody chose; an idle device means that the host was the bottleneck.
+faults; a power cap is a limit that somebody chose. What limited a launch is decided in `limits`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, Literal
 from gpuproof.readings.energy import WHOLE_ENOUGH
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.statistics.power_cap import AT_CAP
 from gpuproof.units import seconds, significant
 from gpuproof.units import share as share_text
 
@@ -37,10 +38,7 @@ CLOCK_DROP: Final = 0.03
 """Clocks are named where the mean lies this far under the highest, and for every fault."""
 MIN_COVERAGE: Final = 0.5
 """Of a window of which less was read it is said how little; a window with no reading in it has none."""
-IDLE_SHARE: Final = 0.10
 BUSY_CPU_PERCENT: Final = 95.0
-BUSY_CORE_PERCENT: Final = 98.0
-LOW_UTILISATION_PERCENT: Final = 80.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +158,6 @@ def _device_causes(
         return
     yield from _reasons(device, shares, "fault", slower_by)
     yield from _reasons(device, shares, "limit", slower_by)
-    if shares.get("idle", 0.0) >= IDLE_SHARE:
-        yield SlowdownCause(
-            gravity="host",
-            physical_index=index,
-            sentence=f"GPU {index}: idle in {share_text(shares['idle'])} of the window: "
-            "it waited for the host or for another device",
-        )
 
 
 def _reasons(
@@ -180,7 +171,7 @@ def _reasons(
         (
             (shares[reason], _TITLES.get(reason) or throttle_title(reason))
             for reason in _REASONS[gravity]
-            if shares.get(reason, 0.0) >= MIN_SHARE
+            if shares.get(reason, 0.0) >= MIN_SHARE and not _is_the_limit(reason, shares)
         ),
         reverse=True,
     )
@@ -188,7 +179,9 @@ def _reasons(
         return
     lag = "" if slower_by is None else f"−{significant(slower_by * 100, 2)} %: "
     parts = ", ".join(f"{title} in {share_text(share)}" for share, title in held)
-    details = [f"{parts} of the window", *_clock(device, gravity), *_cap(device, shares, gravity)]
+    details = [f"{parts} of the window", *_clock(device, gravity)]
+    if gravity == "limit" and shares.get("power_cap", 0.0) >= MIN_SHARE:
+        details.append(power_limit_text(device))
     if gravity == "fault" and device.temp_gpu_max_c is not None:
         details.append(f"up to {device.temp_gpu_max_c:.0f} °C")
     yield SlowdownCause(
@@ -206,15 +199,21 @@ def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
         yield f"SM clock {highest:,.0f} → {mean:,.0f} MHz"
 
 
-def _cap(device: DeviceWindow, shares: Mapping[str, float], gravity: Gravity) -> Iterator[str]:
-    """Say of a power cap whether it is the one that the device shipped with."""
-    cap, shipped = device.power_limit_w, device.power_limit_default_w
-    if gravity != "limit" or shares.get("power_cap", 0.0) < MIN_SHARE or cap is None or shipped is None:
-        return
-    if cap < shipped:
-        yield f"the cap is {cap:,.0f} W, below the default of {shipped:,.0f} W"
-    else:
-        yield f"it works at its default cap of {shipped:,.0f} W, as configured"
+def _is_the_limit(reason: str, shares: Mapping[str, float]) -> bool:
+    """Say whether a power cap held for so long that it is what limited the launch (`analysis.limits`)."""
+    return reason == "power_cap" and shares[reason] >= AT_CAP
+
+
+def power_limit_text(device: DeviceWindow) -> str:
+    """Say at which power limit a device worked, and whether it is the one that it shipped with."""
+    limit, shipped = device.power_limit_w, device.power_limit_default_w
+    if limit is None:
+        return "its limit was not read"
+    if shipped is None:
+        return f"{limit:,.0f} W (the default is not known)"
+    if limit == shipped:
+        return f"{limit:,.0f} W (the default)"
+    return f"{limit:,.0f} W ({'below' if limit < shipped else 'above'} the default of {shipped:,.0f} W)"
 
 
 def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
@@ -235,20 +234,6 @@ def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
 def _host_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
     for sentence in _host_sentences(readings.host):
         yield SlowdownCause(gravity="host", physical_index=None, sentence=sentence)
-    utilizations = [d.util_gpu_percent for d in readings.devices if d.util_gpu_percent is not None]
-    core = readings.host.cpu_max_core_percent
-    if (
-        utilizations
-        and core is not None
-        and core >= BUSY_CORE_PERCENT
-        and max(utilizations) < LOW_UTILISATION_PERCENT
-    ):
-        yield SlowdownCause(
-            gravity="host",
-            physical_index=None,
-            sentence=f"the host was the bottleneck: one CPU was busy {significant(core)} % of the time "
-            f"while no GPU was over {significant(max(utilizations))} %",
-        )
 
 
 def _host_sentences(host: HostWindow) -> Iterator[str]:

@@ -256,10 +256,12 @@ def _instead(save_dir: Path) -> str:
 
 def row_of(directory: RunDirectory) -> dict[str, object]:
     """Return what a list says of a run; one that is damaged must not hide the others."""
+    from gpuproof.analysis.limits import run_limit
     from gpuproof.errors import GpuproofError
 
     row: dict[str, object] = {"run": str(directory.root), "created": None, "suite": None, "what": None}
-    row |= {"launches": None, "headline": None, "verdict": None, "validity": None, "next_step": None}
+    row |= {"launches": None, "headline": None, "limited_by": None}
+    row |= {"verdict": None, "validity": None, "next_step": None}
     try:
         description = directory.description()
         what = f"{description['config'].get('kind', 'training')}, {description['source']}"
@@ -273,6 +275,7 @@ def row_of(directory: RunDirectory) -> dict[str, object]:
         **row,
         "suite": result.suite,
         "what": _work_of(result),
+        "limited_by": run_limit(result.measures),
         "launches": f"{result.num_launches}/{result.num_planned}",
         "headline": result.headline,
         "verdict": result.verdict,
@@ -287,31 +290,22 @@ def _work_of(result: Result) -> str:
 
 
 def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
-    """Lay out a line a run. Where the terminal is narrow, dates go first, then ends of names; no result."""
+    """Lay out a line a run. Where the terminal is narrow, limits and dates go first, then ends of names."""
     from gpuproof.records.page import Cell, Page
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_command
-    from gpuproof.suites.sections import TONES
 
-    lines = [
-        (
-            str(row["number"]),
-            str(row["created"] or MISSING)[5:16].replace("T", " "),
-            Path(row["run"]).relative_to(save_dir).as_posix(),
-            _cut(_verdict(row), LONGEST_VERDICT),
-            (row["headline"], " · ".join(filter(None, (row["headline"] or row["next_step"], row["what"])))),
-            {**TONES, "READY": "good", "NOT-READY": "bad"}.get(row["validity"] or row["verdict"], "warn"),
-        )
-        for row in rows
-    ]
+    lines = _run_lines(rows, save_dir)
     number, date, name, verdict = (
-        2 + max(len(title), *(len(line[place]) for line in lines))
-        for place, title in enumerate(("#", "date", "run", "verdict"))
+        _width(lines, place, title) for place, title in enumerate(("#", "date", "run", "verdict"))
     )
     needed = max(LEAST_RESULT, *(len(row["headline"] or "") for row in rows))
     room = min(get_terminal_size().columns, WIDEST_LIST) - 4 - number - verdict
     has_dates = room >= needed + name + date
     room -= date if has_dates else 0
+    limit = _width(lines, 5, "limited by")
+    has_limits = room >= needed + name + limit
+    room -= limit if has_limits else 0
     name = max(2 + LEAST_NAME, min(name, room - needed))
     room = max(needed, room - name)
     listed = table(
@@ -320,11 +314,34 @@ def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
         Column.of("#", itemgetter(0)),
         Column.of("date", lambda line: line[1] if has_dates else "", align="left", is_optional=True),
         Column.of("run", lambda line: _cut(line[2], name - 2), align="left"),
-        Column.of("verdict", lambda line: Cell(line[3], line[5]), align="left"),
+        Column.of("verdict", lambda line: Cell(line[3], line[6]), align="left"),
+        Column.of("limited by", lambda line: line[5] if has_limits else "", align="left", is_optional=True),
         Column.of("result", lambda line: _result_in(line[4], room), align="left"),
     )
     title, provenance = f"Runs under {save_dir}, dates in UTC", of_command(typed_command())
     return Page(title=title, verdict=None, sections=(listed,), provenance=provenance)
+
+
+def _run_lines(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> list[tuple[Any, ...]]:
+    """Return number, date, name, verdict, result, limit and tone of each run."""
+    from gpuproof.suites.sections import TONES
+
+    return [
+        (
+            str(row["number"]),
+            str(row["created"] or MISSING)[5:16].replace("T", " "),
+            Path(row["run"]).relative_to(save_dir).as_posix(),
+            _cut(_verdict(row), LONGEST_VERDICT),
+            (row["headline"], " · ".join(filter(None, (row["headline"] or row["next_step"], row["what"])))),
+            row["limited_by"] or "",
+            {**TONES, "READY": "good", "NOT-READY": "bad"}.get(row["validity"] or row["verdict"], "warn"),
+        )
+        for row in rows
+    ]
+
+
+def _width(lines: Sequence[Sequence[Any]], place: int, title: str) -> int:
+    return 2 + max(len(title), *(len(line[place]) for line in lines))
 
 
 def _result_in(result: tuple[str | None, str], room: int) -> str:

@@ -119,7 +119,7 @@ def _device(
         clock_sm_mhz=mean("clock_sm_mhz"),
         clock_sm_max_mhz=track.identity.number("clock_sm_max_mhz"),
         util_gpu_percent=mean("util_gpu_percent"),
-        power_limit_w=mean("power_limit_w"),
+        power_limit_w=_lowest(_values(track.values("power_limit_w"), inside)),
         power_limit_default_w=track.identity.number("power_limit_default_w"),
         temp_gpu_max_c=float(temperatures.max()) if len(temperatures) else None,
         energy_j=energy.energy_j,
@@ -173,6 +173,11 @@ def _mean(recording: RecordingData, column: Floats | None, inside: Flags) -> flo
         return None
     dithered = recording.recording.is_dithered
     return mean_over_time(recording.time_s[is_read], column[is_read], dithered=dithered)
+
+
+def _lowest(values: Floats) -> float | None:
+    """Return a limit as it was read: a mean of equal readings need not equal them."""
+    return float(values.min()) if len(values) else None
 
 
 def _values(column: Floats | None, inside: Flags) -> Floats:

@@ -29,9 +29,9 @@ IntervalKind = Literal["between_launches", "within_launch", "bound"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A reason to distrust a measurement."""
+    """A reason to distrust a measurement; one that is VALID is what limited it, and takes nothing from it."""
 
-    validity: Literal["SUSPECT", "INVALID"]
+    validity: Validity
     code: str
     """Short and stable, for programs."""
     reason: str

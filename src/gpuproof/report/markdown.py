@@ -73,9 +73,10 @@ def _strong(text: str) -> str:
 
 
 def _verdict(verdict: pages.Verdict) -> Iterator[Lines]:
-    """Yield the word with its reason, the figure with its uncertainty, and what to do, a paragraph each."""
+    """Yield the word with its reason, the figure, what limited it, and what to do, a paragraph each."""
     yield [f"{_strong(verdict.word)}{f': {escaped(verdict.reason)}' if verdict.reason else ''}"]
     yield [" ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))]
+    yield [escaped(verdict.limit)]
     yield [f"→ {escaped(verdict.advice)}" if verdict.advice else ""]
 
 

@@ -127,6 +127,8 @@ def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
     figure, uncertainty = one_line(verdict.headline), one_line(verdict.uncertainty)
     if figure or uncertainty:
         yield Text.assemble((figure, "bold"), f" {unbroken(uncertainty)}" if uncertainty else "")
+    if verdict.limit:
+        yield Text(one_line(verdict.limit))
     if verdict.advice:
         yield Text(f"→ {one_line(verdict.advice)}")
 

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.result import Result, Validity, worst
 from gpuproof.store.run import RunDirectory, write_whole
 from gpuproof.store.versions import read_versioned
 from gpuproof.suites.exports import environment_facts
 from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of
+from gpuproof.verdict.doubts.rules import weighed
 from gpuproof.verdict.facts import FleetFacts
 
 
@@ -89,8 +91,14 @@ def run_figures(run: RunDirectory) -> RunFigures:
         measures=facts.measures,
         stack=stack_of(facts.hosts),
         day=_day_of(run.description()["created"]),
-        validity=None if result is None else result.validity,
+        validity=None if result is None else _of_device(result),
     )
+
+
+def _of_device(result: Result) -> Validity | None:
+    """Return the validity of what a run says of its device: a rate of the host or the loader says nothing."""
+    doubts = weighed(result.doubts, is_of_device=True)
+    return worst(doubts) if result.validity is not None else None
 
 
 def _day_of(created: str) -> str:

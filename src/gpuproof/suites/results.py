@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuproof.analysis.limits import LaunchLimits, limits_together
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import INCONCLUSIVE, NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
@@ -29,17 +30,17 @@ def benchmark_result(
     detail: Mapping[str, Any],
     headline_text: str | None = None,
     is_of_points: bool = False,
+    limits: Sequence[LaunchLimits] = (),
 ) -> Result:
     """Return the result of a benchmark, which is as valid as its worst doubt leaves it.
 
     `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
     """
     doubts = _with_lost(doubts, evidence)
+    limited = limits_together(limits, measures, "points" if is_of_points else "hosts")
     validity, verdict = _judged(doubts, num_launches, measures[:1] if headline_text is None else ())
-    is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
-    code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)
-    if any(doubt.code == WRONG for doubt in doubts):
-        code = ExitCode.FAILED  # wrong results were measured, and there is no doubt about them
+    has_points = is_of_points and num_launches > 0
+    code = exit_code_for(failures, validity, is_complete=num_launches >= num_planned, has_points=has_points)
     return Result(
         suite=suite,
         run_id=str(evidence.description["run_id"]),
@@ -47,15 +48,20 @@ def benchmark_result(
         validity=validity,
         verdict=verdict,
         headline=headline(measures) if headline_text is None else headline_text,
-        exit_code=code,
+        exit_code=ExitCode.FAILED if _is_wrong(doubts) else code,
         num_launches=num_launches,
         num_planned=num_planned,
         conditions=conditions,
         doubts=tuple(doubts),
         failures=tuple(failures),
-        measures=tuple(measures),
+        measures=(*measures, *limited),
         detail=detail,
     )
+
+
+def _is_wrong(doubts: Sequence[Doubt]) -> bool:
+    """Say whether wrong results were measured: there is no doubt about them."""
+    return any(doubt.code == WRONG for doubt in doubts)
 
 
 def _judged(

@@ -13,6 +13,7 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.limits import limit_sentence
 from gpuproof.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
@@ -225,6 +226,7 @@ def _verdict(result: Result) -> Verdict:
         reason="; ".join(reasons),
         headline=result.headline,
         uncertainty=uncertainty,
+        limit=limit_sentence(result.measures),
         advice=next(filter(None, steps), None),
     )
 
@@ -245,7 +247,7 @@ def _why(result: Result) -> str:
     """Return what the validity means and its likeliest cause, in one line."""
     doubts = likely_first([doubt for doubt in result.doubts if doubt.validity == result.validity])
     meaning = MEANING[result.validity or "VALID"]
-    if not doubts:
+    if not doubts or result.validity == "VALID":
         return meaning
     is_named = result.validity == "SUSPECT"
     why = in_one_line(doubts) if is_named else doubts[0].reason + units.more_below(len(doubts) - 1)

@@ -18,7 +18,12 @@ from gpuproof.statistics.launches import interval_of_rates, interval_of_step_tim
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, joined_doubts
+from gpuproof.verdict.doubts.rules import (
+    doubts_about,
+    doubts_about_differences,
+    joined_doubts,
+    weighed,
+)
 
 if TYPE_CHECKING:
     from gpuproof.analysis.roofline import Roofline
@@ -89,7 +94,8 @@ def summarize(
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
     of_launches = [doubts_about(against(launch=launch)) for launch in launches]
     differ = _differences(first, interval, step_s_interval)
-    doubts = invalid_first([*joined_doubts(of_launches), *differ, *observed])
+    is_of_device = first is not None and first.case.model_work.window.of_device
+    doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     return RunSummary(

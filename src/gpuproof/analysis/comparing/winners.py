@@ -99,6 +99,8 @@ def reason_unusable(
     """
     codes_beside = {doubt.code for doubt in beside}
     for doubt in sorted(side.doubts, key=lambda doubt: doubt.validity != "INVALID"):
+        if doubt.validity == "VALID":
+            continue  # what limited it
         is_common = doubt.code in codes_beside
         if doubt.validity == "INVALID" or _touches(doubt.code, is_common, is_in_turns, figure):
             return f"{side.name} is {doubt.validity} ({doubt.reason})"

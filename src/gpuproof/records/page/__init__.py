@@ -41,6 +41,8 @@ class Verdict:
     headline: str = ""
     """The figure as people read it; empty where there is none."""
     uncertainty: str = ""
+    limit: str = ""
+    """What limited it, in one line; empty where nothing was measured."""
     advice: str | None = None
 
 

@@ -30,6 +30,8 @@ class WindowSpec(Options):
     """Record every step's time."""
     sync_cuda: bool = False
     """Synchronise after every step: strict step times, but slower."""
+    of_device: bool = False
+    """The result is to say what the device can do: a rate limited by the host or the loader is SUSPECT."""
     evaluate_after: bool = False
     """Evaluate the model after the window."""
     count_flops: bool = True

@@ -10,6 +10,7 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
+from gpuproof.analysis.limits import communication_limit
 from gpuproof.config.models import RunConfig
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
@@ -64,6 +65,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         conditions=_conditions(launches, config),
         detail=to_json(detail),
         headline_text=None if headlines else "",
+        limits=[communication_limit("its steps do nothing but communicate") for _ in launches],
     )
     rows = [_csv_row(point, at, config) for point, at in zip(points, curves, strict=True)]
     return Conclusion(result=result, exports=(Export(name=CSV_FILE, content=csv_text(rows)),))

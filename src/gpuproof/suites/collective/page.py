@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.point_figures import LIMITED_BY
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Page, Series
@@ -22,7 +23,7 @@ from gpuproof.verdict.measure_charts import by_size
 def page(result: Result) -> Page:
     """Lay out the best of each operation, then every size."""
     detail = from_json(CollectiveDetail, result.detail, place="result.json: detail")
-    of_sizes = result.measures[detail.num_headlines :]
+    of_sizes = [m for m in result.measures[detail.num_headlines :] if m.name != LIMITED_BY]
     sizes = pivot(
         "Sizes",
         of_sizes,

@@ -11,7 +11,7 @@ from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
 from gpuproof.suites.points.charts import in_rows
-from gpuproof.suites.points.page import validity_cell
+from gpuproof.suites.points.page import limit_text, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.units import MISSING
@@ -29,10 +29,11 @@ def page(result: Result) -> Page:
         Column.of("test", lambda point: point.case_id, align="left"),
         Column.of("throughput", lambda point: as_figure(point.rate) if point.success else MISSING),
         _column("mean step", STEP),
-        _column(P95_STEP, P95_STEP),
-        _column("peak memory", PEAK_MEMORY, is_optional=True),
+        _column(P95_STEP, P95_STEP, is_optional=True),
+        _column("memory", PEAK_MEMORY, is_optional=True),
         _column("CPU", HOST_USE),
         _column("GPU", GPU_USE, is_optional=True),
+        Column.of("limited by", limit_text, align="left", folds=True, is_optional=True),
         Column.of("", _outcome, align="left", folds=True),
     )
     tails = [point.measure(P95_STEP) for point in points]

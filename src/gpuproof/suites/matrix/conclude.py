@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
+from gpuproof.analysis.limits import LaunchLimits
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
@@ -30,7 +31,7 @@ from gpuproof.suites.matrix.compare import (
     unlike_work,
 )
 from gpuproof.suites.matrix.exports import exports_of
-from gpuproof.suites.matrix.figures import CaseFigures, case_figures
+from gpuproof.suites.matrix.figures import CaseFigures, case_figures, case_limits
 from gpuproof.suites.matrix.measures import NO_POSITIONS, WALL
 from gpuproof.suites.matrix.plan import MOST_ALIKE, MatrixPlan, failure_reason, plan
 from gpuproof.suites.measures import positions_in_time
@@ -78,6 +79,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         failures=_failures(evidence.launches, planned),
         notes=tuple(_notes(evidence.launches, cases)),
         positions=positions_in_time(evidence.launches),
+        limits=[case_limits(records, evidence) for records in evidence.launches if records.status == "done"],
     )
     return Conclusion(result=result, exports=tuple(exports_of(cases, result, evidence)))
 
@@ -93,12 +95,13 @@ def matrix_result(
     failures: Sequence[Failure] = (),
     notes: tuple[str, ...] = (),
     positions: Mapping[LaunchKey, int] = NO_POSITIONS,
+    limits: Sequence[LaunchLimits] = (),
 ) -> Result:
     """Return the result of cases, wherever they were read from."""
-    spec = evidence.config.cases
+    spec, unlike = evidence.config.cases, list(unlike_work(cases))
     metric, better = choose_metric(cases, spec.metric, spec.better)
+    num_done = sum(case.status == "done" for case in cases)
     rows = configurations(cases, metric, better, seed=spec.seed, doubts=doubts_of_cases, positions=positions)
-    unlike = list(unlike_work(cases))
     ranking = rank_configurations(rows, metric, better, unlike=unlike)
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
@@ -107,7 +110,6 @@ def matrix_result(
         ranking=ranking,
         **({} if unlike else _fronts(rows, metric, better)),
     )
-    num_done = sum(case.status == "done" for case in cases)
     return benchmark_result(
         "matrix",
         evidence,
@@ -120,6 +122,7 @@ def matrix_result(
         detail=to_json(detail),
         headline_text=_headline(ranking, num_done, num_planned),
         is_of_points=num_planned > 1,
+        limits=limits,
     )
 
 

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.limits import LaunchLimits, limits_of, limits_of_readings
 from gpuproof.analysis.point_figures import STEPS, THROUGHPUT
 from gpuproof.config.axes import Assignment
 from gpuproof.config.models import RunConfig
 from gpuproof.processes.start import exit_status
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.window_readings import read_window
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandStarted, ProcessTree
@@ -121,6 +123,20 @@ def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignmen
         host=None if span is None else span.host,
         began_unix_s=None if started is None else started.unix_s,
     )
+
+
+def case_limits(records: CaseRecords, evidence: Evidence) -> LaunchLimits:
+    """Say what limited a launch, of a command from the readings beside it alone."""
+    launch, span = summarize_launch(records), _span(records)
+    recording = None if span is None else evidence.recording(records.case, span.host)
+    if span is None or not isinstance(recording, RecordingData):
+        unread = LaunchLimits(found=(), unknown="nothing was read beside it")
+        return unread if launch is None else limits_of(launch)
+    taken = {device.physical_index for device in records.of(DeviceTaken)}
+    read = read_window(
+        recording, begin_monotonic_s=span.begin_s, end_monotonic_s=span.end_s, devices=taken or None
+    )
+    return limits_of_readings(read) if launch is None else limits_of(launch, readings=[read])
 
 
 def _span(records: CaseRecords) -> _Span | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof import units
-from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures
+from gpuproof.analysis.point_figures import LIMITED_BY, PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures
 from gpuproof.analysis.points import rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
@@ -30,6 +30,7 @@ def points_page(result: Result) -> Page:
         *(_axis(key, name) for key, name in names.items()),
         Column.of("launches", lambda point: f"{point.num_launches}/{point.num_planned}"),
         *figure_columns(points),
+        Column.of("limited by", limit_text, align="left", is_optional=True),
         Column.of("validity", validity_cell, align="left"),
         Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
     )
@@ -60,6 +61,12 @@ def figure_columns(points: Sequence[PointFigures]) -> tuple[Column, ...]:
 def uncertainty(point: PointFigures) -> str:
     """Write the uncertainty of a point's rate, or nothing where there is no interval."""
     return "" if point.rate is None else point.rate.uncertainty or ""
+
+
+def limit_text(point: PointFigures) -> str:
+    """Name what limited a point; nothing where it was not measured."""
+    limit = point.measure(LIMITED_BY)
+    return "" if limit is None else limit.text
 
 
 def validity_cell(point: PointFigures) -> Cell:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
+from gpuproof.analysis.limits import LaunchLimits, communication_limit
 from gpuproof.analysis.probes.figures import (
     FINGERPRINT,
     WRONG_VALUES,
@@ -69,11 +70,18 @@ def conclude(evidence: Evidence) -> Conclusion:
         conditions=_conditions(config, measured),
         detail=to_json(detail),
         headline_text=_headline(measures, prints),
+        limits=[_limits(config) for _ in measured],
     )
     outcomes = (*_inapplicable(probes, config), *_wrong(measures), *prints.outcomes)
     rows = [_csv_row(measure) for measure in measures if measure.name != FINGERPRINT]
     exports = (Export(name=CSV_FILE, content=csv_text(rows)),) if rows else ()
     return Conclusion(result=replace(result, outcomes=outcomes), exports=exports)
+
+
+def _limits(config: RunConfig) -> LaunchLimits:
+    if config.probe.name in ("link", "nccl_tests"):
+        return communication_limit("its steps do nothing but copy")
+    return LaunchLimits(found=(), unknown=f"the {config.probe.name} probe has no rate of one kind of work")
 
 
 def _num_places(evidence: Evidence) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.point_figures import LIMITED_BY
 from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
@@ -27,7 +28,7 @@ SHOWN_AS = {"size_bytes": units.memory, "message_bytes": units.memory, "block_by
 def page(result: Result) -> Page:
     """Lay out outcomes, then the matrix of devices at the largest size, then all figures."""
     detail = from_json(ProbeDetail, result.detail, place="result.json: detail")
-    measures = [measure for measure in result.measures if measure.name != FINGERPRINT]
+    measures = [measure for measure in result.measures if measure.name not in (FINGERPRINT, LIMITED_BY)]
     figures = pivot(
         "Measured",
         measures,

@@ -14,6 +14,7 @@ from gpuproof.analysis.explanations import (
     highest_clock_mhz,
 )
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.limits import LaunchLimits, limits_of
 from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
@@ -70,9 +71,8 @@ def conclude(evidence: Evidence) -> Conclusion:
     profile = _profile(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
-    energy = energy_of_run(
-        explanations, num_launches=len(summary.launches), item=first.setup.item if first else ""
-    )
+    item = first.setup.item if first else ""
+    energy = energy_of_run(explanations, num_launches=len(summary.launches), item=item)
     rates = rates_of_launches(evidence.launches, summary.launches)
     measures = recipe_measures(summary, rates, energy)
     ranks, rank_figures = ranks_shown(summary.launches)
@@ -88,6 +88,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         "recipe",
         evidence,
         measures=[*measures, *total_measures(summary, rates, energy), *rank_figures],
+        limits=_limits(summary, explanations),
         doubts=summary.doubts,
         failures=summary.failures,
         num_launches=len(summary.launches),
@@ -96,6 +97,19 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(recipe_exports(evidence, summary, profile)))
+
+
+def _limits(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[LaunchLimits]:
+    read = {of.replicate: [host.readings for host in of.readings] for of in explanations}
+    return [
+        limits_of(
+            launch,
+            readings=read.get(launch.case.replicate, ()),
+            peak=summary.peak,
+            memory_peak=summary.memory_peak,
+        )
+        for launch in summary.launches
+    ]
 
 
 def _profile(evidence: Evidence) -> Profiled | None:

@@ -10,7 +10,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Figure, Page, Pivot, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Measure, Result
-from gpuproof.suites.points.page import uncertainty, validity_cell
+from gpuproof.suites.points.page import limit_text, uncertainty, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.scale import tables
 from gpuproof.suites.scale.charts import curve_charts, step_charts
@@ -74,6 +74,7 @@ def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) 
         Column.of("", lambda state: uncertainty(figures[state.case_id])),
         speed(SPEED_UP, _ratio),
         speed(EFFICIENCY, lambda measure: measure.text),
+        Column.of("limited by", lambda state: limit_text(figures[state.case_id]), align="left"),
         Column.of("validity", lambda state: validity_cell(figures[state.case_id]), align="left"),
         Column.of("recommendation", _recommendation, align="left", folds=True),
     )

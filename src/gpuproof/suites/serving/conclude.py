@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
+from gpuproof.analysis.limits import LaunchLimits, limits_of_requests
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
@@ -78,8 +79,21 @@ def conclude(evidence: Evidence) -> Conclusion:
             "device": setup.device.name if setup else None,
         },
         detail=to_json(detail),
+        limits=_limits(run),
     )
     return Conclusion(result=result, exports=tuple(serving_exports(evidence, run)))
+
+
+def _limits(run: ServingRun) -> list[LaunchLimits]:
+    """Say what limited the rate; a search ends where latencies grow, and nothing says what of."""
+    if run.search is not None and run.main:
+        searched = "it is the highest rate within the bounds that a search confirmed"
+        return [LaunchLimits(found=(), unknown=searched)]
+    is_ours = run.config.serving.target != "endpoint"
+    return [
+        limits_of_requests(served.window.offered_per_s, served.requests_per_s, is_ours=is_ours)
+        for served in run.main or run.launches
+    ]
 
 
 def _common(evidence: Evidence, run: ServingRun, explanations: Sequence[LaunchExplanation]) -> Common:

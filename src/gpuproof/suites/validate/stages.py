@@ -78,6 +78,7 @@ def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
         UsageError: it cannot be run.
     """
     keys = {
+        "benchmark.of_device": True,
         "suite": None,
         "suite_options": {},
         "run.repeats": case.repeats,

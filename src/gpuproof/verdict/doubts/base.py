@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gpuproof.analysis.launch import Launch
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
-from gpuproof.records.result import DOUBTS, Doubt
+from gpuproof.records.result import DOUBTS, Doubt, Validity
 from gpuproof.units import more_below
 
 if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
@@ -32,6 +32,7 @@ LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(
 comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of
 how figures may be quoted."""
 LAST = len(LIKELY)
+GRAVEST: Final[Sequence[Validity]] = ("INVALID", "SUSPECT", "VALID")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ def suspect(code: str, reason: str, remedy: str) -> Doubt:
 def likely_first(doubts: Sequence[Doubt]) -> list[Doubt]:
     """Order doubts by gravity, and those of one gravity by what is likely to explain the others."""
     places = {code: place for place, code in enumerate(LIKELY)}
-    return sorted(doubts, key=lambda doubt: (doubt.validity != "INVALID", places.get(doubt.code, LAST)))
+    return sorted(doubts, key=lambda doubt: (GRAVEST.index(doubt.validity), places.get(doubt.code, LAST)))
 
 
 def in_one_line(doubts: Sequence[Doubt]) -> str:

@@ -38,6 +38,7 @@ SHARE_OF_LAUNCHES = re.compile(r"in (\d+) of (\d+) launches")
 
 def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | None) -> Iterator[Section]:
     """Yield the doubts, the likeliest cause first; what a disturbance leaves is folded."""
+    doubts = [doubt for doubt in doubts if doubt.validity != "VALID"]  # what limited it, said above
     ordered = likely_first(doubts)
     causes = [doubt for doubt in ordered if doubt.code in NEIGHBOURS]
     followed = [

@@ -14,7 +14,7 @@ from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import more_launches
 from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
-from gpuproof.verdict.doubts.base import Measured, Rule, suspect
+from gpuproof.verdict.doubts.base import GRAVEST, Measured, Rule, suspect
 from gpuproof.verdict.doubts.figures import (
     contradictions,
     other_than_configured,
@@ -25,8 +25,18 @@ from gpuproof.verdict.doubts.figures import (
 )
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
 from gpuproof.verdict.doubts.ranks import unequal_ranks
-from gpuproof.verdict.doubts.window import data_bound, gaps, growing, not_finite, too_short, unsteady
+from gpuproof.verdict.doubts.window import (
+    LIMITS,
+    gaps,
+    growing,
+    limited,
+    made_before,
+    not_finite,
+    too_short,
+    unsteady,
+)
 
+LAUNCHES_DIFFER = "launches-differ"
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
 FEW_LAUNCHES = 10
@@ -44,7 +54,8 @@ OF_STEPS: tuple[Rule, ...] = (
     other_than_configured,
     work_disagrees,
     uncounted_work,
-    data_bound,
+    limited,
+    made_before,
     wrong_products,
     not_finite,
 )
@@ -96,7 +107,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
         reason = f"{number} launches are too few to tell: the interval of the {of} is {reach} wide; {enough} "
         return [
             suspect(
-                "launches-differ",
+                LAUNCHES_DIFFER,
                 f"{reason}that differ as much would make it {target}",
                 f"Raise run.repeats to {enough} or more, or set run.target_precision",
             )
@@ -104,7 +115,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
     which = f"{of} of {number} launches is"
     return [
         suspect(
-            "launches-differ",
+            LAUNCHES_DIFFER,
             f"launches differ: the interval of the {which} {reach} wide"
             if is_known
             else f"launches differ: the {which} {reach}",
@@ -113,9 +124,16 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
     ]
 
 
+def weighed(doubts: Sequence[Doubt], *, is_of_device: bool) -> tuple[Doubt, ...]:
+    """Return doubts by gravity: host and loader are one where a rate is to be the device's, or differs."""
+    counts = is_of_device or any(doubt.code == LAUNCHES_DIFFER for doubt in doubts)
+    codes = {code for code, _ in LIMITS.values()} if counts else set()
+    return invalid_first(replace(x, validity="SUSPECT") if x.code in codes else x for x in doubts)
+
+
 def invalid_first(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
     """Order doubts by gravity, those of one gravity as they are."""
-    return tuple(sorted(doubts, key=lambda doubt: doubt.validity != "INVALID"))
+    return tuple(sorted(doubts, key=lambda doubt: GRAVEST.index(doubt.validity)))
 
 
 def joined_doubts(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:

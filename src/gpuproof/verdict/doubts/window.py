@@ -1,23 +1,21 @@
-"""Was a window long enough, steady, and without gaps? Did its steps wait for data?"""
+"""Was a window long enough, steady, and without gaps? Was its rate that of the host or the loader?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpuproof.analysis.generations import evened_steps
-from gpuproof.analysis.idleness import idle_share, idle_text, waiting_window
+from gpuproof.analysis.idleness import idle_share, waiting_window
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.limits import HOST_BOUND, recorded_limits
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadiness
 from gpuproof.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
 from gpuproof.verdict.doubts.base import Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
 
-HOST_BOUND = 0.10
-"""Share of the window in which a device has nothing to do: the lower end of its interval, or the gaps between
-steps that were timed on it."""
 OFTEN = 0.10
 """Share of the launches that found the device at rest, from which a wait that nobody measured may matter."""
 HOST_GAP = 0.05
@@ -32,9 +30,16 @@ GROWTH = 0.05
 """Of decode steps over a window, from which it matters that nobody can tell what it comes from."""
 PRECISION_REACHED = "precision reached"
 """The reason that a worker gives for the end of a window whose mean step is known as well as was asked."""
-DATA_BOUND = 0.05
-"""Share of the window from which waiting is a doubt. Without it a device would do 1 / (1 - 0.05) = 1.05
-times the work, as far off as an interval that is called wide (±5 %): such a rate is the loader's as well."""
+MORE_WORK = "Raise data.batch_size, or use training.compile.enabled=true"
+LIMITS: Mapping[str, tuple[str, str]] = {
+    "host": ("host-bound", MORE_WORK),
+    "data loading": (
+        "data-bound",
+        "Raise data.num_workers or data.prefetch_factor, or measure the device alone with "
+        "data.loading=device",
+    ),
+}
+"""Code and remedy of what limits a launch without disturbing it: a rate of the host or the loader."""
 READY_BEFORE = 0.10
 """Share of the window's batches that may have been made before it. A loader that never ran dry made the
 others in time, so that it keeps up with at least 1 - 0.10 = 90 % of the rate that is printed."""
@@ -101,37 +106,29 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
             reason=(f"{share(gap)} of the window lies outside all steps, where next to nothing of ours runs"),
             remedy="Something stopped the process: look at the neighbours, and run it again",
         )
-    elif window.clock != "host" and not launch.case.measures_latency:  # there the device waits by design
-        yield from _host_bound(launch, gap=gap)
+    elif window.clock != "host" and not launch.case.measures_latency and gap <= HOST_BOUND:
+        yield from _idle_unknown(launch)
 
 
-def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
-    """Find a device that waits for its host: between steps, or between the kernels of a step."""
+def _idle_unknown(launch: Launch) -> Iterator[Doubt]:
+    """Find a device that often had nothing to do, for nobody knows how long."""
     idle = idle_share(launch)
-    remedy = "Raise data.batch_size, or use training.compile.enabled=true"
-    if isinstance(idle, Interval) and idle.low > HOST_BOUND:
+    caught_up = max((window.caught_up_steps or 0) / window.num_steps for window in launch.windows)
+    if isinstance(idle, Unavailable) and caught_up > OFTEN:
         yield suspect(
-            "host-bound",
-            f"the device was idle for {idle_text(idle)}: "
-            "the host launches steps more slowly than the device runs them",
-            remedy,
+            "idle-unknown",
+            f"in {share(caught_up)} of the steps the device had no work queued when the host launched "
+            f"the step, and for how long it waited is not known: {idle.reason}",
+            f"{MORE_WORK}; a step with more work settles it",
         )
-    elif gap > HOST_BOUND:
-        yield suspect(
-            "host-bound",
-            f"the device waited between steps for {share(gap)} of the window: "
-            "the host launches steps more slowly than the device runs them",
-            remedy,
-        )
-    elif isinstance(idle, Unavailable):
-        caught_up = max((window.caught_up_steps or 0) / window.num_steps for window in launch.windows)
-        if caught_up > OFTEN:
-            yield suspect(
-                "idle-unknown",
-                f"in {share(caught_up)} of the steps the device had no work queued when the host launched "
-                f"the step, and for how long it waited is not known: {idle.reason}",
-                f"{remedy}; a step with more work settles it",
-            )
+
+
+def limited(measured: Measured) -> Iterator[Doubt]:
+    """Name host and loader as limits; `rules.weighed` says where a rate that is theirs is in doubt."""
+    for limit in recorded_limits(measured.launch):
+        if limit.name in LIMITS:
+            code, remedy = LIMITS[limit.name]
+            yield Doubt(validity="VALID", code=code, reason=limit.text, remedy=remedy)
 
 
 def unsteady(measured: Measured) -> Iterator[Doubt]:
@@ -219,21 +216,12 @@ def not_finite(measured: Measured) -> Iterator[Doubt]:
             )
 
 
-def data_bound(measured: Measured) -> Iterator[Doubt]:
-    """Find a rate that is the loader's, and not the device's."""
+def made_before(measured: Measured) -> Iterator[Doubt]:
+    """Find a rate to which batches that were ready before the window contribute."""
     launch = measured.launch
     window = waiting_window(launch)
     if window is None or window.data_wait_s is None:
         return
-    waited = window.data_wait_s / window.wall_s
-    if waited > DATA_BOUND:
-        yield suspect(
-            "data-bound",
-            f"steps waited for data for {share(waited)} of the window (rank {window.rank}): this is "
-            "the rate of the loader, not of the device",
-            "Raise data.num_workers or data.prefetch_factor, or measure the device alone with "
-            "data.loading=device",
-        )
     ready = batches_ready_share(launch)
     if ready is not None and ready > READY_BEFORE:
         used = launch.setup.data_used
