@@ -51,7 +51,9 @@ class Stopwatch:
     def says(self, line: str) -> None:
         """Hear of it."""
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         self.begin_s = monotonic()
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:

@@ -214,7 +214,9 @@ class HeadedProgress(LineProgress):
         super().__init__()
         self._num_runs, self._batch_size = num_runs, ""
 
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
         """Say which run of which batch size begins."""
         batch_size, _, devices = case.case_id.partition("@")[0].removeprefix("bs").partition("-n")
         if batch_size != self._batch_size:
@@ -223,7 +225,7 @@ class HeadedProgress(LineProgress):
         num_devices, _, law = devices.partition("-")
         of = f"{num_devices} device{'s' * (num_devices != '1')}{law and f', {law}'}"
         self.says(f"Run {case.replicate + 1}/{self._num_runs} ({of})")
-        super().case_begins(case, hosts=hosts, position=position, total=total)
+        super().case_begins(case, hosts=hosts, position=position, total=total, more=more)
 
 
 def _speed(records: CaseRecords) -> str:

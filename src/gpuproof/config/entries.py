@@ -101,9 +101,9 @@ def _place_in(data: Any, loc: Place) -> Place:
     """Return the part of a place that is in the data: the library adds the classes of what it tried."""
     place: list[str | int] = []
     for part in loc:
-        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int)):
+        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and part in range(len(data))):
             place.append(part)
-            data = data[part]
+            data = data[part]  # type: ignore[index]
     return tuple(place)
 
 
