@@ -224,7 +224,13 @@ def window(rank: int = 0, **changes: Any) -> Window:
         peak_reserved_bytes=None,
         peak_with_warmup_bytes=None,
     )
-    return replace(base, **changes)
+    changed = replace(base, **changes)
+    return changed if "end_monotonic_s" in changes else lasting(changed, changed.wall_s)
+
+
+def lasting(measured: Window, wall_s: float) -> Window:
+    """The window with another duration, from its begin on."""
+    return replace(measured, wall_s=wall_s, end_monotonic_s=measured.begin_monotonic_s + wall_s)
 
 
 def setup(rank: int = 0, **changes: Any) -> Setup:
@@ -401,8 +407,10 @@ def write_run(
         folder = run.case_folder(launch.case)
         folder.mkdir(parents=True)
         (folder / "spec.json").write_text(json.dumps(to_json(launch.case)))
+        ranks = {start.host: start.rank for start in reversed(launch.of(Start))}
         for record in launch.records:
-            rank = getattr(record, "rank", 0)
+            of_host = ranks.get(record.host, 0) if isinstance(record, Environment) else 0
+            rank = getattr(record, "rank", of_host)
             name = "launcher.jsonl" if rank is None else f"rank-{rank}.jsonl"
             with (folder / name).open("a") as journal:
                 journal.write(encode(record) + "\n")
