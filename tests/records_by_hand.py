@@ -397,10 +397,39 @@ def description(run_id: str = "by-hand", **sections: Mapping[str, Any]) -> dict[
     }
 
 
+def coherent(launch: CaseRecords) -> CaseRecords:
+    """The launch with hosts and times of each rank's records as of its window, or of its host's facts."""
+    windows, facts = {w.rank: w for w in launch.windows}, launch.of(Environment)
+    one_host = facts[0].host if len({one.host for one in facts}) == 1 else None
+
+    def mended(record: Any) -> Any:
+        measured = windows.get(getattr(record, "rank", None))
+        if isinstance(record, (Start, Window)) and measured is not None:
+            record = replace(record, host=one_host or measured.host)
+        if (
+            isinstance(record, Window)
+            and abs(record.end_monotonic_s - record.begin_monotonic_s - record.wall_s) > 1e-6
+        ):
+            record = lasting(record, record.wall_s)
+        if isinstance(record, Start) and measured is not None:
+            return replace(record, monotonic_s=min(record.monotonic_s, measured.begin_monotonic_s))
+        if isinstance(record, RankResult) and measured is not None:
+            return replace(record, monotonic_s=max(record.monotonic_s, measured.end_monotonic_s))
+        return record
+
+    return replace(launch, records=tuple(map(mended, launch.records)))
+
+
 def write_run(
-    save_dir: Path, launches: Sequence[CaseRecords], *, run_id: str = "by-hand", **sections: Any
+    save_dir: Path,
+    launches: Sequence[CaseRecords],
+    *,
+    run_id: str = "by-hand",
+    as_told: bool = False,
+    **sections: Any,
 ) -> RunDirectory:
-    """Write a run as a campaign would have left it, before it was concluded."""
+    """Write a run as a campaign would have left it, before it was concluded; coherent, unless as told."""
+    launches = launches if as_told else [*map(coherent, launches)]
     run = RunDirectory.create(save_dir, "examples", run_id)
     run.write_description(description(run_id, **sections))
     for launch in launches:

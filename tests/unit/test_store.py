@@ -212,7 +212,7 @@ def test_what_cannot_be_of_a_launch_is_refused_by_name(extra: Any, reason: str, 
     told = one_rank().records()
     records = [extra if type(x) is type(extra) else x for x in told.records]
     records += [] if extra in records else [extra]
-    run = write_run(tmp_path, [replace(told, records=tuple(records))])
+    run = write_run(tmp_path, [replace(told, records=tuple(records))], as_told=True)
     with pytest.raises(RecordError, match=reason):
         run.cases()
 
