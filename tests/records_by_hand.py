@@ -403,7 +403,7 @@ def coherent(launch: CaseRecords) -> CaseRecords:
     one_host = facts[0].host if len({one.host for one in facts}) == 1 else None
 
     def mended(record: Any) -> Any:
-        measured = windows.get(getattr(record, "rank", None))
+        measured = windows.get(getattr(record, "rank", -1))
         if isinstance(record, (Start, Window)) and measured is not None:
             record = replace(record, host=one_host or measured.host)
         if (
