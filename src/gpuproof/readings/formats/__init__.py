@@ -47,6 +47,11 @@ def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData
         )
     if start.startswith(b'{"kind":'):
         return load_recording(path, metrics=metrics)
+    return _load_of_others(path, start)
+
+
+def _load_of_others(path: Path, start: bytes) -> RecordingData:
+    """Load a recording of another tool, by the first bytes of it."""
     if tool := next((name for begin, name in _UNTIMED.items() if re.match(begin, start, re.DOTALL)), None):
         raise RecordError(
             f"looks like output of {tool}, which does not say when a reading was taken",
