@@ -10,7 +10,7 @@ from typing import Any
 import recordings as r
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Environment, FailureCause, Start
+from gpuproof.records.run import Environment, FailureCause, RankResult, Start
 from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
@@ -90,7 +90,12 @@ def done(
     return replace(
         records,
         records=tuple(
-            replace(x, start="fork", host=HOST) if isinstance(x, Start) else x for x in records.records
+            replace(x, start="fork", host=HOST, monotonic_s=begin_s - 6)
+            if isinstance(x, Start)
+            else replace(x, monotonic_s=begin_s + 6)
+            if isinstance(x, RankResult)
+            else x
+            for x in records.records
         ),
     )
 

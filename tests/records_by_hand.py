@@ -224,7 +224,13 @@ def window(rank: int = 0, **changes: Any) -> Window:
         peak_reserved_bytes=None,
         peak_with_warmup_bytes=None,
     )
-    return replace(base, **changes)
+    changed = replace(base, **changes)
+    return changed if "end_monotonic_s" in changes else lasting(changed, changed.wall_s)
+
+
+def lasting(measured: Window, wall_s: float) -> Window:
+    """The window with another duration, from its begin on."""
+    return replace(measured, wall_s=wall_s, end_monotonic_s=measured.begin_monotonic_s + wall_s)
 
 
 def setup(rank: int = 0, **changes: Any) -> Setup:
@@ -391,18 +397,49 @@ def description(run_id: str = "by-hand", **sections: Mapping[str, Any]) -> dict[
     }
 
 
+def coherent(launch: CaseRecords) -> CaseRecords:
+    """The launch with hosts and times of each rank's records as of its window, or of its host's facts."""
+    windows, facts = {w.rank: w for w in launch.windows}, launch.of(Environment)
+    one_host = facts[0].host if len({one.host for one in facts}) == 1 else None
+
+    def mended(record: Any) -> Any:
+        measured = windows.get(getattr(record, "rank", -1))
+        if isinstance(record, (Start, Window)) and measured is not None:
+            record = replace(record, host=one_host or measured.host)
+        if (
+            isinstance(record, Window)
+            and abs(record.end_monotonic_s - record.begin_monotonic_s - record.wall_s) > 1e-6
+        ):
+            record = lasting(record, record.wall_s)
+        if isinstance(record, Start) and measured is not None:
+            return replace(record, monotonic_s=min(record.monotonic_s, measured.begin_monotonic_s))
+        if isinstance(record, RankResult) and measured is not None:
+            return replace(record, monotonic_s=max(record.monotonic_s, measured.end_monotonic_s))
+        return record
+
+    return replace(launch, records=tuple(map(mended, launch.records)))
+
+
 def write_run(
-    save_dir: Path, launches: Sequence[CaseRecords], *, run_id: str = "by-hand", **sections: Any
+    save_dir: Path,
+    launches: Sequence[CaseRecords],
+    *,
+    run_id: str = "by-hand",
+    as_told: bool = False,
+    **sections: Any,
 ) -> RunDirectory:
-    """Write a run as a campaign would have left it, before it was concluded."""
+    """Write a run as a campaign would have left it, before it was concluded; coherent, unless as told."""
+    launches = launches if as_told else [*map(coherent, launches)]
     run = RunDirectory.create(save_dir, "examples", run_id)
     run.write_description(description(run_id, **sections))
     for launch in launches:
         folder = run.case_folder(launch.case)
         folder.mkdir(parents=True)
         (folder / "spec.json").write_text(json.dumps(to_json(launch.case)))
+        ranks = {start.host: start.rank for start in reversed(launch.of(Start))}
         for record in launch.records:
-            rank = getattr(record, "rank", 0)
+            of_host = ranks.get(record.host, 0) if isinstance(record, Environment) else 0
+            rank = getattr(record, "rank", of_host)
             name = "launcher.jsonl" if rank is None else f"rank-{rank}.jsonl"
             with (folder / name).open("a") as journal:
                 journal.write(encode(record) + "\n")

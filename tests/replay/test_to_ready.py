@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuproof.cli.main import cli
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.errors import ExitCode, RecordError, UsageError
 
 RECORDED = Path(__file__).parent / "to_ready"
 AGREED = ("16e9", "8e9", "0.8e9", "1.6e9", "0.55e9", "1100", "1700", "0.6")
@@ -73,3 +74,34 @@ def test_without_one_of_them_its_cell_is_open(number: int, run: Path, blank: Pat
     readiness = judge(run, "--rules", str(blank))["detail"]["readiness"]
     assert readiness["uncapped"] == "INCONCLUSIVE"
     assert any(reason.startswith(f"open: {title}") for reason in readiness["reasons"]), readiness["reasons"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("window", lambda line: {"end_monotonic_s": line["begin_monotonic_s"] - 1}, "and took"),
+        (
+            "window",
+            lambda line: {"end_monotonic_s": line["begin_monotonic_s"] + line["wall_s"] / 10},
+            "and took",
+        ),
+        ("window", lambda _: {"host": "another"}, "is of host another, and the rank began on"),
+        ("environment", lambda _: {"host": "another"}, "facts of host another are among the records"),
+    ],
+)
+def test_a_run_whose_records_contradict_each_other_is_no_more_ready(
+    kind: str, change: Callable[[dict[str, Any]], dict[str, Any]], reason: str, run: Path, blank: Path
+) -> None:
+    """One record of one launch is changed: the run is refused, with the place."""
+    blank.write_text(filled(blank))
+    journal = next(
+        path for path in sorted(run.rglob("rank-0.jsonl")) if f'"kind":"{kind}"' in path.read_text()
+    )
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    journal.write_text(
+        "".join(json.dumps(line | change(line) if line["kind"] == kind else line) + "\n" for line in lines)
+    )
+    refused = CliRunner().invoke(cli, ["validate", "--from", str(run), "--rules", str(blank)])
+    assert isinstance(refused.exception, RecordError)
+    assert str(journal.parent) in str(refused.exception)
+    assert reason in str(refused.exception)

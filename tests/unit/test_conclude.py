@@ -194,14 +194,14 @@ def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -
 def test_environment_and_trace_are_those_of_any_launch_that_has_them(tmp_path: Path) -> None:
     lost = CaseRecords(case=case(replicate=0), records=(start(), failure("lost_rank")))
     told = (
-        Environment(host="n1", facts={"cpu": "x"}),
+        Environment(host="node1", facts={"cpu": "x"}),
         ProfileTrace(rank=0, steps=1, file="trace_rank0.json"),
     )
     others = [one_rank(replicate=index).records() for index in (1, 2)]
     run = write_run(tmp_path, [lost, *(replace(one, records=(*one.records, *told)) for one in others)])
     (run.case_folder(others[1].case) / "trace_rank0.json").write_text('{"traceEvents": []}')
     conclusion = conclude(run)
-    assert json.loads((run.root / "environment.json").read_text()) == {"n1": {"cpu": "x"}}
+    assert json.loads((run.root / "environment.json").read_text()) == {"node1": {"cpu": "x"}}
     assert (run.root / "trace_rank0.json").is_file()
     assert not any("is gone" in note for note in notes_of(conclusion))
     profile = detail_of(RecipeDetail, conclusion).profile

@@ -12,6 +12,7 @@ from gpuproof.verdict.check import ask, checks_in
 from gpuproof.verdict.facts import FleetFacts
 
 H200 = {"name": "NVIDIA H200", "vendor": "nvidia"}
+UNDRIVEN = {"vendor": "nvidia", "pci_bus_id": "0000:41:00.0"}
 BARE: dict[str, Any] = {
     "executable": "/usr/bin/python3",
     "python": "3.12.1",
@@ -74,13 +75,7 @@ def test_without_torch_nothing_can_be_measured() -> None:
     [
         ({"cpu": {**COMPLETE["cpu"], "governor": "powersave"}}, "processor", "governor to performance"),
         (
-            {
-                "accelerators": {
-                    **BARE["accelerators"],
-                    "undriven": [{"vendor": "nvidia", "pci_bus_id": "0000:01:00.0"}],
-                },
-                "devices": [],
-            },
+            {"accelerators": {**BARE["accelerators"], "undriven": [UNDRIVEN]}},
             "accelerators",
             "vendor's driver",
         ),
@@ -102,6 +97,7 @@ def test_what_is_lacking_is_named_with_the_remedy(changes: dict[str, Any], name:
 def test_a_machine_without_a_gpu_works_on_its_processor() -> None:
     found = checks(accelerators=BARE["accelerators"], devices=[])
     assert found["accelerators"].status == "PASS"
+    assert found["accelerators"].measured == "no GPU found; runs use the CPU (nvidia: no driver)"
     assert found["CUDA"].status == "NOT-APPLICABLE"
     assert found["CUDA"].reason == "torch sees no device; gloo on the CPU will be used"
     assert "NCCL" not in found

@@ -96,7 +96,7 @@ def test_files_come_over_whole_and_only_into_the_launch_s_folder(
         ("engine: trainjob", "needs a claim"),
         ("claim: results", "claim and claim_folder go together"),
         ("imag: x", "Perhaps image is meant"),
-        ("shm: lots", "not of the expected form"),
+        ("shm: lots", "not in the form that this key takes"),
     ],
 )
 def test_mistakes_in_the_file_of_options_are_told(tmp_path: Path, text: str, cause: str) -> None:

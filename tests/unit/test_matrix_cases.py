@@ -54,7 +54,7 @@ def ended(case: Case, *, wall_s: float = 1.0, returncode: int = 0) -> CaseRecord
         message=f"{case.case_id} gave {returncode}",
         unix_s=0.0,
     )
-    last = failed if returncode else RankResult(rank=0, monotonic_s=wall_s, last_loss=None)
+    last = failed if returncode else RankResult(rank=0, monotonic_s=40.0 + wall_s, last_loss=None)
     return CaseRecords(case=case, records=(start(), taken, last))
 
 

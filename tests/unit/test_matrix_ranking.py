@@ -85,14 +85,45 @@ def test_the_metric_is_one_that_all_have() -> None:
     assert choose_metric([*cases, done_case("c", 1)], None, None) == ("wall_s", "lower")
 
 
-def test_the_front_holds_what_nothing_beats() -> None:
-    points = {"cheap": (0.7, 1.0), "good": (0.9, 4.0), "dear": (0.8, 5.0), "twin": (0.9, 4.0)}
+def front(points: dict[str, tuple[float, float]], *, spread: float = 0.01, launches: int = 4) -> list[str]:
+    """Return the front by memory of configurations whose launches scatter by a share."""
     cases = [
-        done_case(name, 1, accuracy=value, memory_bytes=spent) for name, (value, spent) in points.items()
+        done_case(
+            name,
+            number,
+            accuracy=value * (1 + spread * (number % 2)),
+            memory_bytes=spent * (1 + spread * (number % 2)),
+        )
+        for name, (value, spent) in points.items()
+        for number in range(launches)
     ]
-    found = configurations(cases, "accuracy", seed="seed")
-    assert pareto_front(found, MEMORY, "higher") == ["cheap", "good", "twin"]
-    assert pareto_front(found, RESIDENT, "higher") == []
+    return pareto_front(configurations(cases, "accuracy", seed="seed"), MEMORY, "higher")
+
+
+TRADE = {"cheap": (0.7, 1.0), "good": (0.9, 4.0), "dear": (0.8, 5.0), "twin": (0.9, 4.0)}
+
+
+def test_the_front_holds_what_nothing_beats() -> None:
+    assert front(TRADE) == ["cheap", "good", "twin"]
+    exact = [
+        done_case(name, number, accuracy=value * (1 + 0.01 * number), memory_bytes=spent)
+        for name, (value, spent) in TRADE.items()
+        for number in range(3)
+    ]
+    assert pareto_front(configurations(exact, "accuracy", seed="s"), MEMORY, "higher") == [
+        "cheap",
+        "good",
+        "twin",
+    ]
+
+
+def test_only_differences_that_were_shown_form_a_front() -> None:
+    assert front(TRADE, launches=1) == []  # a launch each shows nothing
+    assert front(TRADE, spread=1.5) == []
+    assert front({"a": (0.9, 307.6), "b": (0.91, 308.8), "c": (0.905, 308.1)}, spread=0.05) == []
+    assert front({"best": (0.9, 1.0), "worse": (0.7, 2.0)}) == []  # one alone is no front
+    # What lies on neither side of anything shown is on no front, and the others trade nevertheless.
+    assert front({"cheap": (0.7, 1.0), "good": (0.9, 4.0), "beaten": (0.7, 4.0)}) == ["cheap", "good"]
 
 
 @pytest.mark.parametrize("quantum", [None, 1 / 360])

@@ -91,12 +91,12 @@ def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
         read_old_tree(tmp_path)
 
 
-def test_the_page_says_which_is_best_and_what_is_on_the_front(tmp_path: Path) -> None:
+def test_the_page_says_which_is_best(tmp_path: Path) -> None:
     cases = cases_of({"adam": [0.9, 0.91, 0.905], "sgd": [0.8, 0.81, 0.805]}, memory_bytes=2.0**30)
     result = matrix_result(cases, tree_evidence(tmp_path), title="cases", num_planned=6)
     text = " ".join(terminal_text(page(result), width=150).split())
     assert "adam has the highest accuracy: shown against each other configuration" in text
-    assert "the Pareto front is adam" in text
+    assert "Pareto front" not in text, "one alone is no front"
     assert result.headline == "6 of 6 cases, best accuracy: adam"
     names = {(measure.case, measure.name) for measure in result.measures}
     assert {("adam", "accuracy"), ("sgd", "memory_bytes")} <= names

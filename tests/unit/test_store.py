@@ -21,7 +21,7 @@ from gpuproof.outside import parse_json
 from gpuproof.readings.parsing import fast_json
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
-from gpuproof.records.run import Start
+from gpuproof.records.run import Environment, Start
 from gpuproof.report.formats import json_text
 from gpuproof.scheduler import UnheardProgress
 from gpuproof.store import layout
@@ -200,13 +200,19 @@ def test_steps_that_are_not_those_of_their_window_are_refused(
         (setup(precision="x"), "rank 0 says precision 'x', and its case fp32"),
         (window(items=0), "its windows count steps, and nothing that was done in them"),
         (window(num_steps=10**10), "rank 0 took 1 s for 10000000000 steps"),
+        (window(end_monotonic_s=49.0), r"window of rank 0 is from 50\.000 to 49\.000 s, and took 1 s"),
+        (window(end_monotonic_s=50.1), r"window of rank 0 is from 50\.000 to 50\.100 s, and took 1 s"),
+        (window(host="node2"), "window of rank 0 is of host node2, and the rank began on node1"),
+        (window(begin_monotonic_s=30.0), r"begins at 30\.000 s, and the rank at 40\.000 s"),
+        (replace(result(), monotonic_s=39.0), "rank 0 ended before it began"),
+        (Environment(host="node2", facts={}), "facts of host node2 are among the records of rank 0 on node1"),
     ],
 )
 def test_what_cannot_be_of_a_launch_is_refused_by_name(extra: Any, reason: str, tmp_path: Path) -> None:
     told = one_rank().records()
     records = [extra if type(x) is type(extra) else x for x in told.records]
     records += [] if extra in records else [extra]
-    run = write_run(tmp_path, [replace(told, records=tuple(records))])
+    run = write_run(tmp_path, [replace(told, records=tuple(records))], as_told=True)
     with pytest.raises(RecordError, match=reason):
         run.cases()
 

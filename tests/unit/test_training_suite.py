@@ -181,7 +181,7 @@ def test_a_download_is_part_of_the_case() -> None:
         (
             {"model": {"name": "medium", "options": {"input_dim": "wide"}}},
             "model.options.input_dim",
-            "a whole number",
+            "expected a whole number",
         ),
         ({"data": {"name": "digits"}, "model": {"name": "medium"}}, "data.name", "are images"),
         (

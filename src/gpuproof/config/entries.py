@@ -101,14 +101,10 @@ def _place_in(data: Any, loc: Place) -> Place:
     """Return the part of a place that is in the data: the library adds the classes of what it tried."""
     place: list[str | int] = []
     for part in loc:
-        if _holds(data, part):
+        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and part in range(len(data))):
             place.append(part)
-            data = data[part]
+            data = data[part]  # type: ignore[index]
     return tuple(place)
-
-
-def _holds(data: Any, part: str | int) -> bool:
-    return (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int))
 
 
 def _description(model: type[BaseModel], place: Place) -> str | None:

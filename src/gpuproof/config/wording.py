@@ -41,7 +41,7 @@ _OTHERS: Final = {
     "missing_argument": "the key is missing",
     "extra_forbidden": "unknown key",
     "unexpected_keyword_argument": "unknown key",
-    "string_pattern_mismatch": "is not of the expected form",
+    "string_pattern_mismatch": "not in the form that this key takes",
     "json_invalid": "is no JSON",
 }
 

@@ -16,7 +16,16 @@ from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
 from gpuproof.records.case import Case, ModelWork
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, Start, Steps, Window
+from gpuproof.records.run import (
+    TRANSIENT_CAUSES,
+    Environment,
+    Failure,
+    RankResult,
+    Setup,
+    Start,
+    Steps,
+    Window,
+)
 from gpuproof.records.work import connections as _connections  # noqa: F401
 from gpuproof.records.work import probe_figure as _probe_figure  # noqa: F401
 
@@ -138,6 +147,30 @@ class CaseRecords:
             if not isclose(max(sum(times_s), least_s), window.steps_s, rel_tol=1e-3):
                 took = f"rank {window.rank} took {sum(times_s):g} s for its steps"
                 yield f"{took}, and its window says {window.steps_s:g} s"
+        yield from self._contradicted()
+
+    def _contradicted(self) -> Iterator[str]:
+        """Yield what two records of a rank say differently: its host, and when and how long it measured."""
+        start, starts = None, {start.rank: start for start in self.of(Start)}
+        for record in self.records:  # those of a rank follow its start
+            start = record if isinstance(record, Start) else start
+            if isinstance(record, Environment) and start is not None and record.host != start.host:
+                of_rank = f"the records of rank {start.rank} on {start.host}"
+                yield f"facts of host {record.host} are among {of_rank}"
+        for window in self.windows:
+            begin_s, end_s = window.begin_monotonic_s, window.end_monotonic_s
+            where = f"the window of rank {window.rank}"
+            if not isclose(end_s - begin_s, window.wall_s, rel_tol=1e-3, abs_tol=1e-6):
+                yield f"{where} is from {begin_s:.3f} to {end_s:.3f} s, and took {window.wall_s:g} s"
+            if (start := starts.get(window.rank)) is None:
+                continue
+            if window.host != start.host:
+                yield f"{where} is of host {window.host}, and the rank began on {start.host}"
+            if begin_s < start.monotonic_s:
+                yield f"{where} begins at {begin_s:.3f} s, and the rank at {start.monotonic_s:.3f} s"
+        for result in self.of(RankResult):
+            if (start := starts.get(result.rank)) is not None and result.monotonic_s < start.monotonic_s:
+                yield f"rank {result.rank} ended before it began"
 
     @property
     def primary_failure(self) -> Failure | None:

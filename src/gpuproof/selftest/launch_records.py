@@ -69,8 +69,9 @@ def write_launch(fleet: Fleet, case: Case, folder: Path) -> None:
     from gpuproof.store import layout
 
     lines: dict[Path, list[str]] = {}
+    rank: int | None = 0
     for record in records_of(fleet, case):
-        rank = getattr(record, "rank", 0)
+        rank = getattr(record, "rank", rank)
         path = folder / layout.LAUNCHER_JOURNAL if rank is None else layout.rank_journal(folder, rank)
         lines.setdefault(path, []).append(encode(record) + "\n")
     for path, written in lines.items():

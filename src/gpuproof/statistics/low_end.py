@@ -30,6 +30,8 @@ from gpuproof.statistics.series import TimeSeries
 VALUES_A_PIECE = 50
 """Values for each piece of a short series. A slow part of a third of the variance that is forgotten over 33
 values (φ 0.97) shows in 150; fewer of them get few pieces, and so a wide interval."""
+UNSEEN = 2.0
+"""Times the variance of a series of two pieces: it shows no slow part, and may have one."""
 FEWEST_PIECES = 5
 """Of a series in which a slow part was seen: ten of two."""
 SLOW_FROM = 4.0
@@ -78,7 +80,7 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
                 f"independent pieces ({int(bend / 2)}; at least {FEWEST_PIECES} needed)"
             )
         num_pieces = max(3, min(num_pieces, int(bend / 2)))
-    lacking = 1.0
+    lacking = 1.0 if num_pieces > 2 else UNSEEN
     if bend is not None:
         seen = 1 + steepness / (1 + (np.arange(1, num_pieces + 1) / bend) ** 2)
         lacking = (1 + steepness) / float(seen.mean())

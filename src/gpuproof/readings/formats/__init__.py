@@ -1,20 +1,32 @@
 """Which format is this file? Loads a recording of any known format as `RecordingData`.
 
 In: a path. Out: columns as `readings.recording` describes them. Read: gpuproof's JSON Lines, gputop's array
-and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, and nvidia-smi's CSV. Every reader
-salvages what it can of a file that was cut short, and says so in `notes`.
+and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, nvidia-smi's CSV, `dmon -o DT` and `-q -x`.
+Every reader salvages what it can of a file that was cut short, and says so in `notes`. Outputs of other tools
+that do not say when a reading was taken are named.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 from gpuproof.errors import RecordError
 from gpuproof.files import open_plain
 from gpuproof.readings.recording import RecordingData, load_recording
 
-KNOWN = "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]} and nvidia-smi's CSV"
+KNOWN = (
+    "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]}, and of nvidia-smi CSV, "
+    "`dmon -o DT` and `-q -x`"
+)
+_UNTIMED: Final = {
+    rb'\{\s*"card\d+"\s*:|device,': "rocm-smi --json or --csv",
+    rb'[\[{][^\]]*"gfx_activity"|gpu,': "amd-smi metric --json or --csv",
+    rb"#\s*Entity\b": "dcgmi dmon",
+}
+"""Beginning of a file → whose output it is, which says of no reading when it was taken."""
 _START_BYTES = 4096
 
 
@@ -35,6 +47,26 @@ def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData
         )
     if start.startswith(b'{"kind":'):
         return load_recording(path, metrics=metrics)
+    return _load_of_others(path, start)
+
+
+def _load_of_others(path: Path, start: bytes) -> RecordingData:
+    """Load a recording of another tool, by the first bytes of it."""
+    if tool := next((name for begin, name in _UNTIMED.items() if re.match(begin, start, re.DOTALL)), None):
+        raise RecordError(
+            f"looks like output of {tool}, which does not say when a reading was taken",
+            place=str(path),
+            next_step="Record with `gpuproof monitor record FILE`; on NVIDIA also with `nvidia-smi "
+            "--query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -l 1`",
+        )
+    if start.startswith((b"<?xml", b"<nvidia_smi_log")):
+        from gpuproof.readings.formats.nvidia_smi_logs import load_query
+
+        return load_query(path)
+    if re.match(rb"#.*\bgpu\b", start):
+        from gpuproof.readings.formats.nvidia_smi_logs import load_dmon
+
+        return load_dmon(path)
     if start.startswith((b"[", b"{")):
         from gpuproof.readings.formats.json_rows import load_json
 

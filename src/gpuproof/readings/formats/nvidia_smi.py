@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def load_csv(path: Path) -> RecordingData:
         for line in body
         if len(line) == len(header)
     ]
-    rows = list(_rows(whole))
+    rows = list(rows_of(whole))
     notes = [f"{len(body) - len(rows)} damaged line(s) left out"] if len(rows) < len(body) else []
     return build(rows, source=path.name, format_name="nvidia-smi", notes=notes, same_moment_s=_SAME_MOMENT_S)
 
@@ -87,7 +87,8 @@ def _with_unit(cell: str, heading_unit: str) -> str:
     return f"{bare} {heading_unit}" if heading_unit and match is not None and match[2] is None else bare
 
 
-def _rows(lines: list[dict[str, str]]) -> Iterator[Row]:
+def rows_of(lines: Iterable[dict[str, str]]) -> Iterator[Row]:
+    """Give a row for each line, by column; lines without a time that can be read are left out."""
     places: dict[str, int] = {}
     for line in lines:
         try:

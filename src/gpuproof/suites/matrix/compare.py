@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from types import MappingProxyType
 from typing import Any
 
 from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
 from gpuproof.groups import grouped
 from gpuproof.records.result import Better, Doubt, Measure
-from gpuproof.statistics.comparison import MIN_LAUNCHES
+from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_launches
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import MEAN_MEMORY, MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
@@ -63,7 +64,11 @@ class ConfigurationFigures:
     @property
     def values(self) -> tuple[float, ...]:
         """Of what is compared, a value a launch."""
-        measure = self.measure(self.metric)
+        return self.values_of(self.metric)
+
+    def values_of(self, name: str) -> tuple[float, ...]:
+        """Return a measure's values, one a launch."""
+        measure = self.measure(name)
         return () if measure is None else tuple(launch.value for launch in measure.launches)
 
     @property
@@ -273,24 +278,45 @@ def pareto_front(
     *,
     figures: Sequence[str] = ("",),
 ) -> list[str]:
-    """Name the configurations that no other beats in the metric at no more of a cost, by their means.
+    """Name the configurations that trade the metric against a cost, by differences that launches show.
 
-    Of two alike in both, both are on the front. What cannot be used in one of the `figures` is on none, and
-    there is none where fewer than two are left beside it.
+    One is beaten by another that is shown better in either and worse in neither. On the front is what nothing
+    beats and what trades with another such, each being shown better in one: one alone is no front, nor are
+    configurations between which nothing was shown. All comparisons share one error rate. What cannot be used
+    in one of the `figures` is on none.
     """
-    sign = 1 if better == "higher" else -1
-    measured = [
-        (one, one.mean, spent)
-        for one in group
-        if one.mean is not None and (spent := one.value(cost)) is not None
-    ]
-    sides = [one.side for one, _, _ in measured]
+    measured = [one for one in group if one.mean is not None and one.value(cost) is not None]
+    sides = [one.side for one in measured]
     left_out = {name for figure in figures for name in contest(sides, better=better, figure=figure).left_out}
-    points = [(one.name, sign * mean, spent) for one, mean, spent in measured if one.name not in left_out]
-    if len(points) < 2:
-        return []
-    return [
-        name
-        for name, value, spent in points
-        if not any(v >= value and s <= spent and (v, s) != (value, spent) for _, v, s in points)
+    usable = [one for one in measured if one.name not in left_out]
+    level = 1 - (1 - CONFIDENCE) / max(1, len(usable) * (len(usable) - 1))  # of two figures a pair
+    shown = {
+        (a.name, b.name): (
+            _is_better(a.values, b.values, better, level),
+            _is_better(a.values_of(cost), b.values_of(cost), "lower", level, is_exact=cost != WALL),
+        )
+        for a, b in permutations(usable, 2)
+    }
+    unbeaten = [
+        b.name
+        for b in usable
+        if not any(
+            any(shown[a.name, b.name]) and not any(shown[b.name, a.name]) for a in usable if a is not b
+        )
     ]
+    trades = {pair for pair in permutations(unbeaten, 2) if any(shown[pair]) and any(shown[pair[::-1]])}
+    return [name for name in unbeaten if any(name == a for a, _ in trades)]
+
+
+def _is_better(
+    a: Sequence[float], b: Sequence[float], better: Better, confidence: float, *, is_exact: bool = False
+) -> bool:
+    """Say whether launches show that A is better than B; values that have no ratio show nothing.
+
+    Exact values (bytes) that all launches of each side repeat differ or are equal.
+    """
+    if min(*a, *b, 1.0) <= 0:
+        return False
+    if is_exact and min(len(a), len(b)) >= MIN_LAUNCHES and len({*a}) == len({*b}) == 1:
+        return a[0] < b[0] if better == "lower" else a[0] > b[0]
+    return compare_launches(b, a, better=better, confidence=confidence, is_cautious=True).verdict == "faster"

@@ -91,7 +91,7 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
         for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
             if front and not (what == "time" and ranking.metric == WALL):
                 yield (
-                    f"{ranking.metric} against {what}, by the means of what can be used: the Pareto front is "
+                    f"{ranking.metric} against {what}, by the differences shown: the Pareto front is "
                     f"{', '.join(front)}"
                 )
 
