@@ -76,8 +76,8 @@ test-long: $(VENV)/dev-ready $(TENSORFLOW)/ready ## what takes long by its natur
 	GPUPROOF_TESTS_START=exec $(BIN)/python -m pytest $(BESIDE) $(BY_REAL_STARTS)
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
-	$(BIN)/ruff format --check src simulator tests benchmarks examples notebooks gpu_loadtest.py
-	$(BIN)/ruff check src simulator tests benchmarks examples notebooks gpu_loadtest.py
+	$(BIN)/ruff format --check src simulator tests benchmarks examples notebooks gpu_loadtest.py run_benchmark.py cli.py
+	$(BIN)/ruff check src simulator tests benchmarks examples notebooks gpu_loadtest.py run_benchmark.py cli.py
 	$(BIN)/codespell src simulator tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports

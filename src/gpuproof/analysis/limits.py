@@ -321,9 +321,12 @@ def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
     name, times = names.most_common(1)[0]
     others = [f", {ARTICLE.get(other, other)} at {num}" for other, num in names.items() if other != name]
     detail = f"at {times} of {len(parts)} {noun}{''.join(others)}"
+    labels: dict[str, Any] = {"share": times / len(parts)}
     if name == UNKNOWN:
-        detail += f": {next(part.detail for part in parts if part.text == name)}"
-    return _measure(name, detail, {"share": times / len(parts)})
+        first = next(part for part in parts if part.text == name)
+        labels["why"] = first.labels.get("why", first.detail)
+        detail += f": {labels['why']}"
+    return _measure(name, detail, labels)
 
 
 def limit_sentence(measures: Sequence[Measure]) -> str:

@@ -33,7 +33,7 @@ def page(result: Result) -> Page:
         _column("memory", PEAK_MEMORY, is_optional=True),
         _column("CPU", HOST_USE),
         _column("GPU", GPU_USE, is_optional=True),
-        Column.of("limited by", limit_text, align="left", folds=True, is_optional=True),
+        Column.of("limit", limit_text, align="left", folds=True, is_optional=True),
         Column.of("", _outcome, align="left", folds=True),
     )
     tails = [point.measure(P95_STEP) for point in points]

@@ -64,9 +64,9 @@ def uncertainty(point: PointFigures) -> str:
 
 
 def limit_text(point: PointFigures) -> str:
-    """Name what limited a point; nothing where it was not measured."""
+    """Name what limited a point; nothing where that is not known."""
     limit = point.measure(LIMITED_BY)
-    return "" if limit is None else limit.text
+    return "" if limit is None or limit.missing is not None else limit.text
 
 
 def validity_cell(point: PointFigures) -> Cell:

@@ -74,7 +74,9 @@ def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) 
         Column.of("", lambda state: uncertainty(figures[state.case_id])),
         speed(SPEED_UP, _ratio),
         speed(EFFICIENCY, lambda measure: measure.text),
-        Column.of("limited by", lambda state: limit_text(figures[state.case_id]), align="left"),
+        Column.of(
+            "limited by", lambda state: limit_text(figures[state.case_id]), align="left", is_optional=True
+        ),
         Column.of("validity", lambda state: validity_cell(figures[state.case_id]), align="left"),
         Column.of("recommendation", _recommendation, align="left", folds=True),
     )

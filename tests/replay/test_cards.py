@@ -1,0 +1,58 @@
+"""Runs of real cards, read again: their numbers to the last digit, and what limited each.
+
+An NVIDIA H100 and an H200 of 27 November 2026, PyTorch 2.11.0+cu130, by gpuproof 0.1.0 (docs/lab-log.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from running import gpuproof
+
+HERE = Path(__file__).parent / "cards"
+
+
+def report(name: str, tmp_path: Path) -> str:
+    """Report a copy of a run, as one line."""
+    shutil.copytree(HERE / name, tmp_path / name)
+    shown = gpuproof("report", name, "--verbose", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    return " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "decode_h100",
+            "1,146 generated tokens/s ±6.1 % limited by the host: GPU idle for 68 % of the window; with these "
+            "kernels and clocks at most about 3,577 generated tokens/s",
+        ),
+        (
+            "gemm_h200",
+            "612 products/s ±0.18 % limited by the power cap: 700 W (the default), SM clock 1,485 of "
+            "1,980 MHz, 100 % of the window; also by compute",
+        ),
+        (
+            "lm_h100",
+            "105,224 tokens/s ±1.6 % limited by: unknown, because the GPU was busy; 27 % of the bf16 peak",
+        ),
+        ("resnet50_h100", "3,963 samples/s ±1.0 % limited by: unknown, because the GPU was busy; 9.7 %"),
+        ("load_h200", "12 of 12 tests limited by the host: at 12 of 12 points"),
+    ],
+)
+def test_a_card_keeps_its_number_and_says_what_limited_it(name: str, said: str, tmp_path: Path) -> None:
+    page = report(name, tmp_path)
+    assert said in page
+    assert "below the default" not in page
+    assert "host-bound" not in page
+
+
+def test_a_host_that_limits_a_generation_is_no_reason_to_doubt_it(tmp_path: Path) -> None:
+    page = report("decode_h100", tmp_path)
+    why = page[page.index("Why SUSPECT") :]
+    assert "[stalled]" in why
+    assert "host launches steps" not in page
