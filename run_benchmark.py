@@ -8,4 +8,5 @@ from pathlib import Path
 
 from gpu_loadtest import become
 
-become(Path(__file__).name)
+if __name__ == "__main__":
+    become(Path(__file__).name)

@@ -11,4 +11,5 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpu_loadtest import become
 
-become(Path(__file__).name)
+if __name__ == "__main__":
+    become(Path(__file__).name)

@@ -28,8 +28,8 @@ def report(name: str, tmp_path: Path) -> str:
     [
         (
             "decode_h100",
-            "1,146 generated tokens/s ±6.1 % limited by the host: GPU idle for 68 % of the window; with these "
-            "kernels and clocks at most about 3,577 generated tokens/s",
+            "1,146 generated tokens/s ±6.1 % limited by the host: GPU idle for 68 % of the window; with "
+            "these kernels and clocks at most about 3,577 generated tokens/s",
         ),
         (
             "gemm_h200",
@@ -56,3 +56,12 @@ def test_a_host_that_limits_a_generation_is_no_reason_to_doubt_it(tmp_path: Path
     why = page[page.index("Why SUSPECT") :]
     assert "[stalled]" in why
     assert "host launches steps" not in page
+
+
+def test_a_comparison_says_that_a_rate_of_the_host_says_nothing_about_the_device(tmp_path: Path) -> None:
+    for side in ("a", "b"):
+        shutil.copytree(HERE / "decode_h100", tmp_path / side)
+        assert gpuproof("report", side, cwd=tmp_path).returncode == 0
+    shown = gpuproof("compare", "a", "b", "--verbose", cwd=tmp_path)
+    assert "A is limited by the host: its rate says nothing about its device" in shown.stdout
+    assert "different limits" not in shown.stdout

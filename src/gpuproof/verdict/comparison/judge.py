@@ -16,6 +16,7 @@ from gpuproof import units
 from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_measure
+from gpuproof.analysis.limits import run_limit
 from gpuproof.errors import ExitCode
 from gpuproof.records.result import Doubt, Measure, Result, Validity
 from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
@@ -43,12 +44,20 @@ class ComparedRun:
     verdict: str
     validity: Validity | None
     doubts: tuple[Doubt, ...]
+    limit: str | None = None
+    """What limited it; None for what measures nothing, and for runs of before."""
 
     @classmethod
     def of(cls, result: Result, name: str) -> ComparedRun:
         """Return what a comparison needs of a run."""
-        run_id, verdict = result.run_id, result.verdict
-        return cls(name=name, run_id=run_id, verdict=verdict, validity=result.validity, doubts=result.doubts)
+        return cls(
+            name=name,
+            run_id=result.run_id,
+            verdict=result.verdict,
+            validity=result.validity,
+            doubts=tuple(doubt for doubt in result.doubts if doubt.validity != "VALID"),
+            limit=run_limit(result.measures),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from gpuproof import units
 from gpuproof.analysis.comparing.clocks import explained_by_clocks
 from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_of, title_of
+from gpuproof.analysis.limits import ARTICLE, UNKNOWN
 from gpuproof.groups import grouped
 from gpuproof.records.page import (
     Axis,
@@ -203,7 +204,19 @@ def _launches(comparison: SideBySide) -> Iterator[str]:
         yield f"for a ratio to ±1 % {most} launches a side would be needed at this spread"
 
 
+def _limits(comparison: SideBySide) -> Iterator[str]:
+    """Say where the sides were limited by different things, and where a side says nothing of its device."""
+    limits = {name: side.limit for name, side in _named(comparison) if side.limit not in (None, UNKNOWN)}
+    sentence = {name: ARTICLE.get(str(limit), limit) for name, limit in limits.items()}
+    if len(set(limits.values())) == len(limits) == 2:
+        yield f"different limits: A by {sentence['A']}, B by {sentence['B']}"
+    for name, limit in limits.items():
+        if limit in ("host", "data loading"):
+            yield f"{name} is limited by {sentence[name]}: its rate says nothing about its device"
+
+
 def _about(comparison: SideBySide) -> Iterator[str]:
+    yield from _limits(comparison)
     num = len(comparison.measures)
     together = f" for all {num} measures together" if num > 1 else ""
     if headline(comparison):
