@@ -13,12 +13,13 @@ import pytest
 
 from fleet_by_hand import baseline, gpu, host_facts, hosts, measured
 from gpuproof.cli.main import cli
+from gpuproof.conclude import conclude
 from gpuproof.errors import ExitCode, RecordError, UsageError
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Measure, Result
 from gpuproof.records.run import Environment
 from gpuproof.statistics.prediction import past_of_fleet, repeatability_of, spread_of
-from gpuproof.store.baselines import baseline_path, read_baseline
+from gpuproof.store.baselines import baseline_path, read_baseline, run_figures
 from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
 from gpuproof.verdict.facts import FleetFacts
@@ -46,6 +47,14 @@ def test_a_validation_takes_a_baseline_by_its_name(tmp_path: Path, monkeypatch: 
     words = ["validate", "--baseline", "fleet", "--recipe", "quick", "--allow-cpu", "--dry-run"]
     planned = click.testing.CliRunner().invoke(cli, words, catch_exceptions=False)
     assert planned.exit_code == ExitCode.DONE, planned.output
+
+
+def test_a_rate_of_the_host_is_suspect_in_a_baseline(tmp_path: Path) -> None:
+    """Of the run itself it is VALID, and limited by the host."""
+    waiting = one_rank(clock="device_event", times_s=[0.005] * 100, wall_s=1.0)
+    run = write_run(tmp_path, [waiting.records()], run_id="waiting")
+    assert conclude(run).result.validity == "VALID"
+    assert run_figures(run).validity == "SUSPECT"
 
 
 def test_runs_are_pooled_subject_by_subject_with_their_intervals() -> None:

@@ -10,20 +10,24 @@ import pytest
 
 from gpuproof.analysis.limits import (
     LaunchLimits,
+    communication_limit,
     limit_measure,
     limit_sentence,
     limits_of,
     limits_of_readings,
     limits_of_requests,
     limits_together,
+    with_readings,
 )
 from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.breakdown import CollectiveOverlap
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import DeviceBusy
+from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER, weighed
-from records_by_hand import Story, setup, window
+from gpuproof.verdict.doubts.window import limited
+from records_by_hand import Story, case, setup, window
 
 PEAK = Peak(flops_per_s=1e12, dtype="bf16", source="a sheet", date="2026-01-01")
 BANDWIDTH = BandwidthPeak(bytes_per_s=1e12, source="a sheet", date="2026-01-01")
@@ -53,7 +57,7 @@ def read(*devices: DeviceWindow, **host: float) -> WindowReadings:
 
 
 def sentence(limits: LaunchLimits) -> str:
-    return limit_sentence([limit_measure([limits])])
+    return limit_sentence(limit_measure([limits]))
 
 
 def names(limits: LaunchLimits) -> list[str]:
@@ -128,11 +132,6 @@ def test_a_power_cap_says_which_and_how_fast(
     )
 
 
-def test_a_cap_that_only_the_rank_saw_counts_too() -> None:
-    assert names(limits_of(replace(on_gpu().launch(), capped_share=0.9))) == ["power cap"]
-    assert names(limits_of(replace(on_gpu().launch(), capped_share=0.4))) == []
-
-
 @pytest.mark.parametrize(
     ("flops", "traffic", "said"),
     [
@@ -186,6 +185,44 @@ def test_of_a_command_readings_say_it() -> None:
     assert limits_of_readings(read()).unknown == "no GPU was read"
 
 
+@pytest.mark.parametrize(
+    ("idle", "said"),
+    [
+        ((0.4, 0.0), []),  # one works all the time, and the other may not be asked for anything
+        ((0.4, 0.3), ["host"]),
+        ((1.0, 1.0), []),  # not used at all
+        ((1.0,), []),
+        ((0.4,), ["host"]),
+        ((0.05,), []),
+    ],
+)
+def test_the_host_limits_a_command_where_every_gpu_that_it_used_idled(
+    idle: tuple[float, ...], said: list[str]
+) -> None:
+    devices = [
+        DeviceWindow(
+            physical_index=index, throttle_shares={"idle": share}, util_gpu_percent=100 * (1 - share)
+        )
+        for index, share in enumerate(idle)
+    ]
+    assert names(limits_of_readings(read(*devices, cpu_max_core_percent=50.0))) == said
+
+
+def test_what_was_read_beside_requests_and_collectives_is_not_lost() -> None:
+    by_design = communication_limit("its steps do nothing else")
+    assert names(with_readings(by_design, [read(CAPPED)])) == ["communication", "power cap"]
+    kept = limits_of_requests(None, 500.0, is_ours=True)
+    assert names(with_readings(kept, [read(CAPPED)])) == ["power cap"]
+    assert with_readings(kept, []) == kept
+
+
+def test_nobody_says_that_a_device_was_busy_that_may_have_waited() -> None:
+    unsure = replace(on_gpu(caught_up_steps=90), extra=[busy(0.007, 0.0095, 0.0099)])
+    assert "too uncertain to tell" in limits_of(unsure.launch()).unknown
+    latency = case(kind="inference", inference={"mode": "latency"})
+    assert "each batch is waited for" in limits_of(replace(on_gpu(), case=latency).launch()).unknown
+
+
 def test_readings_do_not_contradict_a_device_that_was_timed_and_kept_up() -> None:
     starved = DeviceWindow(physical_index=0, throttle_shares={"idle": 0.4}, util_gpu_percent=40.0)
     assert names(limits_of(on_gpu().launch(), readings=[read(starved, cpu_max_core_percent=100.0)])) == []
@@ -211,7 +248,22 @@ def test_a_run_is_limited_by_what_most_of_its_launches_and_points_are() -> None:
         replace(limit_measure([one]), case=str(place)) for place, one in enumerate((host, host, capped))
     ]
     (whole,) = limits_together([], points, "points")
-    assert limit_sentence([*points, whole]) == ("limited by the host: at 2 of 3 points, the power cap at 1")
+    assert limit_sentence(whole) == ("limited by the host: at 2 of 3 points, the power cap at 1")
+
+
+@pytest.mark.parametrize(
+    ("phase", "compiled", "remedy"),
+    [
+        ("forward", None, "Raise data.batch_size, or use training.compile.enabled=true"),
+        ("forward", "inductor", "Raise data.batch_size"),
+        ("decode", None, "Raise data.batch_size"),  # a cache that grows is not compiled
+    ],
+)
+def test_a_remedy_is_one_that_the_recipe_takes(phase: str, compiled: str | None, remedy: str) -> None:
+    work = case(kind="inference", inference={"phase": phase, "new_tokens": 4})
+    story = replace(on_gpu(steps_s=0.5), case=work, setups=[setup(compiled=compiled)])
+    (host,) = limited(Measured(launch=story.launch()))
+    assert (host.validity, host.code, host.remedy) == ("VALID", "host-bound", remedy)
 
 
 def test_a_limit_is_a_doubt_only_of_a_rate_that_is_the_devices_or_differs() -> None:
@@ -220,3 +272,34 @@ def test_a_limit_is_a_doubt_only_of_a_rate_that_is_the_devices_or_differs() -> N
     assert [doubt.validity for doubt in weighed([host], is_of_device=False)] == ["VALID"]
     assert [doubt.validity for doubt in weighed([host], is_of_device=True)] == ["SUSPECT"]
     assert [d.validity for d in weighed([host, differ], is_of_device=False)] == ["SUSPECT", "SUSPECT"]
+
+
+def test_the_limit_of_one_point_and_of_one_host_of_several_is_that_of_the_run() -> None:
+    host = limits_of(replace(on_gpu(), extra=[busy(0.005, 0.005, 0.005)]).launch())
+    point = replace(limit_measure([host]), case="batch_size=8")
+    (of_points,) = limits_together([], [point], "points")
+    assert limit_sentence(of_points) == sentence(host)
+    on_host = [replace(measure, subject="host/a") for measure in (point, of_points)]
+    (of_hosts,) = limits_together([], on_host, "hosts")
+    assert limit_sentence(of_hosts) == sentence(host)
+    result = result_of(point, *on_host)
+    assert result.limit is None  # that of a point, a host or a cell of a validation is not the run's
+    assert result_of(point, *on_host, of_hosts).limit == of_hosts
+
+
+def result_of(*measures: Measure) -> Result:
+    return Result(
+        suite="validate",
+        run_id="r",
+        gpuproof_version="0",
+        validity=None,
+        verdict="READY",
+        headline="",
+        exit_code=0,
+        num_launches=1,
+        num_planned=1,
+        conditions={},
+        doubts=(),
+        failures=(),
+        measures=measures,
+    )

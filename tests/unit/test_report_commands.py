@@ -113,7 +113,7 @@ def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
         "what": "resnet18 training on digits",
         "launches": "1/1",
         "headline": "1,000 samples/s",
-        "limited_by": "unknown",
+        "limited_by": None,
         "verdict": "VALID",
         "validity": "VALID",
         "next_step": None,

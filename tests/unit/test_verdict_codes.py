@@ -98,8 +98,7 @@ def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
     from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER
     from gpuproof.verdict.doubts.window import LIMITS
 
-    limits = {code for code, _ in LIMITS.values()}
-    assert {WRONG, CODE, FAULT, NEIGHBOURS_CODE, LAUNCHES_DIFFER, *limits} == OF_CONSTANTS
+    assert {WRONG, CODE, FAULT, NEIGHBOURS_CODE, LAUNCHES_DIFFER, *LIMITS.values()} == OF_CONSTANTS
     assert set(rows("Doubts about a measurement")) >= OF_CONSTANTS
 
 

@@ -15,7 +15,6 @@ from typing import Final, Literal
 from gpuproof.readings.energy import WHOLE_ENOUGH
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
-from gpuproof.statistics.power_cap import AT_CAP
 from gpuproof.units import seconds, significant
 from gpuproof.units import share as share_text
 
@@ -39,6 +38,8 @@ CLOCK_DROP: Final = 0.03
 MIN_COVERAGE: Final = 0.5
 """Of a window of which less was read it is said how little; a window with no reading in it has none."""
 BUSY_CPU_PERCENT: Final = 95.0
+AT_CAP: Final = 0.5
+"""Share of the window from which a power cap, or heat, is what limited a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +181,7 @@ def _reasons(
     lag = "" if slower_by is None else f"−{significant(slower_by * 100, 2)} %: "
     parts = ", ".join(f"{title} in {share_text(share)}" for share, title in held)
     details = [f"{parts} of the window", *_clock(device, gravity)]
-    if gravity == "limit" and shares.get("power_cap", 0.0) >= MIN_SHARE:
+    if gravity == "limit" and MIN_SHARE <= shares.get("power_cap", 0.0) < AT_CAP:
         details.append(power_limit_text(device))
     if gravity == "fault" and device.temp_gpu_max_c is not None:
         details.append(f"up to {device.temp_gpu_max_c:.0f} °C")

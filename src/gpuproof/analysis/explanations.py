@@ -104,6 +104,13 @@ def _unread_devices(
         )
 
 
+def readings_by_launch(
+    explanations: Iterable[LaunchExplanation],
+) -> dict[tuple[str, int], list[WindowReadings]]:
+    """Return what was read beside each launch, by its case and replicate."""
+    return {(of.case_id, of.replicate): [host.readings for host in of.readings] for of in explanations}
+
+
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
     """Return the highest clock that any device of the launches may run at; None where it was not read."""
     devices = (

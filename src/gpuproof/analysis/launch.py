@@ -92,8 +92,6 @@ class Launch:
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
     trained_alike: tuple[TrainedAlike, ...] = ()
     """Whether ranks together learn what one alone does; empty where nobody looked."""
-    capped_share: float | None = None
-    """Share of the window's time at the power cap, of the slowest rank's device; None where nobody looked."""
 
     @property
     def slowest(self) -> Window:

@@ -13,20 +13,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from gpuproof import units
-from gpuproof.analysis.explain import power_limit_text
+from gpuproof.analysis.explain import AT_CAP, power_limit_text
 from gpuproof.analysis.idleness import idle_share, idle_text, waiting_window
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.point_figures import LIMITED_BY
 from gpuproof.analysis.scale.communication import exposed_s, sync_difference_s
 from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
-from gpuproof.records.result import Measure
+from gpuproof.records.result import LIMITED_BY, THE_RUN, WHOLE, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.power_cap import AT_CAP
 
 LimitName = Literal[
     "host",
@@ -55,6 +53,8 @@ NEAR_PEAK = 0.5
 """… and of a data sheet's, which no real work reaches: the largest products get to 70 % of it."""
 ANSWERED = 0.95
 """Share of the offered requests from which on the rate was kept."""
+UNUSED = 0.99
+"""Share of the window of which a GPU that says it idled did nothing."""
 BUSY_CORE_PERCENT: Final = 98.0
 LOW_UTILISATION_PERCENT: Final = 80.0
 CAPS: Final[Mapping[LimitName, tuple[str, ...]]] = {
@@ -62,6 +62,10 @@ CAPS: Final[Mapping[LimitName, tuple[str, ...]]] = {
     "temperature": ("thermal", "thermal_software", "thermal_hardware", "thermal_memory"),
 }
 """The throttle reasons that each stands for."""
+NOT_KNOWN: Final[Mapping[LimitName, str]] = {
+    "compute": "its share of the compute peak is not known",
+    "memory bandwidth": "its memory traffic is not known",
+}
 ARTICLE: Final[Mapping[str, str]] = {name: f"the {name}" for name in ("host", "power cap", "requested rate")}
 """Names as a sentence has them; the others stand alone."""
 
@@ -102,9 +106,6 @@ def limits_of(
 ) -> LaunchLimits:
     """Say what limited a launch, from its records, the readings beside it and its device's peaks."""
     found = [*recorded_limits(launch), *_caps(readings), *_host_read(launch, readings)]
-    if (capped := launch.capped_share or 0.0) >= AT_CAP and not any(x.name == "power cap" for x in found):
-        text = f"{units.share(capped)} of the window, by the rank's own readings"
-        found.append(LaunchLimit(name="power cap", share=capped, gain=0.0, text=text))
     found += _ceilings(launch, peak, memory_peak)
     found.sort(key=lambda limit: (limit.name in CEILINGS, -limit.gain))
     return LaunchLimits(found=tuple(found), unknown="" if found else _unknown(launch, peak, memory_peak))
@@ -112,10 +113,15 @@ def limits_of(
 
 def limits_of_readings(readings: WindowReadings) -> LaunchLimits:
     """Say what limited a command of which only readings are known."""
-    found = [*_caps([readings]), *host_busy(readings.host, readings.devices)]
-    found.sort(key=lambda limit: -limit.gain)
     unknown = "its readings show no cap and no wait for the host" if readings.devices else "no GPU was read"
-    return LaunchLimits(found=tuple(found), unknown="" if found else unknown)
+    return with_readings(LaunchLimits(found=(), unknown=unknown), [readings])
+
+
+def with_readings(limits: LaunchLimits, readings: Sequence[WindowReadings]) -> LaunchLimits:
+    """Return limits that the work itself tells, and after them those that the readings beside it show."""
+    read = [*_caps(readings), *(limit for host in readings for limit in host_busy(host.host, host.devices))]
+    read.sort(key=lambda limit: -limit.gain)
+    return replace(limits, found=(*limits.found, *read))
 
 
 def limits_of_requests(offered_per_s: float | None, answered_per_s: float, *, is_ours: bool) -> LaunchLimits:
@@ -211,12 +217,19 @@ def _host_read(launch: Launch, readings: Sequence[WindowReadings]) -> Iterator[L
 
 
 def host_busy(host: HostWindow, devices: Sequence[DeviceWindow]) -> Iterator[LaunchLimit]:
-    """Yield the host as the limit where a device said that it idled, or one CPU was busy while no GPU was."""
+    """Yield the host as the limit where every GPU said that it idled, or one CPU was busy while no GPU was.
+
+    One that idled all the time was not used, and says nothing of what the work waited for.
+    """
     used = [d.util_gpu_percent for d in devices if d.util_gpu_percent is not None]
-    idle = max(((d.throttle_shares or {}).get("idle", 0.0) for d in devices), default=0.0)
+    idle = min(((d.throttle_shares or {}).get("idle", 0.0) for d in devices), default=0.0)
     core = host.cpu_max_core_percent
+    if idle >= UNUSED:
+        return
     if idle >= HOST_BOUND:
-        yield _host_limit(idle, f"a GPU said that it was idle in {units.share(idle)} of the window")
+        yield _host_limit(
+            idle, f"each GPU said that it was idle, in {units.share(idle)} of the window or more"
+        )
     elif used and core is not None and core >= BUSY_CORE_PERCENT and max(used) < LOW_UTILISATION_PERCENT:
         busy = f"one CPU was busy {units.significant(core)} % of the time"
         yield _host_limit(
@@ -270,16 +283,18 @@ def _shares(
 def _unknown(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None) -> str:
     """Say why nothing that was looked at limited the launch."""
     idle, shares = idle_share(launch), _shares(launch, peak, memory_peak)
+    if launch.case.measures_latency:
+        return "each batch is waited for, so that the device is idle between two of them"
+    if launch.slowest.clock == "host":
+        return "nothing says how busy the CPU was with this work"
     if isinstance(idle, Unavailable):
         return f"how long the GPU was idle is not known: {idle.reason}"
+    if isinstance(idle, Interval) and idle.high > HOST_BOUND:
+        return f"the GPU was idle for {idle_text(idle)}, too uncertain to tell whether it waited for its host"
     reached = [f"{units.share(share)} of {of}" for share, _, of in shares.values()]
-    if "memory bandwidth" not in shares:
-        reached.append("its memory traffic is not known")
-    if "compute" not in shares:
-        reached.append("its share of the compute peak is not known")
-    if launch.slowest.clock == "host":
-        return f"nothing says how busy the CPU was with this work; {', '.join(reached)}"
-    return f"the GPU was busy; {', '.join(reached)}"
+    lacking = [text for name, text in NOT_KNOWN.items() if name not in shares]
+    at = f", at {' and '.join(reached)}" if reached else ""
+    return f"the GPU was busy{at}{'; ' if lacking else ''}{', and '.join(lacking)}"
 
 
 def limit_measure(limits: Sequence[LaunchLimits]) -> Measure:
@@ -309,10 +324,12 @@ def limits_together(limits: Sequence[LaunchLimits], measures: Sequence[Measure],
     """Return the measure of a run: of its launches' limits, or of those that its points or hosts have."""
     if limits:
         return [limit_measure(limits)]
-    found = [measure for measure in measures if measure.name == LIMITED_BY]
-    of_hosts = {limit.subject: limit for limit in found}  # that of all points of a host is its last
-    parts = list(of_hosts.values()) if len(of_hosts) > 1 else found
-    return [_limit_of_parts(parts, noun)] if len(parts) > 1 else []
+    parts = [measure for measure in measures if measure.name == LIMITED_BY]
+    if noun == "hosts":  # that of all points of a host is its last
+        parts = list({part.subject: part for part in parts}.values())
+    if len(parts) == 1:
+        return [replace(parts[0], case=THE_RUN, subject=WHOLE)]
+    return [_limit_of_parts(parts, noun)] if parts else []
 
 
 def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
@@ -329,22 +346,11 @@ def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
     return _measure(name, detail, labels)
 
 
-def limit_sentence(measures: Sequence[Measure]) -> str:
+def limit_sentence(limit: Measure | None) -> str:
     """Say what limited a run, as a page has it above its remedy; empty for runs of before."""
-    limit = _of_run(measures)
     if limit is None:
         return ""
-    if limit.text == UNKNOWN:
-        return f"limited by: unknown, because {limit.detail}"
+    if limit.missing is not None:
+        joined = " " if "why" in limit.labels else ", because "  # of several: "at 3 of 4 points: why"
+        return f"limited by: unknown{joined}{limit.missing}"
     return f"limited by {ARTICLE.get(limit.text, limit.text)}: {limit.detail}"
-
-
-def run_limit(measures: Sequence[Measure]) -> str | None:
-    """Name what limited a run, or that it is unknown; None for what measures nothing, and runs of before."""
-    limit = _of_run(measures)
-    return None if limit is None else limit.text
-
-
-def _of_run(measures: Sequence[Measure]) -> Measure | None:
-    """Return the limit of the whole, which follows those of points and hosts."""
-    return next((measure for measure in reversed(measures) if measure.name == LIMITED_BY), None)

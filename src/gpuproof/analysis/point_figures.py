@@ -17,7 +17,6 @@ RATE_ONE_BY_ONE = "rate, one batch after another"
 """Of latency mode, in which nothing is queued: no throughput."""
 ITEMS, STEPS, WINDOW = "items", "steps", "window"
 STEP, ENERGY = "step of all launches", "energy of all launches"
-LIMITED_BY = "limited by"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

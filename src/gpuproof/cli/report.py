@@ -256,7 +256,6 @@ def _instead(save_dir: Path) -> str:
 
 def row_of(directory: RunDirectory) -> dict[str, object]:
     """Return what a list says of a run; one that is damaged must not hide the others."""
-    from gpuproof.analysis.limits import run_limit
     from gpuproof.errors import GpuproofError
 
     row: dict[str, object] = {"run": str(directory.root), "created": None, "suite": None, "what": None}
@@ -275,7 +274,7 @@ def row_of(directory: RunDirectory) -> dict[str, object]:
         **row,
         "suite": result.suite,
         "what": _work_of(result),
-        "limited_by": run_limit(result.measures),
+        "limited_by": None if result.limit is None or result.limit.missing else result.limit.text,
         "launches": f"{result.num_launches}/{result.num_planned}",
         "headline": result.headline,
         "verdict": result.verdict,
@@ -323,7 +322,7 @@ def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
 
 
 def _run_lines(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> list[tuple[Any, ...]]:
-    """Return number, date, name, verdict, result, limit and tone of each run."""
+    """Return number, date, name, verdict, result, limit where it is known, and tone of each run."""
     from gpuproof.suites.sections import TONES
 
     return [

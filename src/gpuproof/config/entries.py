@@ -101,10 +101,14 @@ def _place_in(data: Any, loc: Place) -> Place:
     """Return the part of a place that is in the data: the library adds the classes of what it tried."""
     place: list[str | int] = []
     for part in loc:
-        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and part in range(len(data))):
+        if _holds(data, part):
             place.append(part)
-            data = data[part]  # type: ignore[index]
+            data = data[part]
     return tuple(place)
+
+
+def _holds(data: Any, part: str | int) -> bool:
+    return (isinstance(data, dict) and part in data) or (isinstance(data, list) and part in range(len(data)))
 
 
 def _description(model: type[BaseModel], place: Place) -> str | None:

@@ -19,6 +19,10 @@ WHOLE = "whole"
 NOTHING_MEASURED, INCONCLUSIVE = "NOTHING MEASURED", "INCONCLUSIVE"
 DOUBTS = "records/doubts.csv"
 """Every doubt by its code: what it says in a few words, and how it touches a difference."""
+LIMITED_BY = "limited by"
+"""Name of the measure that names what limited something, and has no value."""
+THE_RUN = "main"
+"""Case of what is of no point and no cell."""
 A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
 A_THROUGHPUT = "a throughput is all that launches did over all their time: another mean, where they differ"
 
@@ -36,6 +40,11 @@ class Doubt:
     """Short and stable, for programs."""
     reason: str
     remedy: str
+
+
+def weakening(doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
+    """Return the doubts that take something from a figure: all but those that say what limited it."""
+    return tuple(doubt for doubt in doubts if doubt.validity != "VALID")
 
 
 def worst(doubts: Sequence[Doubt]) -> Validity:
@@ -80,7 +89,7 @@ class Measure:
     """What a person needs beside it: the interval, the basis, or why there is none."""
     uncertainty: str | None = None
     """As people read it: ±1.2 %."""
-    case: str = "main"
+    case: str = THE_RUN
     subject: str = WHOLE
     statistic: str = "value"
     labels: Mapping[str, Any] = field(default_factory=dict)
@@ -121,3 +130,13 @@ class Result:
     """Of checks."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """What the suite's own page needs beyond this, in the suite's own shape."""
+
+    @property
+    def limit(self) -> Measure | None:
+        """What limited the run; None for what measures nothing, and for runs of before.
+
+        That of a point, a host or a cell of a validation is not the run's.
+        """
+        return next(
+            (m for m in self.measures if (m.name, m.case, m.subject) == (LIMITED_BY, THE_RUN, WHOLE)), None
+        )

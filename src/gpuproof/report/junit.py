@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from gpuproof.errors import ExitCode
 from gpuproof.outside import plain
 from gpuproof.records.outcome import Judged, Outcome
-from gpuproof.records.result import Result
+from gpuproof.records.result import Result, weakening
 from gpuproof.records.run import Failure
 
 TAGS = {"FAIL": "failure", "ERROR": "error", "SKIP": "skipped", "NOT-APPLICABLE": "skipped"}
@@ -82,7 +82,7 @@ def _whole(result: Result, *, is_strict: bool) -> Element:
     if message.tag != "skipped":
         message.set("type", result.verdict)
     message.text = plain(
-        "\n".join([*map(_message, result.failures), *(doubt.reason for doubt in result.doubts)])
+        "\n".join([*map(_message, result.failures), *(doubt.reason for doubt in weakening(result.doubts))])
     )
     return element
 

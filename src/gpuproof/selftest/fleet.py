@@ -71,7 +71,7 @@ class Fleet:
     begins_monotonic_s: float = BEGAN_MONOTONIC_S + SETTLED_S
     """When windows begin."""
     window_s: float | None = None
-    """How long windows are on the host's clock; None: as long as the steps."""
+    """For how long steps run, of launches that run steps; None: for a number of steps."""
     is_counted: bool = True
     """Whether an inventory says how many devices each host has."""
     day: int | None = None

@@ -222,7 +222,9 @@ def _done(
         yield from trials
         times_s = [sum(trial.durations_s) for trial in trials]
     else:
-        times_s = _noisy(rng, _step_s(case) * slower, NUM_STEPS)
+        step_s = _step_s(case) * slower
+        num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / step_s))
+        times_s = _noisy(rng, step_s, num_steps)
         yield Steps(rank=worker.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
     yield _window(fleet, case, worker, times_s)
     if len({rank.host for rank in ranks}) > 1:
@@ -340,7 +342,7 @@ def _window(fleet: Fleet, case: Case, worker: _Rank, times_s: Sequence[float]) -
         clock="device_event",
         stop_reason=f"{len(times_s)} steps",
         begin_monotonic_s=fleet.begins_monotonic_s,
-        end_monotonic_s=fleet.begins_monotonic_s + (fleet.window_s or total_s),
+        end_monotonic_s=fleet.begins_monotonic_s + total_s,
         load=HostLoad(
             num_cpus=64,
             busy_cpu_s=total_s,

@@ -91,14 +91,13 @@ def run_figures(run: RunDirectory) -> RunFigures:
         measures=facts.measures,
         stack=stack_of(facts.hosts),
         day=_day_of(run.description()["created"]),
-        validity=None if result is None else _of_device(result),
+        validity=None if result is None else _validity_of_device(result),
     )
 
 
-def _of_device(result: Result) -> Validity | None:
+def _validity_of_device(result: Result) -> Validity | None:
     """Return the validity of what a run says of its device: a rate of the host or the loader says nothing."""
-    doubts = weighed(result.doubts, is_of_device=True)
-    return worst(doubts) if result.validity is not None else None
+    return None if result.validity is None else worst(weighed(result.doubts, is_of_device=True))
 
 
 def _day_of(created: str) -> str:

@@ -15,6 +15,7 @@ from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.limits import limit_sentence
 from gpuproof.groups import grouped
+from gpuproof.readings.window_readings import DeviceWindow
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
     Measures,
@@ -226,7 +227,7 @@ def _verdict(result: Result) -> Verdict:
         reason="; ".join(reasons),
         headline=result.headline,
         uncertainty=uncertainty,
-        limit=limit_sentence(result.measures),
+        limit=limit_sentence(result.limit),
         advice=next(filter(None, steps), None),
     )
 
@@ -348,9 +349,16 @@ def _devices(explanation: LaunchExplanation) -> Iterator[DeviceDuring]:
                 util_gpu_percent=device.util_gpu_percent,
                 clock_sm_mhz=device.clock_sm_mhz,
                 clock_sm_max_mhz=device.clock_sm_max_mhz,
-                power_w=None if device.energy_j is None else device.energy_j / window_s,
+                power_w=_mean_power_w(device, window_s),
                 temp_gpu_max_c=device.temp_gpu_max_c,
             )
+
+
+def _mean_power_w(device: DeviceWindow, window_s: float) -> float | None:
+    """Return the mean power over that part of a window for which the energy is known."""
+    if device.energy_j is None or not device.energy_coverage:
+        return None
+    return device.energy_j / (device.energy_coverage * window_s)
 
 
 def at_point(failure: Failure, case_id: str) -> Failure:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Chart, Notice, Notices, Page, Series
-from gpuproof.records.result import Measure, Result
 from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof_example_toy.conclude import ToyDetail
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from gpuproof.files import packaged_rows
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import DOUBTS, Better, Doubt, Result, Validity
+from gpuproof.records.result import DOUBTS, Better, Doubt, Result, Validity, weakening
 from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
 
 TOUCHES: Mapping[str, str] = {
@@ -98,13 +98,12 @@ def reason_unusable(
     'A is SUSPECT (2 steps)'
     """
     codes_beside = {doubt.code for doubt in beside}
-    for doubt in sorted(side.doubts, key=lambda doubt: doubt.validity != "INVALID"):
-        if doubt.validity == "VALID":
-            continue  # what limited it
+    doubts = weakening(side.doubts)
+    for doubt in sorted(doubts, key=lambda doubt: doubt.validity != "INVALID"):
         is_common = doubt.code in codes_beside
         if doubt.validity == "INVALID" or _touches(doubt.code, is_common, is_in_turns, figure):
             return f"{side.name} is {doubt.validity} ({doubt.reason})"
-    is_bare = side.validity == "INVALID" or (side.validity == "SUSPECT" and not side.doubts)
+    is_bare = side.validity == "INVALID" or (side.validity == "SUSPECT" and not doubts)
     return f"{side.name} is {side.validity}" if is_bare else None
 
 

@@ -100,6 +100,12 @@ def record(
     """  # noqa: D301  # click reads the backspace character
     if command and duration is not None:
         raise UsageError("is for a recording without a command", place="--duration")
+    if out is not None and str(out).startswith("-"):
+        raise UsageError(
+            f"{out} is an option, no file",
+            place="--out",
+            next_step="Name the file: gpuproof monitor record --out FILE",
+        )
     path = out or Path(f"gpu_stats_{name_config(command) or 'machine'}_{_stamp()}.jsonl")
     if path.exists():
         raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.limits import communication_limit
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
+from gpuproof.analysis.limits import LaunchLimits, communication_limit, with_readings
 from gpuproof.config.models import RunConfig
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
@@ -65,10 +65,17 @@ def conclude(evidence: Evidence) -> Conclusion:
         conditions=_conditions(launches, config),
         detail=to_json(detail),
         headline_text=None if headlines else "",
-        limits=[communication_limit("its steps do nothing but communicate") for _ in launches],
+        limits=_limits(launches, explanations),
     )
     rows = [_csv_row(point, at, config) for point, at in zip(points, curves, strict=True)]
     return Conclusion(result=result, exports=(Export(name=CSV_FILE, content=csv_text(rows)),))
+
+
+def _limits(
+    launches: Sequence[CollectiveLaunch], explanations: Sequence[LaunchExplanation]
+) -> list[LaunchLimits]:
+    read, by_design = readings_by_launch(explanations), communication_limit("its steps do nothing else")
+    return [with_readings(by_design, read.get(launch_key(one.launch.case), ())) for one in launches]
 
 
 def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:

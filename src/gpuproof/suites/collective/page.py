@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.point_figures import LIMITED_BY
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Page, Series
 from gpuproof.records.page.tables import Column, figure, pivot
-from gpuproof.records.result import Measure, Result
+from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.collective.conclude import CollectiveDetail
 from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, WRONG_VALUES
 from gpuproof.suites.sections import benchmark_page

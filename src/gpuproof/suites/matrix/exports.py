@@ -19,7 +19,7 @@ from gpuproof.files import link_plain
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
-from gpuproof.records.result import Result
+from gpuproof.records.result import Result, weakening
 from gpuproof.records.work.command import ERROR_LOG, FILES, OUTPUT_LOG
 from gpuproof.suites.base import Export, PictureContent, RecordingFiles
 from gpuproof.suites.exports import json_export
@@ -116,5 +116,5 @@ def summary_text(cases: Sequence[CaseFigures], result: Result) -> str:
     ranking = result.detail["ranking"]
     best = ranking["best"] or f"none named: {ranking['missing']}"
     lines += ["", f"Best by {ranking['metric']}: {best}"]
-    lines += [f"{doubt.validity}: {doubt.reason}" for doubt in result.doubts]
+    lines += [f"{doubt.validity}: {doubt.reason}" for doubt in weakening(result.doubts)]
     return "\n".join(lines) + "\n"

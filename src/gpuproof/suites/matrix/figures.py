@@ -19,10 +19,11 @@ from gpuproof.analysis.limits import LaunchLimits, limits_of, limits_of_readings
 from gpuproof.analysis.point_figures import STEPS, THROUGHPUT
 from gpuproof.config.axes import Assignment
 from gpuproof.config.models import RunConfig
+from gpuproof.hardware import find_memory_peak, find_peak
 from gpuproof.processes.start import exit_status
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.window_readings import read_window
+from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandStarted, ProcessTree
@@ -128,15 +129,36 @@ def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignmen
 def case_limits(records: CaseRecords, evidence: Evidence) -> LaunchLimits:
     """Say what limited a launch, of a command from the readings beside it alone."""
     launch, span = summarize_launch(records), _span(records)
-    recording = None if span is None else evidence.recording(records.case, span.host)
-    if span is None or not isinstance(recording, RecordingData):
-        unread = LaunchLimits(found=(), unknown="nothing was read beside it")
-        return unread if launch is None else limits_of(launch)
-    taken = {device.physical_index for device in records.of(DeviceTaken)}
-    read = read_window(
-        recording, begin_monotonic_s=span.begin_s, end_monotonic_s=span.end_s, devices=taken or None
+    read = MissingReadings(reason="it did not begin") if span is None else _read(records, evidence, span)
+    if launch is not None:
+        name, precision = launch.setup.device.name, launch.case.model_work.training.precision
+        return limits_of(
+            launch,
+            readings=[] if isinstance(read, MissingReadings) else [read],
+            peak=find_peak(name, precision),
+            memory_peak=find_memory_peak(name),
+        )
+    if isinstance(read, MissingReadings):
+        return LaunchLimits(found=(), unknown=read.reason)
+    if len(read.devices) > 1 and not _uuids(records):
+        return LaunchLimits(found=(), unknown=f"which of {len(read.devices)} GPUs it used is not known")
+    return limits_of_readings(read)
+
+
+def _uuids(records: CaseRecords) -> list[str]:
+    """Name the devices that a case used, as far as its records say."""
+    in_use = [s.device.uuid for s in records.setups] or [taken.uuid for taken in records.of(DeviceTaken)]
+    return [uuid for uuid in in_use if uuid is not None]
+
+
+def _read(records: CaseRecords, evidence: Evidence, span: _Span) -> WindowReadings | MissingReadings:
+    return evidence.readings(
+        records.case,
+        span.host,
+        begin_monotonic_s=span.begin_s,
+        end_monotonic_s=span.end_s,
+        uuids=_uuids(records) or None,
     )
-    return limits_of_readings(read) if launch is None else limits_of(launch, readings=[read])
 
 
 def _span(records: CaseRecords) -> _Span | None:
@@ -290,15 +312,7 @@ def _energy(
     reason = _reason_no_energy(records, recording)
     if reason is not None:
         return None, reason
-    in_use = [s.device.uuid for s in records.setups] or [taken.uuid for taken in records.of(DeviceTaken)]
-    uuids = [uuid for uuid in in_use if uuid is not None]
-    read = evidence.readings(
-        records.case,
-        span.host,
-        begin_monotonic_s=span.begin_s,
-        end_monotonic_s=span.end_s,
-        uuids=uuids or None,
-    )
+    read = _read(records, evidence, span)
     if isinstance(read, MissingReadings):
         return None, read.reason
     lacking = [device.energy_missing for device in read.devices if device.energy_j is None]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof import units
-from gpuproof.analysis.point_figures import LIMITED_BY, PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures
+from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures
 from gpuproof.analysis.points import rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Page
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
-from gpuproof.records.result import Result
+from gpuproof.records.result import LIMITED_BY, Result
 from gpuproof.suites.points.charts import point_charts
 from gpuproof.suites.points.exports import outcome_text, value_text
 from gpuproof.suites.points.results import PointsDetail, read_figures

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.limits import LaunchLimits, communication_limit
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
+from gpuproof.analysis.limits import LaunchLimits, communication_limit, with_readings
 from gpuproof.analysis.probes.figures import (
     FINGERPRINT,
     WRONG_VALUES,
@@ -70,7 +70,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         conditions=_conditions(config, measured),
         detail=to_json(detail),
         headline_text=_headline(measures, prints),
-        limits=[_limits(config) for _ in measured],
+        limits=_limits(config, measured, explanations),
     )
     outcomes = (*_inapplicable(probes, config), *_wrong(measures), *prints.outcomes)
     rows = [_csv_row(measure) for measure in measures if measure.name != FINGERPRINT]
@@ -78,10 +78,14 @@ def conclude(evidence: Evidence) -> Conclusion:
     return Conclusion(result=replace(result, outcomes=outcomes), exports=exports)
 
 
-def _limits(config: RunConfig) -> LaunchLimits:
-    if config.probe.name in ("link", "nccl_tests"):
-        return communication_limit("its steps do nothing but copy")
-    return LaunchLimits(found=(), unknown=f"the {config.probe.name} probe has no rate of one kind of work")
+def _limits(
+    config: RunConfig, probes: Sequence[ProbeLaunch], explanations: Sequence[LaunchExplanation]
+) -> list[LaunchLimits]:
+    read, name = readings_by_launch(explanations), config.probe.name
+    limits = LaunchLimits(found=(), unknown=f"the {name} probe has no rate of one kind of work")
+    if name in ("link", "nccl_tests"):
+        limits = communication_limit("its steps do nothing but copy")
+    return [with_readings(limits, read.get(launch_key(probe.records.case), ())) for probe in probes]
 
 
 def _num_places(evidence: Evidence) -> int:

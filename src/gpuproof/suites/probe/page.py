@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.point_figures import LIMITED_BY
 from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
 from gpuproof.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
 from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone
 from gpuproof.records.page.tables import Column, figure, pivot
-from gpuproof.records.result import Measure, Result
+from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.measure_charts import by_size, titled

@@ -12,6 +12,7 @@ from gpuproof.analysis.explanations import (
     energy_of_run,
     explain_launches,
     highest_clock_mhz,
+    readings_by_launch,
 )
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.limits import LaunchLimits, limits_of
@@ -24,7 +25,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import WHOLE
 from gpuproof.records.run import ProfileTrace
-from gpuproof.suites.base import Conclusion
+from gpuproof.suites.base import Conclusion, launch_key
 from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import recipe_exports
@@ -100,11 +101,11 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _limits(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[LaunchLimits]:
-    read = {of.replicate: [host.readings for host in of.readings] for of in explanations}
+    read = readings_by_launch(explanations)
     return [
         limits_of(
             launch,
-            readings=read.get(launch.case.replicate, ()),
+            readings=read.get(launch_key(launch.case), ()),
             peak=summary.peak,
             memory_peak=summary.memory_peak,
         )

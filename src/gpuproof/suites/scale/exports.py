@@ -13,7 +13,7 @@ from gpuproof.analysis.scale.curve import fabric_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import A_THROUGHPUT, Result
+from gpuproof.records.result import A_THROUGHPUT, Result, weakening
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
@@ -242,7 +242,7 @@ def _report(model: str, study: ScaleStudy, result: Result, created: str, launche
         "",
         f"Generated: {created}, device: {', '.join(devices) or 'none'}, verdict: {result.verdict}",
         "",
-        *(f"- {doubt.validity}: {doubt.reason}" for doubt in result.doubts),
+        *(f"- {doubt.validity}: {doubt.reason}" for doubt in weakening(result.doubts)),
         *(f"- {note}" for note in notes_of_setup(launches)),
         tables.replace("GPU", "rank") if is_on_cpu else tables,
         "",

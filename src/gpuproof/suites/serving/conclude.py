@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.limits import LaunchLimits, limits_of_requests
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
+from gpuproof.analysis.limits import LaunchLimits, limits_of_requests, with_readings
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Doubt
-from gpuproof.suites.base import Conclusion
+from gpuproof.suites.base import Conclusion, launch_key
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
@@ -79,19 +79,22 @@ def conclude(evidence: Evidence) -> Conclusion:
             "device": setup.device.name if setup else None,
         },
         detail=to_json(detail),
-        limits=_limits(run),
+        limits=_limits(run, explanations),
     )
     return Conclusion(result=result, exports=tuple(serving_exports(evidence, run)))
 
 
-def _limits(run: ServingRun) -> list[LaunchLimits]:
-    """Say what limited the rate; a search ends where latencies grow, and nothing says what of."""
-    if run.search is not None and run.main:
-        searched = "it is the highest rate within the bounds that a search confirmed"
-        return [LaunchLimits(found=(), unknown=searched)]
-    is_ours = run.config.serving.target != "endpoint"
+def _limits(run: ServingRun, explanations: Sequence[LaunchExplanation]) -> list[LaunchLimits]:
+    """Say what limited the rate; a search ends where latencies grow, and only readings say what of."""
+    searched = "it is the highest rate within the bounds that a search confirmed"
+    is_ours, read = run.config.serving.target != "endpoint", readings_by_launch(explanations)
     return [
-        limits_of_requests(served.window.offered_per_s, served.requests_per_s, is_ours=is_ours)
+        with_readings(
+            LaunchLimits(found=(), unknown=searched)
+            if run.search is not None and run.main
+            else limits_of_requests(served.window.offered_per_s, served.requests_per_s, is_ours=is_ours),
+            read.get(launch_key(served.case), ()),
+        )
         for served in run.main or run.launches
     ]
 

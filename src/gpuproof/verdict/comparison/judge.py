@@ -16,9 +16,8 @@ from gpuproof import units
 from gpuproof.analysis.comparing.conditions import UnlikeKey
 from gpuproof.analysis.comparing.measures import ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_measure
-from gpuproof.analysis.limits import run_limit
 from gpuproof.errors import ExitCode
-from gpuproof.records.result import Doubt, Measure, Result, Validity
+from gpuproof.records.result import Doubt, Measure, Result, Validity, weakening
 from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
 from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.verdict.rollup import listed
@@ -45,7 +44,7 @@ class ComparedRun:
     validity: Validity | None
     doubts: tuple[Doubt, ...]
     limit: str | None = None
-    """What limited it; None for what measures nothing, and for runs of before."""
+    """What limited it; None where that is not known."""
 
     @classmethod
     def of(cls, result: Result, name: str) -> ComparedRun:
@@ -55,8 +54,8 @@ class ComparedRun:
             run_id=result.run_id,
             verdict=result.verdict,
             validity=result.validity,
-            doubts=tuple(doubt for doubt in result.doubts if doubt.validity != "VALID"),
-            limit=run_limit(result.measures),
+            doubts=weakening(result.doubts),
+            limit=None if result.limit is None or result.limit.missing else result.limit.text,
         )
 
 

@@ -8,7 +8,6 @@ from gpuproof import units
 from gpuproof.analysis.comparing.clocks import explained_by_clocks
 from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure
 from gpuproof.analysis.comparing.sides import side_of, title_of
-from gpuproof.analysis.limits import ARTICLE, UNKNOWN
 from gpuproof.groups import grouped
 from gpuproof.records.page import (
     Axis,
@@ -206,13 +205,12 @@ def _launches(comparison: SideBySide) -> Iterator[str]:
 
 def _limits(comparison: SideBySide) -> Iterator[str]:
     """Say where the sides were limited by different things, and where a side says nothing of its device."""
-    limits = {name: side.limit for name, side in _named(comparison) if side.limit not in (None, UNKNOWN)}
-    sentence = {name: ARTICLE.get(str(limit), limit) for name, limit in limits.items()}
+    limits = {name: side.limit for name, side in _named(comparison) if side.limit is not None}
     if len(set(limits.values())) == len(limits) == 2:
-        yield f"different limits: A by {sentence['A']}, B by {sentence['B']}"
+        yield f"the sides have different limits: {limits['A']} of A, {limits['B']} of B"
     for name, limit in limits.items():
         if limit in ("host", "data loading"):
-            yield f"{name} is limited by {sentence[name]}: its rate says nothing about its device"
+            yield f"the limit of {name} is its {limit}, so that its rate says nothing about its device"
 
 
 def _about(comparison: SideBySide) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Final
 from gpuproof.groups import grouped
 from gpuproof.records.page import Notice, Notices, Section, Table, Text, Tone
 from gpuproof.records.page.tables import Column, table
-from gpuproof.records.result import Doubt
+from gpuproof.records.result import Doubt, weakening
 from gpuproof.verdict.doubts.base import LIKELY, likely_first
 
 CODES: Final = "docs/verdicts.md says of each [code] why it matters and what to do"
@@ -38,7 +38,7 @@ SHARE_OF_LAUNCHES = re.compile(r"in (\d+) of (\d+) launches")
 
 def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | None) -> Iterator[Section]:
     """Yield the doubts, the likeliest cause first; what a disturbance leaves is folded."""
-    doubts = [doubt for doubt in doubts if doubt.validity != "VALID"]  # what limited it, said above
+    doubts = weakening(doubts)  # what limited it is said above
     ordered = likely_first(doubts)
     causes = [doubt for doubt in ordered if doubt.code in NEIGHBOURS]
     followed = [

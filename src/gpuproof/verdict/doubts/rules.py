@@ -127,7 +127,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
 def weighed(doubts: Sequence[Doubt], *, is_of_device: bool) -> tuple[Doubt, ...]:
     """Return doubts by gravity: host and loader are one where a rate is to be the device's, or differs."""
     counts = is_of_device or any(doubt.code == LAUNCHES_DIFFER for doubt in doubts)
-    codes = {code for code, _ in LIMITS.values()} if counts else set()
+    codes = set(LIMITS.values()) if counts else set()
     return invalid_first(replace(x, validity="SUSPECT") if x.code in codes else x for x in doubts)
 
 

@@ -30,16 +30,11 @@ GROWTH = 0.05
 """Of decode steps over a window, from which it matters that nobody can tell what it comes from."""
 PRECISION_REACHED = "precision reached"
 """The reason that a worker gives for the end of a window whose mean step is known as well as was asked."""
-MORE_WORK = "Raise data.batch_size, or use training.compile.enabled=true"
-LIMITS: Mapping[str, tuple[str, str]] = {
-    "host": ("host-bound", MORE_WORK),
-    "data loading": (
-        "data-bound",
-        "Raise data.num_workers or data.prefetch_factor, or measure the device alone with "
-        "data.loading=device",
-    ),
-}
-"""Code and remedy of what limits a launch without disturbing it: a rate of the host or the loader."""
+LIMITS: Mapping[str, str] = {"host": "host-bound", "data loading": "data-bound"}
+"""Codes of what limits a launch without disturbing it: a rate of the host or the loader."""
+FASTER_LOADER = (
+    "Raise data.num_workers or data.prefetch_factor, or measure the device alone with data.loading=device"
+)
 READY_BEFORE = 0.10
 """Share of the window's batches that may have been made before it. A loader that never ran dry made the
 others in time, so that it keeps up with at least 1 - 0.10 = 90 % of the rate that is printed."""
@@ -119,7 +114,7 @@ def _idle_unknown(launch: Launch) -> Iterator[Doubt]:
             "idle-unknown",
             f"in {share(caught_up)} of the steps the device had no work queued when the host launched "
             f"the step, and for how long it waited is not known: {idle.reason}",
-            f"{MORE_WORK}; a step with more work settles it",
+            f"{_more_work(launch)}; a step with more work settles it",
         )
 
 
@@ -127,8 +122,19 @@ def limited(measured: Measured) -> Iterator[Doubt]:
     """Name host and loader as limits; `rules.weighed` says where a rate that is theirs is in doubt."""
     for limit in recorded_limits(measured.launch):
         if limit.name in LIMITS:
-            code, remedy = LIMITS[limit.name]
-            yield Doubt(validity="VALID", code=code, reason=limit.text, remedy=remedy)
+            remedy = _more_work(measured.launch) if limit.name == "host" else FASTER_LOADER
+            yield Doubt(validity="VALID", code=LIMITS[limit.name], reason=limit.text, remedy=remedy)
+
+
+def _more_work(launch: Launch) -> str:
+    """Say how a device gets more work at a time, by what this recipe may still do."""
+    if (
+        launch.case.model_work.generates
+        or launch.setup.replicas is not None
+        or launch.setup.compiled is not None
+    ):
+        return "Raise data.batch_size"
+    return "Raise data.batch_size, or use training.compile.enabled=true"
 
 
 def unsteady(measured: Measured) -> Iterator[Doubt]:
