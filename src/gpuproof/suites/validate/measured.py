@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -20,7 +21,7 @@ from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result, Validity
+from gpuproof.records.result import WHOLE, Doubt, Measure, MeasureInterval, Result, Validity
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.statistics.series import TimeSeries, interval_between
@@ -55,6 +56,28 @@ class StageResult:
     """The device or host that it is of, or whole."""
 
 
+OF_WINDOWS = (
+    ("Warm up longer (benchmark.warmup_steps)", "Measure longer (validate.window_s)"),
+    ("benchmark.measure_by=time and ", ""),
+    ("benchmark.measure_seconds", "validate.window_s"),
+    ("model.options.m, model.options.n and model.options.k", "validate.gemm_size"),
+    ("model.options.buffer_bytes", "validate.memory_buffer_bytes"),
+)
+"""What remedies name, and the key of a validation that sets it; stages over a model heed the recipe's own."""
+
+
+def _with_own_keys(result: Result | None, case: StageCase) -> Result | None:
+    """Have remedies name keys that a validation heeds."""
+    if result is None:
+        return None
+    names = [] if case.of_model else [*OF_WINDOWS, ("collective.", "validate.collective.")]
+    return replace(result, doubts=tuple(_renamed(doubt, names) for doubt in result.doubts))
+
+
+def _renamed(doubt: Doubt, names: Iterable[tuple[str, str]]) -> Doubt:
+    return replace(doubt, remedy=reduce(lambda text, pair: text.replace(*pair), names, doubt.remedy))
+
+
 def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Recipes) -> StageResult:
     """Conclude the launches of a case by the suite of its recipe."""
     launched = _stage_result(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
@@ -66,7 +89,7 @@ def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Re
     summaries = [one for records in of_case.launches if (one := summarize_launch(records)) is not None]
     return replace(
         launched,
-        result=conclusion.result,
+        result=_with_own_keys(conclusion.result, case),
         summary=dict(getattr(next(exported, None), "value", {})),
         summaries=tuple(summaries),
     )

@@ -100,16 +100,20 @@ def _tflops(flops_per_s: float) -> str:
     return f"{flops_per_s / 1e12:,.1f} TFLOP/s"
 
 
+FORM = "Register the workload with a closed form of its work"
+
+
 def uncounted_work(measured: Measured) -> Iterator[Doubt]:
     """Find steps whose work nobody knows, so that a rate no device can reach would not be noticed."""
     setup = measured.launch.setup
     if measured.launch.flops_per_step or setup.bytes_per_step:
         return
     why = setup.flops_not_counted or "no product of matrices was seen in it"
+    is_counted = measured.launch.case.model_work.window.count_flops
     yield suspect(
         "work-not-counted",
         f"the work of a step is not known ({why}): its rate cannot be compared with any ceiling",
-        "Set benchmark.count_flops to true, or register the workload with a closed form of its work",
+        FORM if is_counted else f"Set benchmark.count_flops to true. {FORM}",
     )
 
 

@@ -45,7 +45,7 @@ def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
                 NEIGHBOURS_CODE,
                 f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} processors "
                 "busy during the window, and this case waited for them",
-                "Run it again on a quiet machine, or set distributed.threads_per_rank lower",
+                f"Run it again on a quiet machine{_fewer_threads(measured)}",
             )
         steal = windows[0].load.steal_cpu_s
         if steal is not None and steal > STEAL_SHARE * _span_s(windows[0]) * windows[0].load.num_cpus:
@@ -54,6 +54,11 @@ def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
                 f"the hypervisor of {host} gave {seconds(steal)} of processor time to other machines",
                 "Run it again, or on a machine of its own",
             )
+
+
+def _fewer_threads(measured: Measured) -> str:
+    """Advise fewer threads, unless a rank has but one."""
+    return ", or lower distributed.threads_per_rank" if measured.launch.setup.threads > 1 else ""
 
 
 def _others_cpus(windows: Sequence[Window]) -> float | None:

@@ -35,6 +35,11 @@ LIMITS: Mapping[str, str] = {"host": "host-bound", "data loading": "data-bound"}
 FASTER_LOADER = (
     "Raise data.num_workers or data.prefetch_factor, or measure the device alone with data.loading=device"
 )
+SIZES = {
+    "gemm": "model.options.m, model.options.n and model.options.k",
+    "memory": "model.options.buffer_bytes",
+}
+"""Workload → the keys that say how much one of its steps does."""
 READY_BEFORE = 0.10
 """Share of the window's batches that may have been made before it. A loader that never ran dry made the
 others in time, so that it keeps up with at least 1 - 0.10 = 90 % of the rate that is printed."""
@@ -67,8 +72,14 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
         yield suspect(
             "few-steps",
             f"too few steps were measured: {window.num_steps}, and it takes at least {FEW_STEPS}",
-            "Raise benchmark.measure_steps or benchmark.measure_seconds",
+            _longer(launch),
         )
+
+
+def _longer(launch: Launch) -> str:
+    """Say by which key this recipe's window becomes longer."""
+    by_steps = launch.case.model_work.window.measure_by == "steps"
+    return f"Raise benchmark.{'measure_steps' if by_steps else 'measure_seconds'}"
 
 
 def _reach_text(reach: float | None, target: float) -> str:
@@ -91,7 +102,7 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
             yield suspect(
                 "ranks-wait",
                 f"ranks waited for each other between steps for {share(gap)} of the window",
-                "Measure by steps, or give each rank processors of its own (distributed.threads_per_rank)",
+                "Give each rank processors of its own, or lower distributed.threads_per_rank",
             )
     elif window.clock == "host" and gap > AGREEMENT:
         contradicts = gap > HOST_GAP and gap * window.wall_s > HOST_GAP_S
@@ -128,6 +139,8 @@ def limited(measured: Measured) -> Iterator[Doubt]:
 
 def _more_work(launch: Launch) -> str:
     """Say how a device gets more work at a time, by what this recipe may still do."""
+    if (size := SIZES.get(launch.case.model_work.model.name)) is not None:
+        return f"Raise {size}"
     if (
         launch.case.model_work.generates
         or launch.setup.replicas is not None
@@ -154,7 +167,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
         if not launch.step_times_s and launch.slowest.num_steps >= FEW_STEPS:
             yield _cannot_tell("step times were not kept", "Set benchmark.log_step_times to true")
         return
-    yield from _levels(steps, num_steps=len(times_s), is_noisy=is_noisy)
+    yield from _levels(launch, steps, num_steps=len(times_s), is_noisy=is_noisy)
     if steps.stalled and steps.period:
         yield suspect(
             "periodic-steps",
@@ -172,7 +185,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
         )
 
 
-def _levels(steps: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:
+def _levels(launch: Launch, steps: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:
     if steps.verdict == "unsteady":
         yield suspect(
             "unsteady",
@@ -185,7 +198,7 @@ def _levels(steps: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Do
         yield _cannot_tell(
             f"medians of a twelfth of the window differ by {share(steps.level_spread)}, as those of "
             f"{count(num_steps)} steps that scatter so may by chance",
-            "Raise benchmark.measure_steps or benchmark.measure_seconds, or find out what makes steps differ",
+            f"{_longer(launch)}, or find out what makes steps differ",
         )
 
 
@@ -201,7 +214,7 @@ def growing(measured: Measured) -> Iterator[Doubt]:
             "growth-or-drift",
             f"steps became {share(evened.growth)} longer over a window of less than two generations: that "
             "may be the growing cache, or a device that slows down",
-            "Measure two generations or more: benchmark.measure_steps of twice inference.new_tokens",
+            f"{_longer(measured.launch)}, so that the window holds two generations or more",
         )
 
 
@@ -235,7 +248,7 @@ def made_before(measured: Measured) -> Iterator[Doubt]:
             "made-before",
             f"{count(used.batches_ahead if used else None)} batches may have been ready when the "
             f"window began, {share(min(1.0, ready))} of all that it took: the loader may be slower than this",
-            "Measure longer, or lower data.prefetch_factor or data.num_workers",
+            f"{_longer(launch)}, or lower data.prefetch_factor or data.num_workers",
         )
 
 

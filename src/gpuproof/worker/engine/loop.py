@@ -195,8 +195,8 @@ class LongEnough(FixedSteps):
     """Run the requested steps, then continue until the window has lasted `least_s`, all ranks alike.
 
     It ends with a whole epoch of `epoch_steps`, unless that would take more than `least_s` longer. `agree`
-    returns the smallest of the ranks' proposals. `take` must be given every step time: steps that are still
-    under way belong to the window.
+    returns the smallest of the ranks' proposals. `take` must be given every step time: by the host's clock
+    alone, steps that are still under way would seem to take no time.
     """
 
     def __init__(
@@ -231,10 +231,10 @@ class LongEnough(FixedSteps):
         return super().next_steps(done=done, elapsed_s=elapsed_s, capacity=capacity)
 
     def _steps_more(self, done: int, elapsed_s: float) -> int:
-        on_device_s = self._steps_s / self._num_finished if self._num_finished else 0.0
-        left_s = self._least_s - elapsed_s - (done - self._num_finished) * on_device_s
+        left_s = self._least_s - elapsed_s
         if left_s <= 0:
             return 0
+        on_device_s = self._steps_s / self._num_finished if self._num_finished else 0.0
         step_s = max(on_device_s, elapsed_s / done)
         least = done + math.ceil(left_s / step_s)
         whole = math.ceil(least / self._epoch_steps) * self._epoch_steps

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from gpuproof.records.what_ran import Effective, Layout, ObservedWork, Operation
-from gpuproof.worker.step.operator_mode import OperatorMode
 
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys(
@@ -108,6 +108,41 @@ def memory_layout(image: torch.Tensor) -> Layout:
     if by_channel and by_pixel:
         return "either"
     return "NCHW" if by_channel else "NHWC" if by_pixel else "other"
+
+
+class OperatorMode(TorchDispatchMode):
+    """Runs every operator, and hands each that ran to `ran`."""
+
+    def __init__(self) -> None:
+        """Begin with nothing seen."""
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say no: torch would import its compiler, seconds long, to keep it from compiling this class."""
+        return False
+
+    def stays_whole(self, func: Any) -> bool:
+        """Say whether an operator is to be seen as it is, though it has parts."""
+        return False
+
+    def ran(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Take note of an operator, its arguments and what it returned."""
+        raise NotImplementedError
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator, or its parts where it has some: inference mode gives composite ones whole."""
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.OpOverload) and not self.stays_whole(func):
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        out = func(*args, **kwargs)
+        self.ran(func, args, kwargs, out)
+        return out
 
 
 class _Watch(OperatorMode):
