@@ -43,19 +43,20 @@ NEARLY = 0.95
 """Share of what is needed that is enough: a period is itself known to a few percent."""
 BINS = 600
 """Parts of a window in which a period is looked for: 30 for each of 20 periods."""
-PERIODIC = 0.4
-"""Mean autocorrelation at a period and its multiples from which it is one: noise seldom has 0.2."""
+PERIODIC = 0.5
+"""Mean autocorrelation at a period and its multiples from which it is one. Noise seldom has 0.2, and periods
+that differ more than the oscillation is deep 0.4, at multiples of theirs."""
 FUNDAMENTAL = 0.5
 """The shortest lag with this share of the best score is the period; longer ones are its multiples."""
 SAME_PERIOD = 0.15
 """Peaks of the autocorrelation that are this close are of one period, whose turns differ in length."""
 GRID = 1000
 """Running means over a window."""
-COMPONENTS_A_PERIOD, MOST_COMPONENTS = 0.8, 24
+COMPONENTS_A_PERIOD, MOST_COMPONENTS = 0.85, 24
 """Of higher ones, averages over a period leave too little to correct."""
 FEWEST_COMPONENTS = 3
-FALSE_DRIFTS, FALSE_CHANGES = 0.03, 0.045
-"""Share of steady windows in which a drift is seen, and in which a drift or a change of level is."""
+FALSE_ALARMS = (0.03, 0.04, 0.046)
+"""Share of steady windows in which a drift is seen, in which that or a change of level is, or slow teeth."""
 SHOWN = 0.95
 """Share of windows in which the smallest drift that is named would have been seen."""
 MATTERS = 0.015
@@ -64,11 +65,13 @@ DETECTS = 0.15
 """A window that would not show this drift says too little; 20 periods that differ by 3 % show one of 10 %."""
 PLACES = np.linspace(0.1, 0.9, 17)
 """Where the level is tried to have changed."""
+TURNS, PHASES = np.arange(1.0, 4.3, 0.2), np.arange(0.0, 1.0, 0.05)
+"""Teeth so slow that a window holds only a few of them are no oscillation that is one level."""
 CREST = 0.75
 """Quantile of the step times that stands for the slow half of a period."""
 ROUNDING = 1e-9
 """Relative differences of running means of equal steps."""
-DRAWS = 20_000
+DRAWS = 5_000
 METHOD = "cosine components of running means over a period of the power cap's controller"
 
 
@@ -136,8 +139,8 @@ def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWi
 
 def period_of_steps(times_s: FloatArray) -> float | None:
     """Return the period of a window's step times, in seconds; None where none can be shown."""
-    every_s = max(2 * median(times_s), float(times_s.sum()) / BINS)
     ends = np.concatenate([[0.0], np.cumsum(times_s)])
+    every_s = max(2 * median(times_s), float(ends[-1]) / BINS)
     count = np.interp(np.arange(0.0, ends[-1], every_s), ends, np.arange(ends.size))
     lag = period_of(np.diff(count))
     return None if lag is None else lag * every_s
@@ -203,19 +206,13 @@ class _Components:
 
     rate: float
     values: FloatArray
-    periods: float
+    periods: int
     """In which running means begin."""
-    changes: FloatArray
-    """What a drift, and a change of level at each of `PLACES`, by the whole mean would make of them."""
 
     @property
     def variance(self) -> float:
+        """Of the mean rate, relative."""
         return float(self.values @ self.values) / self.values.size
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """What Student's t of a drift, and that of the best change of level, seldom exceed by chance."""
-        return _limits(self.values.size, round(self.periods))
 
 
 def _verdict(change: _Change, detects: float | None) -> PowerCapVerdict:
@@ -240,39 +237,29 @@ def _components(times: FloatArray, duration_s: float, period_s: float) -> _Compo
     values = sqrt(2) / GRID * means / kept**2
     if float(np.abs(values).max()) < ROUNDING:
         values = np.zeros(count)
-    return _Components(rate=rate / period_s, values=values, periods=periods, changes=_changes(count, periods))
-
-
-def _changes(count: int, periods: float) -> FloatArray:
-    """Return the components of a drift, and of a change of level at each of `PLACES`, by 1."""
-    order = np.arange(1, count + 1)
-    drift = np.where(order % 2, 2 / (np.pi * order) ** 2, 0.0) * periods / (periods + 1)
-    levels = np.sin(np.pi * np.outer(PLACES, order)) / (np.pi * order)
-    rows: FloatArray = sqrt(2) * np.vstack([drift, levels]) / np.sinc(order / 2 / periods)
-    return rows
+    return _Components(rate=rate / period_s, values=values, periods=round(periods))
 
 
 def _strongest_change(components: _Components) -> _Change:
     """Return the drift or the change of level that stands out most from the other components."""
     size, error = _sizes(components)
-    drift_limit, level_limit = components.limits
-    limits = np.where(np.arange(size.size) == 0, drift_limit, level_limit)
+    limits = _tests(components.values.size, components.periods)[1]
     over = np.abs(size) / np.maximum(error, ROUNDING) / limits
     best = int(over.argmax())
-    at = None if best == 0 else float(PLACES[best - 1])
+    at = float(PLACES[best - 1]) if 0 < best <= PLACES.size else None
     return _Change(size=float(size[best]), at=at, stands_out=float(over[best]))
 
 
 def _smallest_drift(components: _Components) -> float:
     """Return the smallest drift that would have been seen in `SHOWN` of cases."""
     error = float(_sizes(components)[1][0])
-    reach = components.limits[0] + student_t_quantile(components.values.size - 1, SHOWN)
-    return max(MATTERS, error * reach)
+    limit = float(_tests(components.values.size, components.periods)[1][0])
+    return max(MATTERS, error * (limit + student_t_quantile(components.values.size - 1, SHOWN)))
 
 
 def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
     """Return how large each change would be, and its standard error, by the components that it leaves."""
-    values, changes = components.values, components.changes
+    values, (changes, _) = components.values, _tests(components.values.size, components.periods)
     squares = (changes**2).sum(axis=1)
     size = changes @ values / squares
     rest = np.maximum(0.0, values @ values - size**2 * squares)
@@ -280,15 +267,29 @@ def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
 
 
 @lru_cache(maxsize=64)
-def _limits(count: int, periods: int) -> tuple[float, float]:
-    directions = _changes(count, periods)
-    directions = directions / np.sqrt((directions**2).sum(axis=1, keepdims=True))
+def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
+    """Return what changes by the whole mean make of components, and what Student's t of each seldom exceeds.
+
+    The first is a drift, then a change of level at each of `PLACES`, then slow teeth.
+    """
+    place = (np.arange(GRID) + 0.5) / GRID
+    levels = place > PLACES[:, np.newaxis]
+    teeth = [(turns * place + phase) % 1 for turns in TURNS for phase in PHASES]
+    shapes = np.vstack([place * periods / (periods + 1), levels, teeth])
+    order = np.arange(1, count + 1)
+    waves = np.cos(np.pi * np.outer(order, place))
+    changes = -sqrt(2) / GRID * shapes @ waves.T / np.sinc(order / 2 / periods)
+    directions = changes / np.sqrt((changes**2).sum(axis=1, keepdims=True))
     drawn = np.random.default_rng(0).standard_normal((DRAWS, count))
     along = (drawn @ directions.T) ** 2
     student = np.sqrt(along * (count - 1) / ((drawn**2).sum(axis=1, keepdims=True) - along))
-    drift = float(np.quantile(student[:, 0], 1 - FALSE_DRIFTS))
-    others = student[student[:, 0] <= drift, 1:].max(axis=1)
-    return drift, float(np.quantile(others, (1 - FALSE_CHANGES) / (1 - FALSE_DRIFTS)))
+    limits, passed, before = np.empty(len(changes)), np.ones(DRAWS, dtype=bool), 0.0
+    kinds = (slice(0, 1), slice(1, 1 + PLACES.size), slice(1 + PLACES.size, None))
+    for kind, share in zip(kinds, FALSE_ALARMS, strict=True):
+        largest = student[:, kind].max(axis=1)
+        limits[kind] = np.quantile(largest[passed], (1 - share) / (1 - before))
+        passed, before = passed & (largest <= limits[kind][0]), share
+    return changes, limits
 
 
 def _interval(times: FloatArray, components: _Components | None, confidence: float) -> Interval | Unavailable:
