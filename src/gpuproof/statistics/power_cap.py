@@ -55,7 +55,7 @@ GRID = 1000
 COMPONENTS_A_PERIOD, MOST_COMPONENTS = 0.85, 24
 """Of higher ones, averages over a period leave too little to correct."""
 FEWEST_COMPONENTS = 3
-FALSE_ALARMS = (0.03, 0.04, 0.046)
+FALSE_ALARMS = (0.03, 0.037, 0.042)
 """Share of steady windows in which a drift is seen, in which that or a change of level is, or slow teeth."""
 SHOWN = 0.95
 """Share of windows in which the smallest drift that is named would have been seen."""
