@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuproof.analysis.launch import Launch, summarize_launch, throughput
 from gpuproof.analysis.point_figures import THROUGHPUT
+from gpuproof.analysis.power_cap import capped_window
 from gpuproof.hardware import BandwidthPeak, Peak, find_memory_peak
+from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
@@ -17,6 +19,7 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates, interval_of_step_times, not_negative
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
+from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import (
     doubts_about,
@@ -58,6 +61,8 @@ class RunSummary:
     step_percentiles: tuple[Percentile, ...]
     flops_per_s_per_device: float | None
     peak: Peak | None
+    power_caps: tuple[PowerCapWindow | None, ...] = ()
+    """Of each launch, what its window says at the power cap; None where it was not at it."""
     memory_peak: BandwidthPeak | None = None
     bytes_per_s_per_device: float | None = None
     roofline: Roofline | None = None
@@ -83,16 +88,28 @@ def summarize(
     find_memory_peak: MemoryPeakLookup = find_memory_peak,
     observed: Sequence[Doubt] = (),
     clock_max_mhz: float | None = None,
+    readings: Mapping[tuple[str, int], Sequence[WindowReadings]] | None = None,
 ) -> RunSummary:
-    """Return launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
+    """Return launches of one recipe together.
+
+    `observed` doubts, `clock_max_mhz` and `readings`, by case and replicate, were read beside them.
+    """
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
-    interval = _throughput_interval(launches)
+    read = readings or {}
+    power_caps = tuple(
+        capped_window(launch, read.get((launch.case.case_id, launch.case.replicate), ()))
+        for launch in launches
+    )
+    interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
-    of_launches = [doubts_about(against(launch=launch)) for launch in launches]
+    of_launches = [
+        doubts_about(against(launch=launch, power_cap=cap))
+        for launch, cap in zip(launches, power_caps, strict=True)
+    ]
     differ = _differences(first, interval, step_s_interval)
     is_of_device = first is not None and first.case.model_work.window.of_device
     doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
@@ -111,6 +128,7 @@ def summarize(
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=_mean([launch.flops_per_s_per_device for launch in launches]),
         peak=peak,
+        power_caps=power_caps,
         memory_peak=memory_peak,
         bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
         roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
@@ -142,13 +160,15 @@ def _step_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     return interval_of_step_times([launch.step_times_s for launch in launches])
 
 
-def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+def _throughput_interval(
+    launches: Sequence[Launch], power_caps: Sequence[PowerCapWindow | None]
+) -> Interval | Unavailable:
     """Give Student's t over launches; for one launch, the rates that its mean step time's interval allows."""
     if len(launches) > 1 and not are_replicates(launches):
         return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:
         return interval_of_rates([launch.figures[THROUGHPUT] for launch in launches])
-    step = interval_of_mean(launches[0].step_times_s)
+    step = interval_of_mean(launches[0].step_times_s) if power_caps[0] is None else power_caps[0].interval
     if isinstance(step, Unavailable):
         return step
     centre = launches[0].figures[THROUGHPUT]

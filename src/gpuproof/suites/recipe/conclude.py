@@ -17,6 +17,7 @@ from gpuproof.analysis.explanations import (
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.limits import LaunchLimits, limits_of
 from gpuproof.analysis.point_figures import PointFigures
+from gpuproof.analysis.power_cap import resolution_text
 from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
@@ -68,6 +69,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         find_peak=find_peak,
         observed=doubts_about_readings(explanations),
         clock_max_mhz=highest_clock_mhz(explanations),
+        readings=readings_by_launch(explanations),
     )
     profile = _profile(evidence)
     first = summary.launches[0] if summary.launches else None
@@ -221,6 +223,8 @@ def _notes(
         yield from first.setup.notes
         yield from options.notes if options else ()
         yield from _data(first)
+        shown = [resolution_text(window) for window in summary.power_caps if window is not None]
+        yield from [text for text in shown if text is not None][:1]
         if len(summary.launches) == 1:
             more = "to compare, set run.repeats to 3 or more"
             yield f"one launch: its interval does not show how much launches differ; {more}"

@@ -15,6 +15,7 @@ from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadines
 from gpuproof.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
 from gpuproof.verdict.doubts.base import Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
+from gpuproof.verdict.doubts.power_cap import at_power_cap
 
 OFTEN = 0.10
 """Share of the launches that found the device at rest, from which a wait that nobody measured may matter."""
@@ -140,6 +141,13 @@ def _more_work(launch: Launch) -> str:
 def unsteady(measured: Measured) -> Iterator[Doubt]:
     """Find step times that scatter, change their level or stop, and windows of which that cannot be told."""
     launch = measured.launch
+    if measured.power_cap is not None:
+        yield from at_power_cap(measured.power_cap)
+        if measured.power_cap.stalled:
+            yield _stalled(
+                f"steps far over the slow half of a period took {share(measured.power_cap.lost_share)}"
+            )
+        return
     times_s = evened_steps(launch).times_s
     spread = noise(times_s)
     is_noisy = spread is not None and spread > NOISE
@@ -164,12 +172,15 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
             f"Measure whole turns of {steps.period} steps, or find what comes in them: pruning, saving, logs",
         )
     elif steps.stalled:
-        yield suspect(
-            "stalled",
+        yield _stalled(
             f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
-            f"median, and {share(steps.lost_share)} of the window beyond it",
-            "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work",
+            f"median, and {share(steps.lost_share)} of the window beyond it"
         )
+
+
+def _stalled(why: str) -> Doubt:
+    remedy = "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work"
+    return suspect("stalled", why, remedy)
 
 
 def _levels(steps: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:
