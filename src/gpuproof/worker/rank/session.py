@@ -34,9 +34,11 @@ from gpuproof.worker.engine.stopping import feed_plan
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.power_cap import PowerCapWatch, settle
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.window import (
     WindowPlan,
+    num_steps_of_window,
     plan_window,
     steps_of_epoch,
     window_record,
@@ -88,6 +90,7 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _reason_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
+    warm = replace(warm, power_cap=_settled(prepared, recorder, warm.step_s))
     window = (measure_compiled if case.model_work.training.compile.enabled else measure)(
         prepared, recorder, warm
     )
@@ -183,6 +186,8 @@ class WarmUp:
 
     step_s: float | None
     peak_bytes: int | None
+    power_cap: PowerCapWatch | None = None
+    """None where the window does not wait for a cap."""
 
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
@@ -198,6 +203,13 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     accelerator.forget_peak_memory(prepared.device)
     step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
     return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
+
+
+def _settled(prepared: Prepared, recorder: Recorder, step_s: float | None) -> PowerCapWatch | None:
+    """Run until a power cap has settled, where the window is long enough to meet it."""
+    shards = prepared.arrangement.data_parallel_size
+    steps = num_steps_of_window(prepared.work, num_samples=prepared.pool.used.num_samples, num_shards=shards)
+    return settle(prepared, recorder, step_s=step_s, steps=steps)
 
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
@@ -222,8 +234,10 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         pool.take_wait_s()  # what the warm-up waited is not of the window
         tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
-        plan = planned.plan
+        plan, cap = planned.plan, warm.power_cap
         watch = OutputWatch(prepared.step, feed_plan(plan, writer))
+        if cap is not None:
+            plan = cap.lengthen(plan, prepared.ranks.agree)
         timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
@@ -235,6 +249,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             not_finite_after=watch.not_finite_after(),
+            power_cap=None if cap is None else cap.record(),
         )
         recorder.write(window)
     write_connections(recorder, prepared.identity)
