@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import perf_counter
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.base import THROTTLE_REASONS
@@ -53,19 +52,19 @@ class CapMeter:
         """Seconds at the cap: the driver's count, or what was seen where that stands still."""
         return max(self._seen_s, self._counted_s)
 
-    def look(self, now_s: float, *, every_s: float = EVERY_S) -> None:
-        """Ask the driver, if it was not asked just now."""
-        if self.missing or (self._looked_s is not None and now_s - self._looked_s < every_s):
+    def look(self, elapsed_s: float, *, every_s: float = EVERY_S) -> None:
+        """Ask the driver, `elapsed_s` after the beginning, if it was not asked just now."""
+        if self.missing or (self._looked_s is not None and elapsed_s - self._looked_s < every_s):
             return
         ((values, missing),) = self._devices.gather((THROTTLE_REASONS, COUNTER)).values()
         reasons, total_s = values.get(THROTTLE_REASONS), values.get(COUNTER)
         if reasons is None and total_s is None:
             self.missing = missing.get(THROTTLE_REASONS) or "the driver does not tell"
         if self._looked_s is not None and "power_cap" in (reasons or ()):
-            self._seen_s += now_s - self._looked_s
+            self._seen_s += elapsed_s - self._looked_s
         if self._total_s is not None and total_s is not None:
             self._counted_s += max(0.0, total_s - self._total_s)
-        self._looked_s, self._total_s = now_s, total_s
+        self._looked_s, self._total_s = elapsed_s, total_s
 
     def restart(self) -> None:
         """Count from here on."""
@@ -88,7 +87,7 @@ class Settling:
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
         """Return the steps until the cap is looked at again; 0 when it has settled."""
-        self._meter.look(perf_counter(), every_s=0.0)
+        self._meter.look(elapsed_s, every_s=0.0)
         if self.met_s is None and _any(self._meter.capped_s > 0, self._agree):
             self.met_s = elapsed_s
         end_s = LOOK_S if self.met_s is None else self.met_s + SETTLE_S
@@ -108,22 +107,20 @@ class LongEnoughAtCap:
         self.needed_s = min(NEEDED_S, limit_s)
         self.stop_reason = plan.stop_reason
         self._goes_on = False
-        self._begin_s = perf_counter()
 
-    @property
-    def share(self) -> float:
-        """Of the window so far, spent at the cap."""
-        return min(1.0, self._meter.capped_s / max(perf_counter() - self._begin_s, 1e-9))
+    def share(self, elapsed_s: float) -> float:
+        """Return the share of the time so far that was spent at the cap."""
+        return min(1.0, self._meter.capped_s / elapsed_s) if elapsed_s else 0.0
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
         """Return the plan's next steps, and more where the window has to go on."""
-        self._meter.look(perf_counter())
+        self._meter.look(elapsed_s)
         if not self._goes_on:
             steps = self._plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=capacity)
             self.stop_reason = self._plan.stop_reason
             if steps:
                 return steps
-        if not _any(self.share >= AT_CAP and elapsed_s < self.needed_s, self._agree):
+        if not _any(self.share(elapsed_s) >= AT_CAP and elapsed_s < self.needed_s, self._agree):
             return 0
         self._goes_on, self.stop_reason = True, f"{self.needed_s:g} s at the power cap"
         return self._agree(min(capacity, steps_within(CHUNK_S, step_s=elapsed_s / max(done, 1))))
@@ -147,14 +144,14 @@ class PowerCapWatch:
         self._plan = LongEnoughAtCap(plan, self._meter, limit_s=self._limit_s, agree=agree)
         return self._plan
 
-    def record(self) -> PowerCap:
-        """Return what was seen, and let go of the driver."""
+    def record(self, wall_s: float) -> PowerCap:
+        """Return what was seen in a window of so many seconds, and let go of the driver."""
         plan, meter = self._plan, self._meter
         assert plan is not None
-        meter.look(perf_counter(), every_s=0.0)
+        meter.look(wall_s, every_s=0.0)
         meter.close()
         return PowerCap(
-            share=None if meter.missing else plan.share,
+            share=None if meter.missing else plan.share(wall_s),
             settled_after_s=self._settled_after_s,
             needed_s=plan.needed_s,
             missing=meter.missing,

@@ -249,7 +249,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             not_finite_after=watch.not_finite_after(),
-            power_cap=None if cap is None else cap.record(),
+            power_cap=None if cap is None else cap.record(timing.wall_s),
         )
         recorder.write(window)
     write_connections(recorder, prepared.identity)
