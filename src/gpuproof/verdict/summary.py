@@ -90,26 +90,17 @@ def summarize(
     clock_max_mhz: float | None = None,
     readings: Mapping[tuple[str, int], Sequence[WindowReadings]] | None = None,
 ) -> RunSummary:
-    """Return launches of one recipe together.
-
-    `observed` doubts, `clock_max_mhz` and `readings`, by case and replicate, were read beside them.
-    """
+    """Return launches of one recipe together; the last three were read beside them, `readings` by launch."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
-    read = readings or {}
-    power_caps = tuple(
-        capped_window(launch, read.get((launch.case.case_id, launch.case.replicate), ()))
-        for launch in launches
-    )
+    power_caps = _power_caps(launches, readings or {})
     interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
-    of_launches = [
-        doubts_about(against(launch=launch, power_cap=cap))
-        for launch, cap in zip(launches, power_caps, strict=True)
-    ]
+    measured = zip(launches, power_caps, strict=True)
+    of_launches = [doubts_about(against(launch=launch, power_cap=cap)) for launch, cap in measured]
     differ = _differences(first, interval, step_s_interval)
     is_of_device = first is not None and first.case.model_work.window.of_device
     doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
@@ -133,6 +124,14 @@ def summarize(
         bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
         roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
     )
+
+
+def _power_caps(
+    launches: Sequence[Launch], readings: Mapping[tuple[str, int], Sequence[WindowReadings]]
+) -> tuple[PowerCapWindow | None, ...]:
+    """Judge each launch that was at its power cap."""
+    keys = ((launch.case.case_id, launch.case.replicate) for launch in launches)
+    return tuple(capped_window(x, readings.get(key, ())) for x, key in zip(launches, keys, strict=True))
 
 
 def _differences(

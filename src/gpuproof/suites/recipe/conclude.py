@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof import units
 from gpuproof.analysis.explanations import (
     LaunchExplanation,
+    RunEnergy,
     energy_of_run,
     explain_launches,
     highest_clock_mhz,
@@ -74,8 +75,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     profile = _profile(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
-    item = first.setup.item if first else ""
-    energy = energy_of_run(explanations, num_launches=len(summary.launches), item=item)
+    energy = _energy(summary, explanations)
     rates = rates_of_launches(evidence.launches, summary.launches)
     measures = recipe_measures(summary, rates, energy)
     ranks, rank_figures = ranks_shown(summary.launches)
@@ -100,6 +100,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(recipe_exports(evidence, summary, profile)))
+
+
+def _energy(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> RunEnergy | None:
+    """Return the energy of all launches together."""
+    item = summary.launches[0].setup.item if summary.launches else ""
+    return energy_of_run(explanations, num_launches=len(summary.launches), item=item)
 
 
 def _limits(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[LaunchLimits]:

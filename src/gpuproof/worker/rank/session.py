@@ -90,7 +90,6 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _reason_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    warm = replace(warm, power_cap=_settled(prepared, recorder, warm.step_s))
     window = (measure_compiled if case.model_work.training.compile.enabled else measure)(
         prepared, recorder, warm
     )
@@ -191,7 +190,7 @@ class WarmUp:
 
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
-    """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
+    """Run the warm-up, once a case, forget its peak of memory but for the record, and let a cap settle."""
     window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
@@ -202,7 +201,8 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     peak_bytes, _ = accelerator.peak_memory_bytes(prepared.device)
     accelerator.forget_peak_memory(prepared.device)
     step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
-    return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
+    power_cap = _settled(prepared, recorder, step_s)
+    return WarmUp(step_s=step_s, peak_bytes=peak_bytes, power_cap=power_cap)
 
 
 def _settled(prepared: Prepared, recorder: Recorder, step_s: float | None) -> PowerCapWatch | None:
@@ -215,13 +215,7 @@ def _settled(prepared: Prepared, recorder: Recorder, step_s: float | None) -> Po
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     num_samples, num_shards = prepared.pool.used.num_samples, prepared.arrangement.data_parallel_size
-    planned = plan_window(
-        prepared.work,
-        num_samples=num_samples,
-        num_shards=num_shards,
-        agree=prepared.ranks.agree,
-        step_s=warm.step_s,
-    )
+    planned, cap = _planned(prepared, warm), warm.power_cap
     epoch = steps_of_epoch(prepared.work, num_samples=num_samples, num_shards=num_shards)
     expected_s = planned.seconds or planned.limit_s
     with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
@@ -234,11 +228,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         pool.take_wait_s()  # what the warm-up waited is not of the window
         tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
-        plan, cap = planned.plan, warm.power_cap
-        watch = OutputWatch(prepared.step, feed_plan(plan, writer))
-        if cap is not None:
-            plan = cap.lengthen(plan, prepared.ranks.agree)
-        timing = run_window(prepared.step, prepared.clock, plan, watch)
+        watch = OutputWatch(prepared.step, feed_plan(planned.plan, writer))
+        timing = run_window(prepared.step, prepared.clock, planned.plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
         caught_up = prepared.clock.caught_up
@@ -254,6 +245,21 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         recorder.write(window)
     write_connections(recorder, prepared.identity)
     return window
+
+
+def _planned(prepared: Prepared, warm: WarmUp) -> WindowPlan:
+    """Plan the window, and make it long enough for a power cap that was met."""
+    agree = prepared.ranks.agree
+    planned = plan_window(
+        prepared.work,
+        num_samples=prepared.pool.used.num_samples,
+        num_shards=prepared.arrangement.data_parallel_size,
+        agree=agree,
+        step_s=warm.step_s,
+    )
+    if warm.power_cap is None:
+        return planned
+    return replace(planned, plan=warm.power_cap.lengthen(planned.plan, agree))
 
 
 def _neighbours(prepared: Prepared) -> DeviceNeighbours:
