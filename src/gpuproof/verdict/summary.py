@@ -105,14 +105,13 @@ def summarize(
     is_of_device = first is not None and first.case.model_work.window.of_device
     doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
     window_s = sum(launch.slowest.wall_s for launch in launches)
-    items_total = sum(launch.items_total for launch in launches)
     return RunSummary(
         launches=launches,
         failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
         num_planned=num_planned,
         validity=worst(doubts) if launches else None,
         doubts=doubts,
-        items_total=items_total,
+        items_total=sum(launch.items_total for launch in launches),
         window_s=window_s,
         throughput_interval=interval,
         step_s_interval=not_negative(step_s_interval),
