@@ -19,6 +19,7 @@ from gpuproof.records.run import PowerCap
 from gpuproof.records.work.window import WindowSpec
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, run_window, steps_within
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.rank.window import least_window_s
 from gpuproof.worker.step.preparation import Prepared
 
 COUNTER = "throttle_time_power_cap_s"
@@ -169,7 +170,8 @@ def settle(
     limit_s = window.power_cap_limit_s
     if prepared.device.type == "cpu" or limit_s is None or not window.enabled:
         return None
-    if not _any(_planned_s(window, steps, step_s) >= FROM_S, agree):
+    least_s = least_window_s(prepared.work, accelerator_of(prepared.device).min_window_s)
+    if not _any(_planned_s(window, steps, step_s, least_s) >= FROM_S, agree):
         return None
     uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
     meter = CapMeter(open_devices(os.environ), uuid)
@@ -182,8 +184,8 @@ def settle(
     return PowerCapWatch(meter, limit_s=limit_s, settled_after_s=settled_after_s)
 
 
-def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None) -> float:
-    """Return how long a window will take; 0 where that is not known, or its precision ends it."""
-    if window.measure_by == "precision":
+def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, least_s: float) -> float:
+    """Return how long a window will take; 0 where its precision ends it, or nothing but its steps may."""
+    if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
         return 0.0
-    return window.limit_s or (steps or 0) * (step_s or 0.0)
+    return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))

@@ -217,8 +217,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     num_samples, num_shards = prepared.pool.used.num_samples, prepared.arrangement.data_parallel_size
     planned, cap = _planned(prepared, warm), warm.power_cap
     epoch = steps_of_epoch(prepared.work, num_samples=num_samples, num_shards=num_shards)
-    expected_s = planned.seconds or planned.limit_s
-    with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
+    with recorder.phase("measure", expected_steps=planned.steps, expected_s=planned.expected_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(
             recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s, steps_of_epoch=epoch
@@ -229,7 +228,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         watch = OutputWatch(prepared.step, feed_plan(planned.plan, writer))
-        timing = run_window(prepared.step, prepared.clock, planned.plan, watch)
+        plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
+        timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
         caught_up = prepared.clock.caught_up
@@ -248,18 +248,15 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
 
 
 def _planned(prepared: Prepared, warm: WarmUp) -> WindowPlan:
-    """Plan the window, and make it long enough for a power cap that was met."""
-    agree = prepared.ranks.agree
-    planned = plan_window(
+    """Plan the window as it was asked for."""
+    return plan_window(
         prepared.work,
         num_samples=prepared.pool.used.num_samples,
         num_shards=prepared.arrangement.data_parallel_size,
-        agree=agree,
+        agree=prepared.ranks.agree,
         step_s=warm.step_s,
+        min_window_s=accelerator_of(prepared.device).min_window_s,
     )
-    if warm.power_cap is None:
-        return planned
-    return replace(planned, plan=warm.power_cap.lengthen(planned.plan, agree))
 
 
 def _neighbours(prepared: Prepared) -> DeviceNeighbours:
