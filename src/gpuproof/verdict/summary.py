@@ -99,12 +99,11 @@ def summarize(
     power_caps = _power_caps(launches, readings or {})
     interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
-    measured = zip(launches, power_caps, strict=True)
-    of_launches = [doubts_about(against(launch=launch, power_cap=cap)) for launch, cap in measured]
+    measured = (against(launch=x, power_cap=cap) for x, cap in zip(launches, power_caps, strict=True))
+    of_launches = [doubts_about(one) for one in measured]
     differ = _differences(first, interval, step_s_interval)
     is_of_device = first is not None and first.case.model_work.window.of_device
     doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
-    window_s = sum(launch.slowest.wall_s for launch in launches)
     return RunSummary(
         launches=launches,
         failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
@@ -112,7 +111,7 @@ def summarize(
         validity=worst(doubts) if launches else None,
         doubts=doubts,
         items_total=sum(launch.items_total for launch in launches),
-        window_s=window_s,
+        window_s=sum(launch.slowest.wall_s for launch in launches),
         throughput_interval=interval,
         step_s_interval=not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
