@@ -99,11 +99,8 @@ def summarize(
     power_caps = _power_caps(launches, readings or {})
     interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
-    measured = (against(launch=x, power_cap=cap) for x, cap in zip(launches, power_caps, strict=True))
-    of_launches = [doubts_about(one) for one in measured]
-    differ = _differences(first, interval, step_s_interval)
-    is_of_device = first is not None and first.case.model_work.window.of_device
-    doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
+    measured = [against(launch=x, power_cap=cap) for x, cap in zip(launches, power_caps, strict=True)]
+    doubts = _doubts(measured, [*_differences(first, interval, step_s_interval), *observed])
     return RunSummary(
         launches=launches,
         failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
@@ -122,6 +119,13 @@ def summarize(
         bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
         roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
     )
+
+
+def _doubts(measured: Sequence[Measured], others: Sequence[Doubt]) -> tuple[Doubt, ...]:
+    """Return every doubt, those of launches joined, by gravity."""
+    joined = joined_doubts([doubts_about(one) for one in measured])
+    is_of_device = bool(measured) and measured[0].launch.case.model_work.window.of_device
+    return weighed([*joined, *others], is_of_device=is_of_device)
 
 
 def _power_caps(
