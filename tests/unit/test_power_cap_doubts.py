@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from controllers import Controller
-from gpuproof.analysis.power_cap import resolution_text
+from gpuproof.analysis.power_cap import rate_from_idle, resolution_text
 from gpuproof.hardware import find_peak
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.records.run import PowerCap
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.suites.measures import rates_of_launches
+from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.verdict.summary import RunSummary, summarize
-from records_by_hand import one_rank
+from records_by_hand import one_rank, steps
 
 OSCILLATION = Controller(wave="saw-tooth", period_s=1.0, depth=0.25, scatter=0.01)
 
@@ -96,3 +100,24 @@ def test_a_stop_at_the_cap_is_found() -> None:
     times = drawn(OSCILLATION, 24.3)
     times[700] = 2.0
     assert "stalled" in [code for code, _ in told(summary_of(times))]
+
+
+def test_from_idle_is_the_rate_of_the_first_tenth_of_a_second() -> None:
+    cap = PowerCap(share=1.0, settled_after_s=3.0, needed_s=20.0, missing=None, first_clock_mhz=1980.0)
+    story = one_rank(times_s=drawn(OSCILLATION, 24.3), clock="device_event", power_cap=cap)
+    records = story.records()
+    settling = steps(0, *[0.004] * 20, *[0.008] * 30, phase="settle")
+    capped = summarize(
+        [replace(records, records=(*records.records, settling))], num_planned=1, find_peak=find_peak
+    )
+    (launch,) = capped.launches
+    items_per_step = launch.items_total / launch.slowest.num_steps
+    assert rate_from_idle(launch) == pytest.approx(22 / 0.096 * items_per_step)  # 20 of 4 ms, 2 of 8 ms
+    (measure,) = [
+        m
+        for m in recipe_measures(capped, rates_of_launches([records], capped.launches), None)
+        if m.name == "throughput from idle"
+    ]
+    assert "SM clock 1,980 MHz, power unknown; sustained: throughput" in measure.detail
+    assert measure.better is None
+    assert rate_from_idle(one_rank().launch()) is None

@@ -8,6 +8,8 @@ count, where it counts; `readings.throttling` believes no counter that stands st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
 
 from gpuproof import units
 from gpuproof.analysis.explain import AT_CAP
@@ -15,6 +17,9 @@ from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.launch import Launch
 from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
+
+FROM_IDLE_S: Final = 0.1
+"""An H100 met its cap after it."""
 
 
 def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCapWindow | None:
@@ -24,6 +29,16 @@ def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCa
     if max(shares, default=0.0) < AT_CAP:
         return None
     return judge_power_cap(evened_steps(launch).times_s)
+
+
+def rate_from_idle(launch: Launch) -> float | None:
+    """Return the items a second of all ranks before the power cap was met; None where it was not."""
+    cap = launch.slowest.power_cap
+    if cap is None or cap.settled_after_s is None or not launch.settle_times_s:
+        return None
+    ends_s = list(accumulate(launch.settle_times_s))
+    count = max(1, sum(end_s <= FROM_IDLE_S for end_s in ends_s))
+    return count / ends_s[count - 1] * launch.items_total / launch.slowest.num_steps
 
 
 def periods_text(window: PowerCapWindow) -> str:

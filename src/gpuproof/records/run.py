@@ -242,8 +242,10 @@ class PowerCap:
     settled_after_s: float | None
     """How long steps ran before the window until the cap had settled; None where it was not met."""
     needed_s: float
-    """What a window at the cap has to last."""
     missing: str | None
+    first_clock_mhz: float | None = None
+    """When steps had just begun to settle, and the power then."""
+    first_power_w: float | None = None
 
 
 @record_kind("window")

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.base import THROTTLE_REASONS
-from gpuproof.devices.discovery import open_devices
-from gpuproof.devices.guard import GuardedDevices
 from gpuproof.records.readings import named_among
 from gpuproof.records.run import PowerCap
 from gpuproof.records.work.window import WindowSpec
@@ -22,7 +21,10 @@ from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.window import least_window_s
 from gpuproof.worker.step.preparation import Prepared
 
-COUNTER = "throttle_time_power_cap_s"
+if TYPE_CHECKING:
+    from gpuproof.devices.guard import GuardedDevices
+
+COUNTER, CLOCK, POWER = "throttle_time_power_cap_s", "clock_sm_mhz", "power_w"
 FROM_S = 1.0
 """A window that is asked for less is over before a controller turns."""
 LOOK_S = 0.5
@@ -47,6 +49,8 @@ class CapMeter:
         self._looked_s: float | None = None
         self._total_s: float | None = None
         self._seen_s = self._counted_s = 0.0
+        self.first: dict[str, float] = {}
+        """Clock and power, at the first look after the beginning."""
 
     @property
     def capped_s(self) -> float:
@@ -57,7 +61,9 @@ class CapMeter:
         """Ask the driver, `elapsed_s` after the beginning, if it was not asked just now."""
         if self.missing or (self._looked_s is not None and elapsed_s - self._looked_s < every_s):
             return
-        ((values, missing),) = self._devices.gather((THROTTLE_REASONS, COUNTER)).values()
+        ((values, missing),) = self._devices.gather((THROTTLE_REASONS, COUNTER, CLOCK, POWER)).values()
+        if elapsed_s > 0 and not self.first:
+            self.first = {name: values[name] for name in (CLOCK, POWER) if name in values}
         reasons, total_s = values.get(THROTTLE_REASONS), values.get(COUNTER)
         if reasons is None and total_s is None:
             self.missing = missing.get(THROTTLE_REASONS) or "the driver does not tell"
@@ -156,6 +162,8 @@ class PowerCapWatch:
             settled_after_s=self._settled_after_s,
             needed_s=plan.needed_s,
             missing=meter.missing,
+            first_clock_mhz=meter.first.get(CLOCK),
+            first_power_w=meter.first.get(POWER),
         )
 
 
@@ -173,6 +181,8 @@ def settle(
     least_s = least_window_s(prepared.work, accelerator_of(prepared.device).min_window_s)
     if not _any(_planned_s(window, steps, step_s, least_s) >= FROM_S, agree):
         return None
+    from gpuproof.devices.discovery import open_devices  # of windows on a GPU
+
     uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
     meter = CapMeter(open_devices(os.environ), uuid)
     plan = Settling(meter, agree=agree, step_s=step_s)
