@@ -32,8 +32,9 @@ BERT = {name: value for name, value in LLAMA.items() if name != "num_key_value_h
 def flops_of_a_sample(module: nn.Module, shape: InputShape, *, training: bool) -> float:
     batch = blank_batch(module, shape)
     if not training:
-        return count_forward_flops(module, batch) / len(batch)
-    return count_training_flops(module, batch, batch, loss=lambda scores, _: scores.sum()) / len(batch)
+        return count_forward_flops(module, batch).total / len(batch)
+    counted = count_training_flops(module, batch, batch, loss=lambda scores, _: scores.sum())
+    return counted.total / len(batch)
 
 
 def build(

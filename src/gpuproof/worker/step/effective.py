@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from gpuproof.records.what_ran import Effective, Layout, ObservedWork, Operation
+from gpuproof.worker.step.operator_mode import OperatorMode
 
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys(
@@ -110,28 +110,18 @@ def memory_layout(image: torch.Tensor) -> Layout:
     return "NCHW" if by_channel else "NHWC" if by_pixel else "other"
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(OperatorMode):
     def __init__(self, seen: Seen) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
+        super().__init__()
         self._seen = seen
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Say no: torch would import its compiler, seconds long, to keep it from compiling this class."""
-        return False
+    def stays_whole(self, func: Any) -> bool:
+        return classify_operation(func) is not None
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def ran(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         operation = classify_operation(func)
-        if operation is None and isinstance(func, torch._ops.OpOverload):  # as torch's counter does
-            with self:  # in inference mode composite operations come whole
-                parts = func.decompose(*args, **kwargs)
-                if parts is not NotImplemented:
-                    return parts
-        out = func(*args, **kwargs)
         if operation is not None:
             self._seen.add(func, operation, args, kwargs, out)
-        return out
 
 
 @contextmanager

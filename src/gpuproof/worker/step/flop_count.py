@@ -11,19 +11,19 @@ operations from a counter; and it leaves weights, buffers and random numbers as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.worker.step.flop_formulas import extra_formulas, hidden_share
+from gpuproof.worker.step.operator_mode import OperatorMode
 from gpuproof.worker.step.preparation import Prepared
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -38,58 +38,57 @@ class UncountableError(Exception):
     """An operator multiplies, and neither torch nor we know how much: a count would be too small."""
 
 
-def count_flops(work: Callable[[], object]) -> int:
-    """Return the FLOPs of one call of `work`: those of its matrix products, convolutions and attention.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductFlops:
+    """FLOPs of matrix products, convolutions and attention."""
+
+    total: int
+    hidden: float
+    """Of these, what a kernel of attention may leave out, since a causal mask hides the results."""
+
+
+def count_flops(work: Callable[[], object]) -> ProductFlops:
+    """Return the FLOPs of one call of `work`.
 
     Raises:
         UncountableError: it has products that nobody can count.
     """
-    formulas = extra_formulas()
-    seen = _ProductsSeen({*flop_registry, *formulas})
-    with _no_fast_path(), FlopCounterMode(display=False, custom_mapping=formulas) as counter, seen:
+    counter = _Counter()
+    with _no_fast_path(), counter:
         work()
-    if seen.uncounted:
-        raise UncountableError(f"torch's counter does not know {', '.join(sorted(seen.uncounted))}")
-    return int(counter.get_total_flops())
+    if counter.uncounted:
+        raise UncountableError(f"torch's counter does not know {', '.join(sorted(counter.uncounted))}")
+    return ProductFlops(total=counter.total, hidden=counter.hidden)
 
 
-class _ProductsSeen(TorchDispatchMode):
-    """Notes the operators that multiply and have no formula."""
-
-    def __init__(self, counted: Collection[object]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._counted = counted
-        self.uncounted: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run the operator, and look at its name."""
-        name = func._overloadpacket.__name__
-        if func._overloadpacket not in self._counted and PRODUCT.search(name):
-            self.uncounted.add(name)
-        return func(*args, **(kwargs or {}))
-
-
-class MaskedFlops(TorchDispatchMode):
-    """Adds up what kernels of attention may leave out, since a causal mask hides the results."""
+class _Counter(OperatorMode):
+    """Adds up the products that go by, by torch's formulas and ours, and notes those that have none."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._formulas = extra_formulas()
-        self.flops = 0.0
+        super().__init__()
+        self._attention = extra_formulas()
+        ours = {operator: shape_wrapper(formula) for operator, formula in self._attention.items()}
+        self._formulas = {**flop_registry, **ours}
+        self.total = 0
+        self.hidden = 0.0
+        self.uncounted: set[str] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run the operator; where it is attention under a causal mask, count what is hidden."""
+    def ran(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Count an operator."""
+        operator = getattr(func, "_overloadpacket", func)
+        if operator in self._formulas:
+            self.total += self._formulas[operator](*args, **kwargs, out_val=out)
+            self._count_hidden(func, operator, args, kwargs)
+        elif PRODUCT.search(operator.__name__):
+            self.uncounted.add(operator.__name__)
+
+    def _count_hidden(self, func: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         names = [argument.name for argument in func._schema.arguments]
-        arguments = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        formula = self._formulas.get(func._overloadpacket) if arguments.get("is_causal") else None
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        formula = self._attention.get(operator) if arguments.get("is_causal") else None
         if formula is not None:
             whole = formula(*(getattr(one, "shape", one) for one in args))
-            self.flops += whole * hidden_share(arguments["query"].shape[2], arguments["key"].shape[2])
-        return func(*args, **(kwargs or {}))
+            self.hidden += whole * hidden_share(arguments["query"].shape[2], arguments["key"].shape[2])
 
 
 @contextmanager
@@ -108,7 +107,7 @@ def count_forward_flops(
     inputs: torch.Tensor,
     *,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> int:
+) -> ProductFlops:
     """Return the FLOPs of one forward pass of a batch, in evaluation mode; the module keeps its own."""
 
     def forward() -> None:
@@ -131,7 +130,7 @@ def count_training_flops(
     *,
     loss: LossFunction,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> int:
+) -> ProductFlops:
     """Return the FLOPs of forward, loss and backward of one batch; the optimizer multiplies no matrices.
 
     Gradients are gone afterwards: call it between steps.
@@ -191,10 +190,10 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
     if work.generates:
         return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
     try:
-        with MaskedFlops() as masked:
-            flops = float(_count(prepared))
-        times = prepared.work.micro_batches
-        return CountedFlops(flops_per_step=flops * times, skippable_per_step=masked.flops * times)
+        flops, times = _count(prepared), prepared.work.micro_batches
+        return CountedFlops(
+            flops_per_step=float(flops.total * times), skippable_per_step=flops.hidden * times
+        )
     except OutOfMemory:
         raise
     except UncountableError as error:
@@ -206,7 +205,7 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
         )
 
 
-def _count(prepared: Prepared) -> int:
+def _count(prepared: Prepared) -> ProductFlops:
     """Count one micro-batch."""
     module, workload = prepared.workload.module, prepared.workload
     inputs, targets = prepared.pool.next_batch()
