@@ -5,6 +5,7 @@ An NVIDIA H100 and an H200 of 27 November 2026, PyTorch 2.11.0+cu130, by gpuproo
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def report(name: str, tmp_path: Path) -> str:
         ),
         (
             "gemm_h200",
-            "612 products/s ±0.18 % limited by the power cap: 700 W (the default), SM clock 1,485 of "
+            "612 products/s ±0.15 % limited by the power cap: 700 W (the default), SM clock 1,485 of "
             "1,980 MHz, 100 % of the window; also by compute",
         ),
         (
@@ -49,6 +50,23 @@ def test_a_card_keeps_its_number_and_says_what_limited_it(name: str, said: str, 
     assert said in page
     assert "below the default" not in page
     assert "host-bound" not in page
+
+
+def test_a_window_at_the_power_cap_is_one_level_and_says_which_drift_it_would_have_shown(
+    tmp_path: Path,
+) -> None:
+    page = report("gemm_h200", tmp_path)
+    assert page.startswith("VALID")
+    assert "at the power cap for 30.0 s in which no period shows: a drift of 1.5 % over it would have" in page
+
+
+def test_two_seconds_at_the_power_cap_are_too_short_and_say_how_long_they_need_to_be(tmp_path: Path) -> None:
+    shutil.copytree(HERE / "validate_h100", tmp_path / "validate_h100")
+    shown = gpuproof("report", "validate_h100", "--json", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (4, "")
+    doubts = {d["code"]: d for d in json.loads(shown.stdout)["doubts"]}
+    assert "in which no period shows; would need 20 s" in doubts["short-at-power-cap"]["reason"]
+    assert "unsteady" not in doubts
 
 
 def test_a_host_that_limits_a_generation_is_no_reason_to_doubt_it(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
     """Return what the C++ part takes of one device: nanoseconds, factors, and -1 for never."""
     fault = declared.fault(index)
     after_s = fault.throttled_after_s
+    cap = declared.power_cap
     link_factor = 1 + fault.slower_link_percent / 100
     return {
         "flops_per_s": declared.flops_per_s,
@@ -61,6 +62,9 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
         "link_latency_ns": round(declared.link_latency_s * _NS),
         "queue_depth": declared.queue_depth,
         "memory_bytes": declared.memory_of(index),
+        "cap_period_ns": 0 if cap is None else round(cap.period_s * _NS),
+        "cap_after_ns": 0 if cap is None else round(cap.settles_after_s * _NS),
+        "cap_depth": 0.0 if cap is None else cap.depth_percent / 100,
         "slowdown": 1 + fault.slower_percent / 100,
         "throttled_after_ns": -1 if after_s is None else round(after_s * _NS),
         "throttled_slowdown": (1 + fault.slower_percent / 100) * (1 + fault.throttled_percent / 100),

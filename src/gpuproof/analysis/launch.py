@@ -91,6 +91,8 @@ class Launch:
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
     trained_alike: tuple[TrainedAlike, ...] = ()
+    settle_times_s: tuple[float, ...] = ()
+    """Steps of the slowest rank before the window, while a power cap settled."""
     """Whether ranks together learn what one alone does; empty where nobody looked."""
 
     @property
@@ -238,4 +240,5 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         collective_overlap=records.of(CollectiveOverlap),
         bucket_all_reduce=records.of(BucketAllReduce),
         trained_alike=records.of(TrainedAlike),
+        settle_times_s=tuple(records.step_times_s(slowest.rank, phase="settle")),
     )

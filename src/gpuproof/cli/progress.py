@@ -34,6 +34,7 @@ PHASES = {
     "compile": "compiling",
     "capture": "capturing the step as a CUDA graph",
     "warmup": "warming up",
+    "settle": "settling",
     "observe": "inspecting one step",
     "measure": "measuring",
     "check": "comparing with a reference",

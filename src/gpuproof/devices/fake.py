@@ -27,7 +27,7 @@ from gpuproof.devices.base import (
     VendorEvent,
 )
 from gpuproof.devices.opening import silent_device
-from gpuproof.devices.simulated import SimulatedDevices, read_declaration, uuid_of
+from gpuproof.devices.simulated import SimulatedDevices, SimulatedPowerCap, read_declaration, uuid_of
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
@@ -108,6 +108,7 @@ class _DeclaredDevice:
     slowdown: float = 1.0
     """By how much its clock is down, without a reason that a driver would tell."""
     throttled_slowdown: float = _CLOCK_MHZ / 900
+    power_cap: SimulatedPowerCap | None = None
     is_alone: bool = False
     """Nothing else runs on it, and it is as busy at any time."""
 
@@ -175,6 +176,7 @@ def _twin(index: int, declared: SimulatedDevices) -> _DeclaredDevice:
         event_after_s=fault.xid_after_s,
         slowdown=slowdown,
         throttled_slowdown=slowdown * (1 + fault.throttled_percent / 100),
+        power_cap=declared.power_cap,
         is_alone=True,
     )
 
@@ -324,6 +326,16 @@ class FakeAdapter(DeviceAdapter):
                 "temp_gpu_c": 91.0,
                 "clock_sm_mhz": _CLOCK_MHZ / device.throttled_slowdown,
                 "throttle_time_thermal_software_s": throttled_s,
+            }
+        cap = device.power_cap
+        if cap is not None and elapsed_s >= cap.settles_after_s:
+            share = cap.clock_share(self._clock())
+            return {
+                THROTTLE_REASONS: ("power_cap",),
+                "power_w": _STATIC["power_limit_w"],
+                "energy_j": _STATIC["power_limit_w"] * elapsed_s,
+                "clock_sm_mhz": _CLOCK_MHZ / device.slowdown * share,
+                "throttle_time_power_cap_s": elapsed_s - cap.settles_after_s,
             }
         if self._is_scene(index, "power_cap"):
             return {

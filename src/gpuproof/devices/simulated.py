@@ -50,6 +50,21 @@ class SimulatedFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPowerCap:
+    """A controller that turns the clock down over a period, and up again at once."""
+
+    period_s: float = 1.0
+    depth_percent: float = 10.0
+    """By how much the clock falls, at most 90."""
+    settles_after_s: float = 0.1
+    """From then on, counted from the first kernel (of the readings: from opening); full clock before."""
+
+    def clock_share(self, monotonic_s: float) -> float:
+        """Return the clock over the full one at a moment of the host's clock, as the device has it."""
+        return 1 - self.depth_percent / 100 * (monotonic_s % self.period_s) / self.period_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDevices:
     """The devices of a host: all alike but for their faults."""
 
@@ -72,6 +87,8 @@ class SimulatedDevices:
     """As the driver gives it: that of a real board shows what is expected of one."""
     zero_products: bool = False
     """Matrix products and convolutions give zeros and cost the host nothing; times are as declared."""
+    power_cap: SimulatedPowerCap | None = None
+    """None: it is never met."""
     faults: Mapping[int, SimulatedFault] = field(default_factory=dict)
 
     @property
@@ -108,6 +125,10 @@ def read_declaration(text: str) -> SimulatedDevices:
         _index(index): _filled(SimulatedFault, fault, f"faults.{index}")
         for index, fault in _mapping(stated, "the declaration").pop("faults", {}).items()
     }
+    if "power_cap" in stated:
+        stated["power_cap"] = _filled(SimulatedPowerCap, stated["power_cap"], "power_cap")
+        if stated["power_cap"].depth_percent > 90:
+            raise _unreadable("power_cap.depth_percent: the clock cannot fall by more than 90 %")
     declared = _filled(SimulatedDevices, {**stated, "faults": faults}, "")
     if missing := [index for index in faults if index >= declared.devices]:
         raise _unreadable(f"faults.{missing[0]} is of no device: there are {declared.devices}")
@@ -120,7 +141,7 @@ def _filled(kind: type[Declared], stated: Any, place: str) -> Declared:
         where = f"{place}.{key}".lstrip(".")
         if key not in defaults:
             raise _unreadable(f"{where}: unknown key; known are {', '.join(defaults)}")
-        if key != "faults" and not _can_be(value, defaults[key]):
+        if key not in ("faults", "power_cap") and not _can_be(value, defaults[key]):
             raise _unreadable(f"{where}: {value!r} cannot be")
     return kind(**stated)
 

@@ -28,6 +28,7 @@ PhaseName = Literal[
     "capture",
     "warmup",
     "observe",
+    "settle",
     "measure",
     "check",
     "evaluate",
@@ -232,6 +233,21 @@ class DeviceNeighbours:
     """By name; none where it is not known who the others are."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerCap:
+    """What a rank saw of its device's power cap."""
+
+    share: float | None
+    """Of the window, 0 to 1, spent at the cap; None where the driver does not tell."""
+    settled_after_s: float | None
+    """How long steps ran before the window until the cap had settled; None where it was not met."""
+    needed_s: float
+    missing: str | None
+    first_clock_mhz: float | None = None
+    """When steps had just begun to settle, and the power then."""
+    first_power_w: float | None = None
+
+
 @record_kind("window")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -274,6 +290,8 @@ class Window:
     not_finite_after: tuple[int, int] | None = None
     """Steps after which outputs (in training the loss) were last seen to be finite, and first not to be; None
     where all that were looked at were, or nobody looked."""
+    power_cap: PowerCap | None = None
+    """None where nobody waited for the cap to settle: on a CPU, and in windows of under a second."""
 
 
 @record_kind("evaluation")

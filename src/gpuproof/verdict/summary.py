@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuproof.analysis.launch import Launch, summarize_launch, throughput
 from gpuproof.analysis.point_figures import THROUGHPUT
+from gpuproof.analysis.power_cap import capped_window
 from gpuproof.hardware import BandwidthPeak, Peak, find_memory_peak
+from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
@@ -17,6 +19,7 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates, interval_of_step_times, not_negative
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
+from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import (
     doubts_about,
@@ -58,6 +61,8 @@ class RunSummary:
     step_percentiles: tuple[Percentile, ...]
     flops_per_s_per_device: float | None
     peak: Peak | None
+    power_caps: tuple[PowerCapWindow | None, ...] = ()
+    """Of each launch, what its window says at the power cap; None where it was not at it."""
     memory_peak: BandwidthPeak | None = None
     bytes_per_s_per_device: float | None = None
     roofline: Roofline | None = None
@@ -83,38 +88,52 @@ def summarize(
     find_memory_peak: MemoryPeakLookup = find_memory_peak,
     observed: Sequence[Doubt] = (),
     clock_max_mhz: float | None = None,
+    readings: Mapping[tuple[str, int], Sequence[WindowReadings]] | None = None,
 ) -> RunSummary:
-    """Return launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
+    """Return launches of one recipe together; the last three were read beside them, `readings` by launch."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
-    interval = _throughput_interval(launches)
+    power_caps = _power_caps(launches, readings or {})
+    interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
-    of_launches = [doubts_about(against(launch=launch)) for launch in launches]
-    differ = _differences(first, interval, step_s_interval)
-    is_of_device = first is not None and first.case.model_work.window.of_device
-    doubts = weighed([*joined_doubts(of_launches), *differ, *observed], is_of_device=is_of_device)
-    window_s = sum(launch.slowest.wall_s for launch in launches)
-    items_total = sum(launch.items_total for launch in launches)
+    measured = [against(launch=x, power_cap=cap) for x, cap in zip(launches, power_caps, strict=True)]
+    doubts = _doubts(measured, [*_differences(first, interval, step_s_interval), *observed])
     return RunSummary(
         launches=launches,
         failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
         num_planned=num_planned,
         validity=worst(doubts) if launches else None,
         doubts=doubts,
-        items_total=items_total,
-        window_s=window_s,
+        items_total=sum(launch.items_total for launch in launches),
+        window_s=sum(launch.slowest.wall_s for launch in launches),
         throughput_interval=interval,
         step_s_interval=not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=_mean([launch.flops_per_s_per_device for launch in launches]),
         peak=peak,
+        power_caps=power_caps,
         memory_peak=memory_peak,
         bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
         roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
     )
+
+
+def _doubts(measured: Sequence[Measured], others: Sequence[Doubt]) -> tuple[Doubt, ...]:
+    """Return every doubt, those of launches joined, by gravity."""
+    joined = joined_doubts([doubts_about(one) for one in measured])
+    is_of_device = bool(measured) and measured[0].launch.case.model_work.window.of_device
+    return weighed([*joined, *others], is_of_device=is_of_device)
+
+
+def _power_caps(
+    launches: Sequence[Launch], readings: Mapping[tuple[str, int], Sequence[WindowReadings]]
+) -> tuple[PowerCapWindow | None, ...]:
+    """Judge each launch that was at its power cap."""
+    keys = ((launch.case.case_id, launch.case.replicate) for launch in launches)
+    return tuple(capped_window(x, readings.get(key, ())) for x, key in zip(launches, keys, strict=True))
 
 
 def _differences(
@@ -142,13 +161,15 @@ def _step_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     return interval_of_step_times([launch.step_times_s for launch in launches])
 
 
-def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+def _throughput_interval(
+    launches: Sequence[Launch], power_caps: Sequence[PowerCapWindow | None]
+) -> Interval | Unavailable:
     """Give Student's t over launches; for one launch, the rates that its mean step time's interval allows."""
     if len(launches) > 1 and not are_replicates(launches):
         return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:
         return interval_of_rates([launch.figures[THROUGHPUT] for launch in launches])
-    step = interval_of_mean(launches[0].step_times_s)
+    step = interval_of_mean(launches[0].step_times_s) if power_caps[0] is None else power_caps[0].interval
     if isinstance(step, Unavailable):
         return step
     centre = launches[0].figures[THROUGHPUT]

@@ -18,6 +18,9 @@ struct DeviceSettings {
   Nanos link_latency_ns = 0;
   int64_t queue_depth = 0;
   int64_t memory_bytes = 0;
+  Nanos cap_period_ns = 0;            // of the power cap's controller; 0: none
+  Nanos cap_after_ns = 0;             // counted from the device's first kernel: full clock until then
+  double cap_depth = 0;               // share by which the clock falls over a period
   // Faults.
   double slowdown = 1;                // factor on the time of the work, not on the latency
   Nanos throttled_after_ns = -1;      // counted from the device's first kernel; -1: never

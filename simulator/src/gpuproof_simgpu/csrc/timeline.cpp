@@ -77,7 +77,11 @@ Nanos Timeline::duration_of(c10::ArrayRef<Cost> kernels, Nanos begin) const {
   }
   const bool throttled =
       device.throttled_after_ns >= 0 && begin - first_kernel_ns_ >= device.throttled_after_ns;
-  return std::llround(work_s * 1e9 * (throttled ? device.throttled_slowdown : device.slowdown));
+  const bool capped = device.cap_period_ns > 0 && begin - first_kernel_ns_ >= device.cap_after_ns;
+  // The phase is that of the host's clock, so that readings made elsewhere agree.
+  const double phase = capped ? double(begin % device.cap_period_ns) / double(device.cap_period_ns) : 0;
+  const double slower = (throttled ? device.throttled_slowdown : device.slowdown) / (1 - device.cap_depth * phase);
+  return std::llround(work_s * 1e9 * slower);
 }
 
 void Timeline::launch(c10::StreamId stream, c10::ArrayRef<Cost> kernels, Nanos launched) {

@@ -32,6 +32,9 @@ class WindowSpec(Options):
     and on a CPU."""
     measure_seconds: Seconds | None = None
     """Length of the window in seconds when measure_by is time; by precision its limit, null being 60."""
+    power_cap_limit_s: Seconds | None = 60.0
+    """On a GPU at its power cap the window begins when the cap's controller has settled, and goes on until it
+    is long enough to be judged (20 s), but no longer than this. Null: it is as long as it was asked for."""
     log_step_times: bool = True
     """Record every step's time."""
     sync_cuda: bool = False

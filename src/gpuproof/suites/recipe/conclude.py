@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof import units
 from gpuproof.analysis.explanations import (
     LaunchExplanation,
+    RunEnergy,
     energy_of_run,
     explain_launches,
     highest_clock_mhz,
@@ -17,6 +18,7 @@ from gpuproof.analysis.explanations import (
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.limits import LaunchLimits, limits_of
 from gpuproof.analysis.point_figures import PointFigures
+from gpuproof.analysis.power_cap import resolution_text
 from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
@@ -68,12 +70,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         find_peak=find_peak,
         observed=doubts_about_readings(explanations),
         clock_max_mhz=highest_clock_mhz(explanations),
+        readings=readings_by_launch(explanations),
     )
     profile = _profile(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
-    item = first.setup.item if first else ""
-    energy = energy_of_run(explanations, num_launches=len(summary.launches), item=item)
+    energy = _energy(summary, explanations)
     rates = rates_of_launches(evidence.launches, summary.launches)
     measures = recipe_measures(summary, rates, energy)
     ranks, rank_figures = ranks_shown(summary.launches)
@@ -98,6 +100,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(recipe_exports(evidence, summary, profile)))
+
+
+def _energy(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> RunEnergy | None:
+    """Return the energy of all launches together."""
+    item = summary.launches[0].setup.item if summary.launches else ""
+    return energy_of_run(explanations, num_launches=len(summary.launches), item=item)
 
 
 def _limits(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[LaunchLimits]:
@@ -221,6 +229,8 @@ def _notes(
         yield from first.setup.notes
         yield from options.notes if options else ()
         yield from _data(first)
+        shown = [resolution_text(window) for window in summary.power_caps if window is not None]
+        yield from [text for text in shown if text is not None][:1]
         if len(summary.launches) == 1:
             more = "to compare, set run.repeats to 3 or more"
             yield f"one launch: its interval does not show how much launches differ; {more}"

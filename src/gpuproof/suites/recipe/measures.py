@@ -16,6 +16,7 @@ from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.point_figures import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.power_cap import FROM_IDLE_S, rate_from_idle
 from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
@@ -75,6 +76,7 @@ def recipe_measures(
 def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     total = rate_measure(summary, rates)
     yield total
+    yield from _from_idle(summary)
     rate, item, num_devices = total.value, summary.launches[0].setup.item, summary.launches[0].num_devices
     if num_devices > 1 and rate is not None:
         yield Measure(
@@ -85,6 +87,24 @@ def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator
             detail=f"total over {num_devices} {_parts(summary)}",
             statistic="mean",
             better="higher",
+        )
+
+
+def _from_idle(summary: RunSummary) -> Iterator[Measure]:
+    """Say how fast the first launch was before its power cap was met; the throughput is the sustained one."""
+    first = summary.launches[0]
+    rate, cap = rate_from_idle(first), first.slowest.power_cap
+    if rate is not None and cap is not None:
+        clock = "unknown" if cap.first_clock_mhz is None else f"{cap.first_clock_mhz:,.0f} MHz"
+        power = "unknown" if cap.first_power_w is None else f"{cap.first_power_w:,.0f} W"
+        yield Measure(
+            name="throughput from idle",
+            value=rate,
+            unit=f"{first.setup.item}/s",
+            text=units.rate(rate, first.setup.item),
+            detail=f"in the first {units.seconds(FROM_IDLE_S)} after the warm-up, SM clock {clock}, power "
+            f"{power}; sustained: throughput",
+            statistic="mean",
         )
 
 

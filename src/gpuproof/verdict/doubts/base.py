@@ -17,6 +17,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.files import packaged_rows
 from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.records.result import DOUBTS, Doubt, Validity
+from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.units import more_below
 
 if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
@@ -44,6 +45,8 @@ class Measured:
     memory_peak: BandwidthPeak | None = None
     clock_max_mhz: float | None = None
     """The highest clock that its devices may run at; None where nobody read it."""
+    power_cap: PowerCapWindow | None = None
+    """What its window says at the power cap; None where it was not at it."""
     served: Served | None = None
     """The requests of its window; None where it served none."""
     collectives: CollectiveLaunch | None = None

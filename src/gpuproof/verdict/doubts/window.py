@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 
 from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.idleness import idle_share, waiting_window
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.limits import HOST_BOUND, recorded_limits
+from gpuproof.analysis.power_cap import periods_text
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.statistics.estimate import Unavailable
+from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadiness
 from gpuproof.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
 from gpuproof.verdict.doubts.base import Measured, invalid, suspect
@@ -153,6 +156,9 @@ def _more_work(launch: Launch) -> str:
 def unsteady(measured: Measured) -> Iterator[Doubt]:
     """Find step times that scatter, change their level or stop, and windows of which that cannot be told."""
     launch = measured.launch
+    if measured.power_cap is not None:
+        yield from _at_power_cap(measured.power_cap)
+        return
     times_s = evened_steps(launch).times_s
     spread = noise(times_s)
     is_noisy = spread is not None and spread > NOISE
@@ -177,12 +183,51 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
             f"Measure whole turns of {steps.period} steps, or find what comes in them: pruning, saving, logs",
         )
     elif steps.stalled:
-        yield suspect(
-            "stalled",
+        yield _stalled(
             f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
-            f"median, and {share(steps.lost_share)} of the window beyond it",
-            "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work",
+            f"median, and {share(steps.lost_share)} of the window beyond it"
         )
+
+
+def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
+    """Find too few periods of the power cap's controller, stops, and a level that changed or may have."""
+    longer = f"benchmark.measure_by=time and benchmark.measure_seconds={ceil(window.needed_s)}"
+    if window.verdict == "too short":
+        yield suspect(
+            "short-at-power-cap",
+            f"too short at the power cap: {periods_text(window)}; would need {ceil(window.needed_s)} s",
+            f"Set {longer}",
+        )
+    elif window.verdict == "unsteady":
+        yield suspect(
+            "unsteady",
+            f"the level did not hold at the power cap: steps became {_changed(window)}",
+            "Warm up longer (benchmark.warmup_steps), or look at clocks and temperature",
+        )
+    elif window.verdict == "cannot tell":
+        detects = "any" if window.detects is None else f"one of under {share(window.detects)}"
+        yield suspect(
+            STEADINESS_UNKNOWN,
+            f"whether the level held at the power cap cannot be told: {periods_text(window)} differ so much "
+            f"that a drift across the window would not show, if it was {detects}",
+            "Raise benchmark.measure_seconds, or find out what makes periods differ",
+        )
+    if window.stalled:
+        yield _stalled(
+            f"steps far over the slow half of a period took {share(window.lost_share)} of the window"
+        )
+
+
+def _changed(window: PowerCapWindow) -> str:
+    by = f"{share(abs(window.changed_by))} {'longer' if window.changed_by > 0 else 'shorter'}"
+    if window.changed_at is None:
+        return f"{by} from begin to end"
+    return f"{by} at {share(window.changed_at)} of the window"
+
+
+def _stalled(why: str) -> Doubt:
+    remedy = "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work"
+    return suspect("stalled", why, remedy)
 
 
 def _levels(launch: Launch, steps: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:

@@ -34,9 +34,11 @@ from gpuproof.worker.engine.stopping import feed_plan
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.power_cap import PowerCapWatch, settle
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.window import (
     WindowPlan,
+    num_steps_of_window,
     plan_window,
     steps_of_epoch,
     window_record,
@@ -190,10 +192,12 @@ class WarmUp:
 
     step_s: float | None
     peak_bytes: int | None
+    power_cap: PowerCapWatch | None = None
+    """None where the window does not wait for a cap."""
 
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
-    """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
+    """Run the warm-up, once a case, forget its peak of memory but for the record, and let a cap settle."""
     window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
@@ -204,20 +208,21 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     peak_bytes, _ = accelerator.peak_memory_bytes(prepared.device)
     accelerator.forget_peak_memory(prepared.device)
     step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
-    return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
+    power_cap = _settled(prepared, recorder, step_s)
+    return WarmUp(step_s=step_s, peak_bytes=peak_bytes, power_cap=power_cap)
+
+
+def _settled(prepared: Prepared, recorder: Recorder, step_s: float | None) -> PowerCapWatch | None:
+    """Run until a power cap has settled, where the window is long enough to meet it."""
+    shards = prepared.arrangement.data_parallel_size
+    steps = num_steps_of_window(prepared.work, num_samples=prepared.pool.used.num_samples, num_shards=shards)
+    return settle(prepared, recorder, step_s=step_s, steps=steps)
 
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     num_samples, num_shards = prepared.pool.used.num_samples, prepared.arrangement.data_parallel_size
-    planned = plan_window(
-        prepared.work,
-        num_samples=num_samples,
-        num_shards=num_shards,
-        agree=prepared.ranks.agree,
-        step_s=warm.step_s,
-        min_window_s=accelerator_of(prepared.device).min_window_s,
-    )
+    planned, cap = _planned(prepared, warm), warm.power_cap
     epoch = steps_of_epoch(prepared.work, num_samples=num_samples, num_shards=num_shards)
     with recorder.phase("measure", expected_steps=planned.steps, expected_s=planned.expected_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
@@ -229,8 +234,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         pool.take_wait_s()  # what the warm-up waited is not of the window
         tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
-        plan = planned.plan
-        watch = OutputWatch(prepared.step, feed_plan(plan, writer))
+        watch = OutputWatch(prepared.step, feed_plan(planned.plan, writer))
+        plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
         timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
@@ -242,10 +247,23 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             not_finite_after=watch.not_finite_after(),
+            power_cap=None if cap is None else cap.record(timing.wall_s),
         )
         recorder.write(window)
     write_connections(recorder, prepared.identity)
     return window
+
+
+def _planned(prepared: Prepared, warm: WarmUp) -> WindowPlan:
+    """Plan the window as it was asked for."""
+    return plan_window(
+        prepared.work,
+        num_samples=prepared.pool.used.num_samples,
+        num_shards=prepared.arrangement.data_parallel_size,
+        agree=prepared.ranks.agree,
+        step_s=warm.step_s,
+        min_window_s=accelerator_of(prepared.device).min_window_s,
+    )
 
 
 def _neighbours(prepared: Prepared) -> DeviceNeighbours:

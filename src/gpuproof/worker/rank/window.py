@@ -81,7 +81,7 @@ def plan_window(
         return WindowPlan(plan=plan, limit_s=limit_s)
     steps = num_steps_of_window(work, num_samples=num_samples, num_shards=num_shards)
     assert steps is not None
-    least_s = _least_s(work, min_window_s)
+    least_s = least_window_s(work, min_window_s)
     if not least_s:
         return WindowPlan(plan=FixedSteps(steps, step_s=step_s), steps=steps)
     long_enough = LongEnough(
@@ -95,7 +95,7 @@ def plan_window(
     return WindowPlan(plan=long_enough, steps=steps, least_s=least_s)
 
 
-def _least_s(work: ModelWork, min_window_s: float) -> float:
+def least_window_s(work: ModelWork, min_window_s: float) -> float:
     """Return how long a window by steps lasts at least; 0 is exactly its steps."""
     window = work.window
     if not window.enabled:

@@ -1,0 +1,112 @@
+"""How often is a window at the power cap judged wrongly? Controllers, simulated, with fixed seeds.
+
+Prints, of windows of 20 periods (20 s where no period can be shown): how often they are VALID, how often
+their interval holds the mean step of an endless window, its median half width, and how often a drift and a
+drop across the window are found, each with its 95 % bounds; then what windows of fewer periods say. Asserts
+nothing. The controllers are those of `tests/controllers.py`; nothing here is a figure of any device.
+Usage: python benchmarks/power_cap_windows.py [--quick]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpuproof.statistics.distributions import beta_quantile
+from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.power_cap import PowerCapWindow
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the controllers are the tests'
+
+from controllers import WAVES, Controller, measure
+
+WINDOWS = 50 if "--quick" in sys.argv[1:] else 1200
+PERIODS_S = (0.3, 1.0, 3.0)
+DEPTHS = (0.05, 0.10, 0.25)
+CHANGES = {0.03: (0.10, 0.08), 0.01: (0.035, 0.03)}
+"""Scatter between periods → the drift and the drop that are to be found."""
+
+
+def rows() -> Iterator[Controller]:
+    """Yield every controller that is tried."""
+    for wave in WAVES:
+        for period_s in PERIODS_S:
+            for depth in DEPTHS:
+                for scatter in CHANGES:
+                    yield Controller(wave=wave, period_s=period_s, depth=depth, scatter=scatter)
+
+
+def share(hits: Sequence[bool]) -> str:
+    """Return a share in percent with its exact 95 % bounds (Clopper and Pearson 1934)."""
+    held, missed = sum(hits), len(hits) - sum(hits)
+    low = beta_quantile(held, missed + 1, 0.025) if held else 0.0
+    high = beta_quantile(held + 1, missed, 0.975) if missed else 1.0
+    return f"{100 * held / len(hits):.1f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def half_width(windows: Sequence[PowerCapWindow]) -> str:
+    """Return the median half width of the intervals, relative."""
+    widths = [w.interval.relative_half_width or 0.0 for w in windows if isinstance(w.interval, Interval)]
+    return f"±{100 * np.median(widths):.2f} %" if widths else "–"
+
+
+def covered(controller: Controller, windows: Sequence[PowerCapWindow]) -> str:
+    """Return how often intervals hold the mean step."""
+    intervals = [window.interval for window in windows if isinstance(window.interval, Interval)]
+    return share([one.low <= controller.step_s <= one.high for one in intervals]) if intervals else "–"
+
+
+def is_valid(window: PowerCapWindow) -> bool:
+    """Whether the step times alone leave a window VALID."""
+    return window.verdict == "steady" and not window.stalled
+
+
+def print_row(controller: Controller, seed: int) -> None:
+    """Print a line of the table."""
+    rng = np.random.default_rng(seed)
+    windows = [measure(controller, rng) for _ in range(WINDOWS)]
+    drift, drop = CHANGES[controller.scatter]
+    drifted = [measure(controller.changing(drift=drift), rng) for _ in range(WINDOWS)]
+    dropped = [measure(controller.changing(drop=drop), rng) for _ in range(WINDOWS)]
+    cells = [
+        f"{controller.wave}, {controller.period_s:g} s",
+        f"{controller.depth:.0%}",
+        f"{controller.scatter:.0%}",
+        share([is_valid(window) for window in windows]),
+        covered(controller, windows),
+        half_width(windows),
+        share([not is_valid(window) for window in drifted]),
+        share([not is_valid(window) for window in dropped]),
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def print_fewer() -> None:
+    """Print what windows of fewer periods say."""
+    print("\n| periods | said | holds the mean, % | half width |\n|---|---|---|---|")
+    controller = Controller(wave="saw-tooth", period_s=1.0, depth=0.25, scatter=0.03)
+    for periods in (2, 6, 10, 15, 20, 40):
+        rng = np.random.default_rng(periods)
+        windows = [measure(controller, rng, periods=periods) for _ in range(WINDOWS)]
+        verdicts = [window.verdict for window in windows]
+        usual = max(dict.fromkeys(verdicts), key=verdicts.count)
+        print(f"| {periods} | {usual} | {covered(controller, windows)} | {half_width(windows)} |", flush=True)
+
+
+def main() -> None:
+    """Print both tables."""
+    began = time.monotonic()
+    print("| controller | depth | scatter | VALID, % | holds the mean, % | half width | drift, % | drop, % |")
+    print("|---|---|---|---|---|---|---|---|")
+    for seed, controller in enumerate(rows()):
+        print_row(controller, seed)
+    print_fewer()
+    print(f"\n{WINDOWS} windows a cell, {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Was a launch measured at its power cap, and what does its window say then?
+
+In: a launch and the readings beside it. Out: what `statistics.power_cap` makes of its step times where the
+cap held a device for half of the window or longer, and sentences about it. The time is the driver's own
+count, where it counts; `readings.throttling` believes no counter that stands still beside capped samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from gpuproof import units
+from gpuproof.analysis.explain import AT_CAP
+from gpuproof.analysis.generations import evened_steps
+from gpuproof.analysis.launch import Launch
+from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
+
+FROM_IDLE_S: Final = 0.1
+"""An H100 met its cap after it."""
+
+
+def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCapWindow | None:
+    """Judge the window of a launch at its power cap; None where it was not at it, or kept no step times."""
+    devices = (device for host in readings for device in host.devices)
+    shares = ((device.throttle_shares or {}).get("power_cap", 0.0) for device in devices)
+    if max(shares, default=0.0) < AT_CAP:
+        return None
+    return judge_power_cap(evened_steps(launch).times_s)
+
+
+def rate_from_idle(launch: Launch) -> float | None:
+    """Return the items a second of all ranks before the power cap was met; None where it was not."""
+    cap = launch.slowest.power_cap
+    if cap is None or cap.settled_after_s is None or not launch.settle_times_s:
+        return None
+    ends_s = list(accumulate(launch.settle_times_s))
+    count = max(1, sum(end_s <= FROM_IDLE_S for end_s in ends_s))
+    return count / ends_s[count - 1] * launch.items_total / launch.slowest.num_steps
+
+
+def periods_text(window: PowerCapWindow) -> str:
+    """Say how many periods of the cap's controller a window holds.
+
+    >>> from gpuproof.statistics.power_cap import judge_power_cap
+    >>> periods_text(judge_power_cap([1.0 + 0.1 * (step % 50 < 25) for step in range(1200)]))
+    '24 periods of 52 s'
+    """
+    if window.period_s is None or window.num_periods is None:
+        return f"{units.seconds(window.duration_s)} in which no period shows"
+    return f"{window.num_periods:.0f} periods of {units.significant(window.period_s, 2)} s"
+
+
+def resolution_text(window: PowerCapWindow) -> str | None:
+    """Say which drift a window at the power cap would have shown; None of one that was too short."""
+    if window.verdict == "too short" or window.detects is None:
+        return None
+    smallest = units.share(window.detects)
+    return f"at the power cap for {periods_text(window)}: a drift of {smallest} over it would have shown"

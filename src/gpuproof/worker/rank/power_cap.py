@@ -1,0 +1,201 @@
+"""A window on a GPU at its power cap: it begins when the cap's controller has settled, and is long enough.
+
+The cap is asked for between chunks, about once a second, of the driver: by its count of capped time, and by
+what it says now, since a counter that stands still proves nothing. Where the cap is never met, the window is
+as it was asked for. All ranks settle, and go on, as long as any of them has to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.devices.base import THROTTLE_REASONS
+from gpuproof.records.readings import named_among
+from gpuproof.records.run import PowerCap
+from gpuproof.records.work.window import WindowSpec
+from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, run_window, steps_within
+from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.rank.window import least_window_s
+from gpuproof.worker.step.preparation import Prepared
+
+if TYPE_CHECKING:
+    from gpuproof.devices.guard import GuardedDevices
+
+COUNTER, CLOCK, POWER = "throttle_time_power_cap_s", "clock_sm_mhz", "power_w"
+FROM_S = 1.0
+"""A window that is asked for less is over before a controller turns."""
+LOOK_S = 0.5
+"""An H100 met its cap after 0.1 s of products."""
+SETTLE_S = 3.0
+"""Three periods of the one second that it showed."""
+EVERY_S = 1.0
+NEEDED_S = 20.0
+"""20 of these periods (`statistics.power_cap`)."""
+AT_CAP = 0.5
+"""Share of the window, as of what limits a launch."""
+
+
+class CapMeter:
+    """For how long one device was at its power cap since it was first looked at."""
+
+    def __init__(self, devices: GuardedDevices, uuid: str | None) -> None:
+        places = named_among([uuid or ""], [identity.uuid for identity in devices.identities])
+        devices.select([devices.identities[place].physical_index for place in places])
+        self._devices = devices
+        self.missing = None if places else "the driver does not list the device"
+        self._looked_s: float | None = None
+        self._total_s: float | None = None
+        self._seen_s = self._counted_s = 0.0
+        self.first: dict[str, float] = {}
+        """Clock and power, at the first look after the beginning."""
+
+    @property
+    def capped_s(self) -> float:
+        """Seconds at the cap: the driver's count, or what was seen where that stands still."""
+        return max(self._seen_s, self._counted_s)
+
+    def look(self, elapsed_s: float, *, every_s: float = EVERY_S) -> None:
+        """Ask the driver, `elapsed_s` after the beginning, if it was not asked just now."""
+        if self.missing or (self._looked_s is not None and elapsed_s - self._looked_s < every_s):
+            return
+        ((values, missing),) = self._devices.gather((THROTTLE_REASONS, COUNTER, CLOCK, POWER)).values()
+        if elapsed_s > 0 and not self.first:
+            self.first = {name: values[name] for name in (CLOCK, POWER) if name in values}
+        reasons, total_s = values.get(THROTTLE_REASONS), values.get(COUNTER)
+        if reasons is None and total_s is None:
+            self.missing = missing.get(THROTTLE_REASONS) or "the driver does not tell"
+        if self._looked_s is not None and "power_cap" in (reasons or ()):
+            self._seen_s += elapsed_s - self._looked_s
+        if self._total_s is not None and total_s is not None:
+            self._counted_s += max(0.0, total_s - self._total_s)
+        self._looked_s, self._total_s = elapsed_s, total_s
+
+    def restart(self) -> None:
+        """Count from here on."""
+        self._looked_s = self._total_s = None
+        self._seen_s = self._counted_s = 0.0
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._devices.close()
+
+
+class Settling:
+    """Run until the cap was not met for a moment, or met for so long that its controller has settled."""
+
+    def __init__(self, meter: CapMeter, *, agree: Callable[[int], int], step_s: float | None) -> None:
+        self.stop_reason = "settled"
+        self.met_s: float | None = None
+        """When any rank was seen at the cap, after the beginning."""
+        self._meter, self._agree, self._step_s = meter, agree, step_s
+
+    def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
+        """Return the steps until the cap is looked at again; 0 when it has settled."""
+        self._meter.look(elapsed_s, every_s=0.0)
+        if self.met_s is None and _any(self._meter.capped_s > 0, self._agree):
+            self.met_s = elapsed_s
+        end_s = LOOK_S if self.met_s is None else self.met_s + SETTLE_S
+        if not _any(elapsed_s < end_s, self._agree):
+            return 0
+        step_s = elapsed_s / done if done else self._step_s
+        return self._agree(min(capacity, steps_within(CHUNK_S / 2, step_s=step_s)))
+
+
+class LongEnoughAtCap:
+    """Go on after what was asked for, where the device was at its cap, for as many periods as are needed."""
+
+    def __init__(
+        self, plan: StepPlan, meter: CapMeter, *, limit_s: float, agree: Callable[[int], int]
+    ) -> None:
+        self._plan, self._meter, self._agree = plan, meter, agree
+        self.needed_s = min(NEEDED_S, limit_s)
+        self.stop_reason = plan.stop_reason
+        self._goes_on = False
+
+    def share(self, elapsed_s: float) -> float:
+        """Return the share of the time so far that was spent at the cap."""
+        return min(1.0, self._meter.capped_s / elapsed_s) if elapsed_s else 0.0
+
+    def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
+        """Return the plan's next steps, and more where the window has to go on."""
+        self._meter.look(elapsed_s)
+        if not self._goes_on:
+            steps = self._plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=capacity)
+            self.stop_reason = self._plan.stop_reason
+            if steps:
+                return steps
+        if not _any(self.share(elapsed_s) >= AT_CAP and elapsed_s < self.needed_s, self._agree):
+            return 0
+        self._goes_on, self.stop_reason = True, f"{self.needed_s:g} s at the power cap"
+        return self._agree(min(capacity, steps_within(CHUNK_S, step_s=elapsed_s / max(done, 1))))
+
+
+def _any(wish: bool, agree: Callable[[int], int]) -> bool:
+    """Whether any rank wishes so; `agree` gives the least of all proposals."""
+    return agree(-int(wish)) < 0
+
+
+class PowerCapWatch:
+    """One rank's device at its power cap, from the settling to the end of the window."""
+
+    def __init__(self, meter: CapMeter, *, limit_s: float, settled_after_s: float | None) -> None:
+        self._meter, self._limit_s, self._settled_after_s = meter, limit_s, settled_after_s
+        self._plan: LongEnoughAtCap | None = None
+
+    def lengthen(self, plan: StepPlan, agree: Callable[[int], int]) -> StepPlan:
+        """Return the window's plan, made long enough."""
+        self._meter.restart()
+        self._plan = LongEnoughAtCap(plan, self._meter, limit_s=self._limit_s, agree=agree)
+        return self._plan
+
+    def record(self, wall_s: float) -> PowerCap:
+        """Return what was seen in a window of so many seconds, and let go of the driver."""
+        plan, meter = self._plan, self._meter
+        assert plan is not None
+        meter.look(wall_s, every_s=0.0)
+        meter.close()
+        return PowerCap(
+            share=None if meter.missing else plan.share(wall_s),
+            settled_after_s=self._settled_after_s,
+            needed_s=plan.needed_s,
+            missing=meter.missing,
+            first_clock_mhz=meter.first.get(CLOCK),
+            first_power_w=meter.first.get(POWER),
+        )
+
+
+def settle(
+    prepared: Prepared, recorder: Recorder, *, step_s: float | None, steps: int | None
+) -> PowerCapWatch | None:
+    """Run steps until a power cap has settled; None where a window is too short for one, or is not to wait.
+
+    `step_s` is a step of the warm-up, `steps` those of the window, where it has a number of them.
+    """
+    window, agree = prepared.work.window, prepared.ranks.agree
+    limit_s = window.power_cap_limit_s
+    if prepared.device.type == "cpu" or limit_s is None or not window.enabled:
+        return None
+    least_s = least_window_s(prepared.work, accelerator_of(prepared.device).min_window_s)
+    if not _any(_planned_s(window, steps, step_s, least_s) >= FROM_S, agree):
+        return None
+    from gpuproof.devices.discovery import open_devices  # of windows on a GPU
+
+    uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
+    meter = CapMeter(open_devices(os.environ), uuid)
+    plan = Settling(meter, agree=agree, step_s=step_s)
+    with recorder.phase("settle", expected_s=SETTLE_S):
+        writer = StepTimesWriter(recorder, "settle", keep_times=True)
+        timing = run_window(prepared.step, prepared.clock, plan, writer)
+        writer.flush()
+    settled_after_s = None if plan.met_s is None else timing.wall_s
+    return PowerCapWatch(meter, limit_s=limit_s, settled_after_s=settled_after_s)
+
+
+def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, least_s: float) -> float:
+    """Return how long a window will take; 0 where its precision ends it, or nothing but its steps may."""
+    if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
+        return 0.0
+    return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))
