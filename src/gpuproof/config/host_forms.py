@@ -38,8 +38,11 @@ _NUMBERS = ("gpus", "port")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
 
 
-def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
+def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str, ...]]:
     """Return the hosts that are named, and notes on those that are left out.
+
+    Names are completed from ~/.ssh/config, for `user` of the command line if there is one; hosts that a file
+    describes are taken as they are there.
 
     Raises:
         ConfigError: a file cannot be read, or the names are of no form that is known.
@@ -47,9 +50,9 @@ def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
     """
     file, colon, group = named.rpartition(":")
     if Path(named).exists() or named.endswith(_SUFFIXES) or ("/" in named and not colon):
-        return _of_file(named, None)
+        return _of_file(named, None, user)
     if colon and (Path(file).is_file() or file.endswith(_SUFFIXES)) and not group.isdigit():
-        return _of_file(file, group)
+        return _of_file(file, group, user)
     is_one = len(_BETWEEN.split(named)) == 1
     if (
         is_one
@@ -61,7 +64,19 @@ def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
         cause = f"neither a host {file!r} with a port, since {group!r} is no number, nor a file with a group"
         step = f"Write {file}:22 for a port, or check that the file {file} is here"
         raise ConfigError([Mistake(place=named, cause=cause, next_step=step)])
-    return _document(named, {}, [(1, entry) for entry in _named(named, place=named)]), ()
+    return _of_names(named, [(1, entry) for entry in _named(named, place=named)], user)
+
+
+def _of_names(
+    source: str, entries: list[tuple[int, dict[str, Any]]], user: str | None
+) -> tuple[Document, tuple[str, ...]]:
+    """Return hosts that are named only, as ~/.ssh/config completes them."""
+    try:
+        from gpuproof.config.ssh_config import with_ssh_config
+    except ModuleNotFoundError:  # then nothing is reached over SSH, and the launcher says so
+        return _document(source, {}, entries), ()
+    completed, notes = with_ssh_config(entries, user=user)
+    return _document(source, {}, completed), tuple(notes)
 
 
 def _document(source: str, common: Mapping[str, Any], entries: list[tuple[int, dict[str, Any]]]) -> Document:
@@ -111,14 +126,14 @@ def _expanded(host: str, *, place: str) -> list[str]:
     return [str(node) for node in nodes]
 
 
-def _of_file(path: str, group: str | None) -> tuple[Document, tuple[str, ...]]:
+def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, tuple[str, ...]]:
     text = read_entries(path, what="inventory")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     stated = [line for line in lines if line and not line.startswith(";")]
     if any(_SECTION.fullmatch(line) for line in stated):
         return _of_ini(path, text, group), ()
     if group is None and stated and all(_LINE.fullmatch(line) for line in stated):
-        return _of_lines(path, lines), ()
+        return _of_names(path, list(_of_lines(path, lines)), user)
     document = open_document(path, what="inventory")
     if isinstance(document.data, dict) and isinstance(document.data.get("data"), list):
         return _of_lambda(document)
@@ -132,14 +147,12 @@ def _of_file(path: str, group: str | None) -> tuple[Document, tuple[str, ...]]:
     return _with_our_keys(document), ()
 
 
-def _of_lines(path: str, lines: list[str]) -> Document:
-    entries = []
+def _of_lines(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, 1):
         if match := _LINE.fullmatch(line):
             others = _ours(dict(_SETTING.findall(match["settings"])))
             named = _named(match["name"], place=f"{path}:{number}")
-            entries += [(number, {**entry, **others}) for entry in named]
-    return _document(path, {}, entries)
+            yield from ((number, {**entry, **others}) for entry in named)
 
 
 def _of_ini(path: str, text: str, group: str | None) -> Document:
