@@ -268,3 +268,80 @@ def test_an_ssh_config_that_cannot_be_read(text: str, cause: str, home: Path) ->
     with pytest.raises(ConfigError) as caught:
         load_inventory("a")
     assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "step"),
+    [
+        ('{"Reservations": [{"Instances": [{"InstanceId": "i-1"}]}]}', "aws ec2", "PublicIpAddress"),
+        ('[{"InstanceId": "i-1", "PublicIpAddress": "10.0.0.1"}]', "aws ec2", "--output json > hosts.json"),
+        ('{"apiVersion": "v1", "kind": "List", "items": []}', "Kubernetes nodes", "--on kubernetes"),
+        ("apiVersion: v1\nkind: List\nitems: []\n", "Kubernetes nodes", "kubectl get nodes -o jsonpath"),
+        ("NAME   STATUS   ROLES    AGE\ngpu-1  Ready    <none>   3d\n", "Kubernetes nodes", "kubectl"),
+        ('{"_meta": {"hostvars": {}}, "gpu": {"hosts": ["n1"]}}', "`ansible-inventory --list`", "--yaml"),
+        ('{"version": 4, "terraform_version": "1.9.5", "resources": []}', "Terraform", "terraform output"),
+        ('{"ips": {"sensitive": false, "value": ["10.0.0.1"]}}', "Terraform", "terraform output -json NAME"),
+        ('ips = [\n  "10.0.0.1",\n]\n', "Terraform", "terraform output -json NAME"),
+        (
+            "PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up infinite 2 idle n[1-2]\n",
+            "Slurm",
+            "sinfo",
+        ),
+        ("NodeName=n1 Arch=x86_64 CoresPerSocket=32\n   CPUAlloc=0\n", "Slurm", "--on slurm"),
+        ('{"sinfo": [], "meta": {}, "errors": []}', "Slurm", "sinfo -hN -o %N"),
+        ("Host gpu1\n  HostName 10.0.0.5\n", "an ssh_config file", "--on ssh:NAME"),
+    ],
+)
+def test_what_other_tools_print_is_named(text: str, tool: str, step: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_inventory(str(tmp_path / "hosts"))
+    (mistake,) = caught.value.mistakes
+    assert mistake.cause.startswith("this looks like ")
+    assert tool in mistake.cause
+    assert mistake.next_step is not None
+    assert step in mistake.next_step
+
+
+def test_what_the_commands_print_that_errors_name(tmp_path: Path) -> None:
+    """The forms behind `aws … --output json`, `kubectl … jsonpath`, `terraform output -json`, `sinfo -hN`."""
+    for text in (
+        '[\n    "10.0.0.1",\n    "10.0.0.2"\n]\n',
+        '["10.0.0.1","10.0.0.2"]\n',
+        "10.0.0.1\n10.0.0.2\n",
+    ):
+        (tmp_path / "hosts").write_text(text)
+        assert [address for _, address, _ in reached(str(tmp_path / "hosts"))] == ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "cause"),
+    [
+        ("ansible_port: 2222", "ansible_port: no", 6, "hosts.port"),
+        ("        n2:", "        n2: spare", 7, "Ansible has a mapping here, found 'spare'"),
+        ("vars: {ansible_user: you}", "vars: [you]", 2, "Ansible has a mapping here, found a list"),
+        ("hosts: {front: }", "hosts: [front]", 9, "all.children.login.hosts: Ansible has a mapping"),
+    ],
+)
+def test_mistakes_in_ansible_s_yaml_have_their_line(
+    old: str, new: str, line: int, cause: str, tmp_path: Path
+) -> None:
+    assert old in ANSIBLE_YAML
+    (tmp_path / "hosts.yaml").write_text(ANSIBLE_YAML.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_inventory(str(tmp_path / "hosts.yaml"))
+    assert f"hosts.yaml:{line}: " in str(caught.value)
+    assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "name"), [(ANSIBLE, "hosts.ini"), (ANSIBLE_YAML, "hosts.yaml")])
+def test_variables_of_applications_in_ansible_are_none_of_ours(text: str, name: str, tmp_path: Path) -> None:
+    more = {
+        "hosts.ini": text.replace("ansible_user=you", "ansible_user=you\nport=8080\nrack=b2\ngpus=8"),
+        "hosts.yaml": text.replace(
+            "{ansible_user: you}", "{ansible_user: you, port: 8080, rack: b2, gpus: 8}"
+        ),
+    }
+    (tmp_path / name).write_text(more[name])
+    inventory = load_inventory(f"{tmp_path / name}:login")
+    assert [(host.port, host.gpus) for host in inventory.hosts] == [(22, 8)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuproof.config.entries import open_document, read_entries
 from gpuproof.config.settings import ConfigError, Mistake
-from gpuproof.config.yaml import Document
+from gpuproof.config.yaml import Document, Place
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.units import first_of
 
@@ -27,15 +27,60 @@ _BARE_IPV6 = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 _LINE = re.compile(r"(?P<name>[^\s=:{\"'#-][^\s={\"']*)(?P<settings>(\s+[\w.]+\s*=\s*\S+)*)")
 _SECTION = re.compile(r"\[[\w.-]+(:\w+)?\]")
 _SETTING = re.compile(r"([\w.]+)\s*=\s*(\S+)")
+_ANSIBLE = {
+    **{"ansible_host": "host", "ansible_user": "user", "ansible_port": "port"},
+    **{"ansible_ssh_private_key_file": "key", "ansible_python_interpreter": "python"},
+}
 _ALIASES = {
-    **{"hostname": "host", "ip": "host", "address": "host", "ansible_host": "host"},
-    **{"ssh_user": "user", "username": "user", "ansible_user": "user", "ansible_port": "port"},
-    **{"slots": "gpus", "num_gpus": "gpus", "ansible_ssh_private_key_file": "key"},
-    "ansible_python_interpreter": "python",
+    **{"hostname": "host", "ip": "host", "address": "host", "ssh_user": "user", "username": "user"},
+    **{"slots": "gpus", "num_gpus": "gpus", **_ANSIBLE},
 }
 """What others call a key of a host, and the key."""
+_NOT_ANSIBLE = (
+    *("gpus", "slots", "num_gpus", "gpu_type", "price_per_hour"),
+    *("jump", "directory", "interface", "internal_address"),
+)
+"""Our keys that a variable in Ansible may set; `port` and `user` there are an application's."""
 _NUMBERS = ("gpus", "port")
+_PARTS = ("vars", "hosts", "children")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
+
+_OTHER_TOOLS: Mapping[str, tuple[set[str], str, str]] = {
+    "what `aws ec2 describe-instances` prints": (
+        {"Reservations", "InstanceId"},
+        "",
+        "aws ec2 describe-instances --query 'Reservations[].Instances[].PublicIpAddress' "
+        "--output json > hosts.json",
+    ),
+    "a list of Kubernetes nodes": (
+        {"apiVersion"},
+        r"^NAME\s+STATUS\s+ROLES",
+        "Run in pods with --on kubernetes, or, where nodes take SSH, kubectl get nodes -o "
+        "jsonpath='{range .items[*]}{.metadata.name}{\"\\n\"}{end}' > hosts.txt",
+    ),
+    "what `ansible-inventory --list` prints as JSON": (
+        {"_meta"},
+        "",
+        "ansible-inventory --list --yaml > hosts.yaml",
+    ),
+    "a Terraform state, or all of its outputs": (
+        {"terraform_version", "sensitive"},
+        r"^\w+ = (to\w+\()?[\"\[]",
+        "terraform output -json NAME > hosts.json, of an output that is a list of addresses",
+    ),
+    "what Slurm's sinfo or scontrol prints": (
+        {"sinfo", "last_update"},
+        r"^(PARTITION|NODELIST|HOSTNAMES)\s|^\s*(NodeName|PartitionName|JobId)=",
+        "Run in an allocation with --on slurm, or, where nodes take SSH, "
+        "sinfo -hN -o %N | sort -u > hosts.txt",
+    ),
+    "an ssh_config file": (
+        set(),
+        r"(?i)^\s*Host(Name)?[ \t]+\S",
+        "Name its hosts, which are looked up in ~/.ssh/config: --on ssh:NAME,NAME",
+    ),
+}
+"""Name → keys that mark its JSON or YAML, a pattern that marks its text, and the command that helps."""
 
 
 def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str, ...]]:
@@ -134,17 +179,37 @@ def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, 
         return _of_ini(path, text, group), ()
     if group is None and stated and all(_LINE.fullmatch(line) for line in stated):
         return _of_names(path, list(_of_lines(path, lines)), user)
-    document = open_document(path, what="inventory")
-    if isinstance(document.data, dict) and isinstance(document.data.get("data"), list):
+    try:
+        document = open_document(path, what="inventory")
+    except ConfigError:
+        _refuse_other_tools(path, text, None)
+        raise
+    data = document.data
+    if isinstance(data, dict) and isinstance(data.get("data"), list):
         return _of_lambda(document)
-    if isinstance(document.data, dict) and not {"hosts", "instances"} & document.data.keys():
-        hosts = dict(_of_ansible(document.data, group or "all"))
-        if hosts:
-            entries = [({"name": name, "host": name, **_ours(of)}) for name, of in hosts.items()]
-            return _document(path, {}, [(1, entry) for entry in entries]), ()
+    _refuse_other_tools(path, text, data)
+    if isinstance(data, dict) and not {"hosts", "instances"} & data.keys():
+        entries = dict(_of_ansible(document, data, (), group or "all"))
+        if entries:
+            return _document(path, {}, list(entries.values())), ()
     if group is not None:
         raise _no_group(path, group)
+    if isinstance(data, list) and data and all(isinstance(item, str) for item in data):
+        at = [(document.line((index,)), item) for index, item in enumerate(data)]
+        named = [(line, entry) for line, item in at for entry in _named(item, place=f"{path}:{line}")]
+        return _of_names(path, named, user)
     return _with_our_keys(document), ()
+
+
+def _refuse_other_tools(path: str, text: str, data: Any) -> None:
+    """Name the tool that wrote a file, and the command of it that writes what is read here."""
+    first = data[0] if isinstance(data, list) and data else data
+    keys: set[Any] = set(first) if isinstance(first, dict) else set()
+    keys |= {key for inner in first.values() if isinstance(inner, dict) for key in inner} if keys else set()
+    is_text = data is None or isinstance(data, str)
+    for name, (marks, pattern, step) in _OTHER_TOOLS.items():
+        if marks & keys or (is_text and pattern and re.search(pattern, text, re.MULTILINE)):
+            raise ConfigError([Mistake(place=path, cause=f"this looks like {name}", next_step=step)])
 
 
 def _of_lines(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -180,7 +245,7 @@ def _of_ini(path: str, text: str, group: str | None) -> Document:
             first, *rest = line.split()
             variables = {**of_group, **dict(_SETTING.findall(" ".join(rest)))}
             for entry in _named(first, place=f"{path}:{numbers.get(line, 1)}"):
-                full = {"name": entry["host"], **entry, **_ours(variables)}
+                full = {"name": entry["host"], **entry, **_of_variables(variables)}
                 entries.setdefault(entry["host"], (numbers.get(line, 1), full))
     return _document(path, {}, list(entries.values()))
 
@@ -204,21 +269,41 @@ def _variables(parser: configparser.RawConfigParser, group: str) -> dict[str, st
 
 
 def _of_ansible(
-    groups: Mapping[str, Any], wanted: str, above: Mapping[str, Any] | None = None, *, is_in: bool = False
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the hosts of a group, and of those in it, with the variables of the groups around them."""
+    document: Document,
+    groups: Mapping[str, Any],
+    at: Place,
+    wanted: str,
+    above: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
+    """Yield name, line and keys of the hosts of a group and of those in it; `at` is where the groups stand.
+
+    `above` holds the variables of the groups around them.
+    """
     for name, group in groups.items():
         if not isinstance(group, dict):
             continue
-        inside = is_in or wanted in (name, "all")
-        variables = {**(above or {}), **(group.get("vars") or {})}
-        hosts = group.get("hosts")
-        for host, own in hosts.items() if inside and isinstance(hosts, dict) else ():
-            for entry in _named(str(host), place=str(host)):
-                yield entry["host"], {**variables, **(own or {})}
-        children = group.get("children")
-        if isinstance(children, dict):
-            yield from _of_ansible(children, wanted, variables, is_in=inside)
+        part = {key: _mapping(document, (*at, name, key), group.get(key)) for key in _PARTS}
+        inner = "all" if wanted in (name, "all") else wanted
+        variables = {**(above or {}), **part["vars"]}
+        for host, own in part["hosts"].items() if inner == "all" else ():
+            place = (*at, name, "hosts", host)
+            keys = _of_variables({**variables, **_mapping(document, place, own)})
+            line = document.line(place)
+            for entry in _named(host, place=f"{document.source}:{line}"):
+                yield entry["host"], (line, {"name": entry["host"], **entry, **keys})
+        yield from _of_ansible(document, part["children"], (*at, name, "children"), inner, variables)
+
+
+def _mapping(document: Document, place: Place, value: Any) -> dict[str, Any]:
+    if value is None or isinstance(value, dict):
+        return value or {}
+    cause = f"Ansible has a mapping here, found {'a list' if isinstance(value, list) else repr(value)}"
+    raise ConfigError([document.mistake(place, cause, next_step="Write each name as a key: `NAME:`")])
+
+
+def _of_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Ansible's variables of a host in our keys; those of roles and applications are left out."""
+    return _ours({key: value for key, value in variables.items() if key in _ANSIBLE or key in _NOT_ANSIBLE})
 
 
 def _no_group(path: str, group: str, groups: list[str] | None = None) -> ConfigError:
