@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tomllib
+
 from gpuproof.config.entries import open_document, read_entries
 from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.files import packaged_text
 from gpuproof.units import first_of
 
 MOST_HOSTS = 10_000
@@ -44,43 +47,6 @@ _NOT_ANSIBLE = (
 _NUMBERS = ("gpus", "port")
 _PARTS = ("vars", "hosts", "children")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
-
-_OTHER_TOOLS: Mapping[str, tuple[set[str], str, str]] = {
-    "what `aws ec2 describe-instances` prints": (
-        {"Reservations", "InstanceId"},
-        "",
-        "aws ec2 describe-instances --query 'Reservations[].Instances[].PublicIpAddress' "
-        "--output json > hosts.json",
-    ),
-    "a list of Kubernetes nodes": (
-        {"apiVersion"},
-        r"^NAME\s+STATUS\s+ROLES",
-        "Run in pods with --on kubernetes, or, where nodes take SSH, kubectl get nodes -o "
-        "jsonpath='{range .items[*]}{.metadata.name}{\"\\n\"}{end}' > hosts.txt",
-    ),
-    "what `ansible-inventory --list` prints as JSON": (
-        {"_meta"},
-        "",
-        "ansible-inventory --list --yaml > hosts.yaml",
-    ),
-    "a Terraform state, or all of its outputs": (
-        {"terraform_version", "sensitive"},
-        r"^\w+ = (to\w+\()?[\"\[]",
-        "terraform output -json NAME > hosts.json, of an output that is a list of addresses",
-    ),
-    "what Slurm's sinfo or scontrol prints": (
-        {"sinfo", "last_update"},
-        r"^(PARTITION|NODELIST|HOSTNAMES)\s|^\s*(NodeName|PartitionName|JobId)=",
-        "Run in an allocation with --on slurm, or, where nodes take SSH, "
-        "sinfo -hN -o %N | sort -u > hosts.txt",
-    ),
-    "an ssh_config file": (
-        set(),
-        r"(?i)^\s*Host(Name)?[ \t]+\S",
-        "Name its hosts, which are looked up in ~/.ssh/config: --on ssh:NAME,NAME",
-    ),
-}
-"""Name → keys that mark its JSON or YAML, a pattern that marks its text, and the command that helps."""
 
 
 def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str, ...]]:
@@ -207,9 +173,11 @@ def _refuse_other_tools(path: str, text: str, data: Any) -> None:
     keys: set[Any] = set(first) if isinstance(first, dict) else set()
     keys |= {key for inner in first.values() if isinstance(inner, dict) for key in inner} if keys else set()
     is_text = data is None or isinstance(data, str)
-    for name, (marks, pattern, step) in _OTHER_TOOLS.items():
-        if marks & keys or (is_text and pattern and re.search(pattern, text, re.MULTILINE)):
-            raise ConfigError([Mistake(place=path, cause=f"this looks like {name}", next_step=step)])
+    for tool in tomllib.loads(packaged_text("config/other_tools.toml"))["tool"]:
+        pattern = tool.get("text") if is_text else None
+        if keys & {*tool.get("keys", ())} or (pattern and re.search(pattern, text, re.MULTILINE)):
+            cause = f"this looks like {tool['prints']}"
+            raise ConfigError([Mistake(place=path, cause=cause, next_step=tool["step"])])
 
 
 def _of_lines(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:

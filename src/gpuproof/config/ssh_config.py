@@ -127,7 +127,9 @@ def _ignored(config: _HostSettings) -> list[str]:
 
 def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return what is configured of a host in an entry's keys, and a note where its keys are not there."""
-    files = [str(Path(str(file)).expanduser().absolute()) for file in _texts(config.get("IdentityFile"))]
+    files = [
+        str(Path(file).expanduser().absolute()) for file in cast(list[str], config.get("IdentityFile") or [])
+    ]
     present = [file for file in files if Path(file).exists() or Path(f"{file}.pub").exists()]
     values = {
         "name": entry["host"],
@@ -138,10 +140,6 @@ def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, 
     }
     absent = f"IdentityFile of {entry['host']} is not there: {', '.join(files)}"
     return {key: value for key, value in values.items() if value}, [absent] if files and not present else []
-
-
-def _texts(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _once(configured: Iterable[tuple[int, dict[str, Any], dict[str, Any]]]) -> tuple[list[Entry], list[str]]:
