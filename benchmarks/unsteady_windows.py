@@ -219,6 +219,31 @@ def print_stops() -> None:
         print(f"{name:<38} reached in {reached:>4}: {told}; {dict(reasons)}", flush=True)
 
 
+def print_rare() -> None:
+    """Print how often intervals hold the truth where one or two steps were slow, and how wide they are."""
+    print(f"\nRare slow steps in steady windows (0.05 %), {NUM_COVERED} each: truth held (given, reach)")
+    lengths = (123, 500, 2000)
+    print(f"{'slow by':<10}{'seen':>6}" + "".join(f"{n:>26,}" for n in lengths))
+    for times, seen in ((t, k) for t in (1.01, 1.1, 10.0) for k in (0, 1, 2)):
+        cells = [_rare(times, seen, steps) for steps in lengths]
+        print(f"{times:<10g}{seen:>6}" + "".join(f"{cell:>26}" for cell in cells), flush=True)
+
+
+def _rare(times: float, seen: int, steps: int) -> str:
+    """Windows of which `seen` steps are slow, where `seen` of so many are in the long run."""
+    rng = np.random.default_rng(steps)
+    drawn = 1 + 0.0005 * shapes.white(rng, NUM_COVERED, steps)
+    for window in drawn:
+        window[rng.choice(steps, size=seen, replace=False)] *= times
+    truth = 1 + seen / steps * (times - 1)
+    given = [found for window in drawn if isinstance(found := interval_of_mean(window), Interval)]
+    if not given:
+        return "none given"
+    held = sum(found.low <= truth <= found.high for found in given) / len(given)
+    width = float(np.median([found.relative_reach or 0.0 for found in given]))
+    return f"{held:.1%} ({len(given) / NUM_COVERED:.1%}, ±{width:.3%})"
+
+
 def main() -> None:
     """Print all tables."""
     began = time.monotonic()
@@ -227,6 +252,7 @@ def main() -> None:
     print_paces()
     print_cannot_tell()
     print_coverage()
+    print_rare()
     print_spells()
     print_launches()
     print(f"\n{time.monotonic() - began:.0f} s")

@@ -112,6 +112,37 @@ def test_the_load_suite(tmp_path: Path) -> None:
     assert {setup.device.simulated for records in cases for setup in records.of(Setup)} == {True}
 
 
+def test_windows_of_few_steps_continue_and_the_file_counts_what_was_measured(tmp_path: Path) -> None:
+    short = ("--num-epochs=2", "--num-batches=2", "--benchmark.warmup_steps=1", "--benchmark.min_seconds=1")
+    words = ("load", "--device=simgpu", *short, "-o", "results.json")
+    environment = simulated(devices=1, zero_products=True)
+    done = gpuproof(*words, cwd=tmp_path, environment=environment)
+    assert done.returncode == ExitCode.DONE, done.stdout + done.stderr
+    assert "4 steps a launch requested, continued" in done.stdout
+    file = json.loads((tmp_path / "results.json").read_text())
+    assert (file["parameters"]["num_epochs"], file["parameters"]["num_batches"]) == (2, 2)
+    assert len(file["results"]) == len(TESTS)
+    for test in file["results"]:
+        assert test["duration_seconds"] >= 1
+        assert test["iterations"] % 2 == 0, "whole epochs"
+        items = test["iterations"] * test["batch_size"] * test["num_devices"]
+        assert test["throughput_samples_per_second"] == pytest.approx(items / test["duration_seconds"])
+        assert test["peak_gpu_utilization_percent"] is not None, test["missing"]
+        assert test["gpu_memory_stats"]["avg_value"] > 0
+
+
+def test_ranks_continue_together(tmp_path: Path) -> None:
+    words = ("run", "quick", *TINY, *ON_SIM, "--nproc=2", "--benchmark.min_seconds=1.5")
+    done = gpuproof(*words, cwd=tmp_path, environment=simulated(devices=2, zero_products=True))
+    assert done.returncode in MEASURED, done.stdout + done.stderr
+    windows = only_case(run_directory(tmp_path, "s")).of(Window)
+    assert len({window.num_steps for window in windows}) == 1
+    for window in windows:
+        assert window.wall_s >= 1.5
+        assert window.requested_steps is not None
+        assert window.num_steps > window.requested_steps
+
+
 def test_a_kernel_that_hangs_ends_as_a_record_of_a_time_out(tmp_path: Path) -> None:
     words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--run.time_limit_s=20")
     environment = simulated({0: {"hang_in_kernel": 500}}, devices=1)

@@ -55,6 +55,9 @@ def test_seconds_that_do_not_end_the_window_are_idle() -> None:
     assert "(benchmark.measure_by=time)" in keys(case(window=by_steps))[key]
     assert key not in keys(case(window={"measure_by": "steps", "measure_seconds": None}))
     assert key not in keys(case(window={"measure_by": "time", "measure_seconds": 5.0}))
+    least = "benchmark.min_seconds"
+    assert least not in keys(case(window={**by_steps, "min_seconds": 2.0}))
+    assert "by time" in keys(case(window={**by_steps, "measure_by": "time", "min_seconds": 2.0}))[least]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,8 @@ def test_how_to_compile_is_idle_without_compiling() -> None:
 def test_either_the_window_or_the_epochs_decide_the_length() -> None:
     idle = keys(case(window={"enabled": False}, data={"name": "synthetic"}))
     lengths = {
-        f"benchmark.{key}" for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds")
+        f"benchmark.{key}"
+        for key in ("warmup_steps", "measure_by", "measure_steps", "min_seconds", "measure_seconds")
     }
     assert set(idle) - INFERENCE == lengths | PRECISION | IDLE_LOADER
 

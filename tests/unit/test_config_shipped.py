@@ -59,6 +59,7 @@ OTHER_VALUES: dict[str, Any] = {
     "training.total_steps": 400,
     "benchmark.measure_by": "time",
     "benchmark.measure_seconds": 7.5,
+    "benchmark.min_seconds": 2.0,
     "distributed.backend": "gloo",
     "distributed.device": "cuda",
     "distributed.devices": [3, 1],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import shapes
 from gpuproof.hardware import find_peak
-from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.verdict.summary import summarize
 from records_by_hand import one_rank
@@ -49,6 +49,62 @@ def test_one_slow_step_carries_no_interval() -> None:
     found = interval_of_mean([1.0, 1.01] * 50 + [30.0])
     assert isinstance(found, Unavailable)
     assert found.reason.startswith("one or two of 101 steps make up nearly all of the scatter")
+
+
+def rare(times: float, *, rate: float, seen: int, steps: int, seed: int = 5) -> list[FloatArray]:
+    """Return steady windows, ± 0.05 %, that show so many steps `times` as long, which come at this rate."""
+    rng = np.random.default_rng(seed)
+    shape = shapes.rare(rate, times, deviation=0.0005)
+    return [
+        window for window in shape.draw(rng, WINDOWS, steps) if (window > (1 + times) / 2).sum() == seen
+    ]
+
+
+@pytest.mark.parametrize("times", [1.01, 1.1])
+@pytest.mark.parametrize("seen", [1, 2])
+@pytest.mark.parametrize("steps", [123, 500])
+def test_rare_slow_steps_bound_what_they_add_to_the_mean(times: float, seen: int, steps: int) -> None:
+    """At the rate seen, and at twice it: windows that show fewer than usual hold the truth too."""
+    for rate in (seen / steps, 2 * seen / steps):
+        found = [interval_of_mean(window) for window in rare(times, rate=rate, seen=seen, steps=steps)]
+        given = [interval for interval in found if isinstance(interval, Interval)]
+        truth = 1 + rate * (times - 1)
+        assert len(given) >= 0.95 * len(found) >= 100
+        assert sum(x.low <= truth <= x.high for x in given) >= 0.93 * len(given)
+        assert np.median([x.relative_reach or 1.0 for x in given]) <= (0.002 if times == 1.01 else 0.02)
+
+
+def test_what_rare_steps_of_ten_times_the_length_add_is_not_known() -> None:
+    for window in rare(10, rate=2 / 123, seen=2, steps=123):
+        assert isinstance(interval_of_mean(window), Unavailable)
+    times = np.tile([1.0, 1.0001], 60)
+    times[[30, 90]] = 10.0
+    found = interval_of_mean(times)
+    assert isinstance(found, Unavailable)
+    # 2 of 119 allow a rate of 5.9 % (Clopper and Pearson): 0.059 · 2 · 9 = 107 %
+    assert found.reason.endswith("they could add 107 % to the mean")
+
+
+def test_the_memory_passes_of_a_steady_card_have_an_interval() -> None:
+    # 123 passes of 16.87 ms ± 0.05 %, the first and the third 1 % longer, as an H100 has shown them
+    times = 16.87e-3 * (1 + 0.0005 * np.random.default_rng(3).standard_normal(123))
+    times[[0, 2]] = 17.04e-3
+    found = interval_of_mean(times)
+    assert isinstance(found, Interval)
+    assert found.relative_reach is not None
+    assert found.relative_reach < 0.001
+
+
+def test_two_slow_steps_side_by_side_are_one_event() -> None:
+    times = np.tile([1.0, 1.0001], 100)
+    times[[50, 51]] = 1.01
+    together = interval_of_mean(times)
+    times[[50, 51]], times[[50, 150]] = 1.0, 1.01
+    apart = interval_of_mean(times)
+    assert isinstance(together, Interval)
+    assert isinstance(apart, Interval)
+    # one event of 2 × 1 % at the rate of 1 in 200, against two of 1 % at the rate of 2: 5.57/7.22 · 2 = 1.5
+    assert (together.high - together.centre) / (apart.high - apart.centre) == pytest.approx(1.7, abs=0.25)
 
 
 def test_a_longer_first_step_takes_no_interval_away() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from gpuproof.worker.engine import loop
 from gpuproof.worker.engine.clocks import EventClock
-from gpuproof.worker.engine.loop import FixedSteps, StepPlan, TimeLimit, WindowTiming, run_window
+from gpuproof.worker.engine.loop import FixedSteps, LongEnough, StepPlan, TimeLimit, WindowTiming, run_window
 from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from virtual_device import VirtualDevice
 
@@ -188,3 +188,61 @@ def test_ranks_of_unlike_speed_stop_after_the_same_step(plan: str) -> None:
         rank.join(timeout=300)
     assert timings[0].num_steps == timings[1].num_steps
     assert max(timing.wall_s for timing in timings.values()) <= 4.0 + 2 * 1.3 * STEP_S + 0.3
+
+
+def continued(
+    steps_s: Iterable[float], *, num_steps: int, epoch_steps: int, least_s: float = 5.0
+) -> tuple[Window, WindowTiming]:
+    window = Window(steps_s)
+    plan = LongEnough(num_steps, epoch_steps=epoch_steps, least_s=least_s, agree=lambda wish: wish)
+    return window, window.run(plan)
+
+
+@pytest.mark.parametrize("step_s", [0.0007, 0.003, 0.02])
+def test_a_window_of_few_steps_continues_to_the_end_of_an_epoch(step_s: float) -> None:
+    _, timing = continued(repeat(step_s), num_steps=30, epoch_steps=30)
+    assert 5.0 <= timing.wall_s <= 5.0 + 31 * step_s + 2 * loop.IN_FLIGHT_S
+    assert timing.num_steps % 30 == 0
+    assert timing.stop_reason == "30 steps, continued for at least 5 s"
+
+
+def test_a_window_that_is_long_enough_has_exactly_its_steps() -> None:
+    _, timing = continued(repeat(0.05), num_steps=101, epoch_steps=10)
+    assert (timing.num_steps, timing.stop_reason) == (101, "101 steps")
+
+
+def test_an_epoch_that_takes_longer_than_the_least_is_not_waited_for() -> None:
+    _, timing = continued(repeat(0.05), num_steps=20, epoch_steps=1000)
+    assert 5.0 <= timing.wall_s <= 5.0 + 2 * loop.IN_FLIGHT_S
+    assert timing.num_steps < 1000
+
+
+def test_steps_that_become_faster_are_continued_again() -> None:
+    _, timing = continued(chain(repeat(0.1, 20), repeat(0.01)), num_steps=20, epoch_steps=20)
+    assert timing.wall_s >= 5.0
+    assert timing.num_steps % 20 == 0
+
+
+def test_ranks_of_different_pace_continue_by_the_same_steps() -> None:
+    """Each goes on by the least that any wishes for; when one has had its time, none goes on."""
+    barrier, wishes = threading.Barrier(2), [0, 0]
+    done = [0, 0]
+
+    def run_rank(rank: int, step_s: float) -> None:
+        def agree(wish: int) -> int:
+            wishes[rank] = wish
+            barrier.wait(timeout=30)
+            least = min(wishes)
+            barrier.wait(timeout=30)
+            return least
+
+        plan = LongEnough(10, epoch_steps=10, least_s=5.0, agree=agree)
+        while chunk := plan.next_steps(done=done[rank], elapsed_s=done[rank] * step_s, capacity=10_000):
+            done[rank] += chunk
+
+    ranks = [threading.Thread(target=run_rank, args=(rank, 0.1 + 0.1 * rank)) for rank in range(2)]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join(timeout=60)
+    assert done == [30, 30], "30 steps of 0.2 s are the first whole epochs of the slower that last 5 s"

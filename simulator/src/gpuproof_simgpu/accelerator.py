@@ -18,6 +18,7 @@ class SimAccelerator(Accelerator):
     type = TYPE
     title = "simulated"
     simulated = True
+    min_window_s = 0.0  # its readings are there at any moment
     collectives = (COLLECTIVES,)
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.what_ran import Tf32Switch
+from gpuproof.records.work.window import GPU_WINDOW_S
 from gpuproof.spans import Span
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class Accelerator(Protocol):
     """Work is queued, and the host goes on before it is done."""
     in_software: bool = False
     """Values are computed by the processor."""
+    min_window_s: float = GPU_WINDOW_S
+    """How long a window by steps lasts at least, unless the recipe says otherwise."""
     collectives: tuple[str, ...] = ()
     """Backends of torch.distributed that move its tensors, the usual one first; none is one rank only."""
     pins_memory: bool = True

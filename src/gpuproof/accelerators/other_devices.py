@@ -21,6 +21,7 @@ class Processor(Accelerator):
     title = "CPU"
     asynchronous = False
     in_software = True
+    min_window_s = 0.0
     collectives = ("gloo",)
     pins_memory = False
     has_channels_last = False

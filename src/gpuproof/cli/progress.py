@@ -88,10 +88,14 @@ class CaseProgress:
                 self._in_steps_s += sum(record.durations_s)
             elif isinstance(record, StepsDone):
                 self.steps_done = record.steps_done
+        self.fraction = min(self._fractions(), default=None)
+
+    def _fractions(self) -> Iterator[float]:
+        """Yield how much of the phase is done, by time and by steps: the lesser counts."""
         if self._expected_s:
-            self.fraction = min(1.0, (monotonic() - self._began_s) / self._expected_s)
-        elif self._expected_steps:
-            self.fraction = min(1.0, self.steps_done / self._expected_steps)
+            yield min(1.0, (monotonic() - self._began_s) / self._expected_s)
+        if self._expected_steps:
+            yield min(1.0, self.steps_done / self._expected_steps)
 
     def _begin(self, phase: Phase) -> None:
         self.phase = PHASES[phase.name]

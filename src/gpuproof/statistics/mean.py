@@ -8,6 +8,10 @@ Royal Statistical Society B 54) takes that out. The first step finds an empty qu
 interval is that of the others, and reaches to the mean of all. `benchmarks/unsteady_windows.py` shows how
 often it holds the truth.
 
+One or two slow steps among steady ones say little of how often such steps come. What they could add to the
+mean is bounded: by twice the longest of them, at the highest rate that so few among so many allow (Clopper
+and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404). Where that bound is small, the interval has it.
+
 >>> interval_of_mean([1.0, 1.1, 0.9, 1.0] * 25).relative_half_width < 0.02
 True
 >>> interval_of_mean([1.0] * 9).reason
@@ -19,7 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import cbrt, sqrt
 
-from gpuproof.statistics.distributions import student_t_quantile
+import numpy as np
+
+from gpuproof.statistics.distributions import beta_quantile, student_t_quantile
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -40,6 +46,12 @@ SKEWNESS_SHARE = 0.7
 slow, hold the truth in 97.2 % of cases, none of it in 93.3 %."""
 MIN_SLOW = 2.5
 """How many pieces must make up the scatter, counted as (Σd²)²/Σd⁴: of three equal slow steps it is 3 …"""
+MAX_RARE = 2
+"""Slow steps of which the rate is bounded, where the scatter is theirs; more of them show it themselves."""
+LONGER = 2.0
+"""Unseen rare steps are taken to be no more than this many times as long as the longest that was seen."""
+RARE_REACH = 0.03
+"""What rare steps may add to the mean for an interval to be given; more would hide the losses that count."""
 SKEWED = 1.5
 """… where the scatter is upward: skewness that 10 normal values exceed in about one case in a hundred."""
 ROUNDING = 1e-12
@@ -72,14 +84,18 @@ def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval |
             reason=f"too few values for an interval (at least {MIN_PIECES} needed, {steps.size} measured)"
         )
     others = steps[1:] if steps.size > MIN_PIECES else steps
-    pieces = _independent_pieces(others)
-    if missing := _not_carried(pieces, steps.size):
+    steady, rare_s = others, 0.0
+    pieces = _independent_pieces(steady)
+    if _is_of_few(pieces):
+        steady, rare_s = _without_rare(others, confidence)
+        pieces = _independent_pieces(steady)
+    mean, level = float(steps.mean()), float(steady.mean())
+    if missing := _not_carried(pieces, steps.size, rare_share=rare_s / level if level else 0.0):
         return Unavailable(reason=missing)
-    mean, level = float(steps.mean()), float(others.mean())
     below, above = _distances(pieces, confidence)
     return Interval(
         low=min(mean, max(level - below, float(others.min()))),  # no mean is under the shortest step
-        high=max(mean, level + above),
+        high=max(mean, level + above + rare_s),
         centre=mean,
         confidence=confidence,
         method=METHOD,
@@ -89,17 +105,47 @@ def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval |
     )
 
 
-def _not_carried(pieces: _Pieces, num_steps: int) -> str | None:
-    """Say why the steps cannot carry an interval; None where they can."""
+def _is_of_few(pieces: _Pieces) -> bool:
+    """Say whether one or two pieces make up nearly all of the scatter."""
+    return pieces.num_making_scatter < MIN_SLOW and pieces.skewness > SKEWED
+
+
+def _without_rare(steps: FloatArray, confidence: float) -> tuple[FloatArray, float]:
+    """Return the steps without one or two rare ones, and what such steps add to the mean at most.
+
+    Slow steps side by side are one event, as long as both together.
+    """
+    rarest_last = np.argsort(steps, kind="stable")
+    steady, bound = steps, 0.0
+    for num_rare in range(1, MAX_RARE + 1):
+        places = np.sort(rarest_last[-num_rare:])
+        steady = np.delete(steps, places)
+        excess = steps[places] - float(steady.mean())
+        is_one_event = num_rare == MAX_RARE and places[1] == places[0] + 1
+        longest = float(excess.sum() if is_one_event else excess.max())
+        events = 1 if is_one_event else num_rare
+        rate = beta_quantile(events + 1, steps.size - events, (1 + confidence) / 2)
+        bound = rate * LONGER * longest
+        if not _is_of_few(_independent_pieces(steady)):
+            break
+    return steady, bound
+
+
+def _not_carried(pieces: _Pieces, num_steps: int, *, rare_share: float) -> str | None:
+    """Say why the steps cannot carry an interval; None where they can.
+
+    `rare_share` is what rare steps add to the mean at most, as a share of it.
+    """
     if pieces.correlation > DEPENDENT:
         return (
             f"steps depend on those before them for so long that {num_steps:,} make fewer than {MIN_PIECES} "
             "independent pieces: the series drifts or is too short"
         )
-    if pieces.num_making_scatter < MIN_SLOW and pieces.skewness > SKEWED:
+    if _is_of_few(pieces) or rare_share > RARE_REACH:
+        percent = f"{100 * rare_share:,.{1 if rare_share < 0.1 else 0}f} %"
         return (
             f"one or two of {num_steps:,} steps make up nearly all of the scatter: how often such steps come "
-            "is not known"
+            f"is not known, and they could add {percent} to the mean"
         )
     return None
 

@@ -9,6 +9,8 @@ from gpuproof.records.work.options import Limits, Options, Seconds
 
 PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
+GPU_WINDOW_S = 5.0
+"""A shorter window holds too few of a driver's readings, which it renews every 0.1 to 1 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,10 @@ class WindowSpec(Options):
     target_precision."""
     measure_steps: Annotated[int, Limits(ge=1, le=10**8)] | None = 2000
     """Steps in the window when measure_by is steps."""
+    min_seconds: Annotated[float, Limits(ge=0, le=3600)] | None = None
+    """By steps: continue until the window has lasted so long, and to the end of an epoch. 0 measures exactly
+    measure_steps; null is 5 on a GPU, but 0 where results depend on the number of steps (pruning, evaluation)
+    and on a CPU."""
     measure_seconds: Seconds | None = None
     """Length of the window in seconds when measure_by is time; by precision its limit, null being 60."""
     log_step_times: bool = True

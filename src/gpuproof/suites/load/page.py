@@ -11,7 +11,7 @@ from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
 from gpuproof.suites.points.charts import in_rows
-from gpuproof.suites.points.page import limit_text, validity_cell
+from gpuproof.suites.points.page import continued, limit_text, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.units import MISSING
@@ -38,7 +38,7 @@ def page(result: Result) -> Page:
     )
     tails = [point.measure(P95_STEP) for point in points]
     missing = dict.fromkeys(tail.missing for tail in tails if tail is not None and tail.missing)
-    why = Text(title="", lines=tuple(missing))
+    why = Text(title="", lines=(*continued(points).lines, *missing))
     whole = [replace(point, measures=()) if not point.success else point for point in points]
     rows = [chart for name in (THROUGHPUT, P95_STEP, PEAK_MEMORY) if (chart := in_rows(whole, name))]
     return benchmark_page(result, detail.common, *rows, tests, why, num_measures=detail.num_headlines)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof import units
-from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, PointFigures
+from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, STEPS, PointFigures
 from gpuproof.analysis.points import rank
 from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Page
+from gpuproof.records.page import Cell, Page, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Result
 from gpuproof.suites.points.charts import point_charts
@@ -35,7 +35,16 @@ def points_page(result: Result) -> Page:
         Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
     )
     charts = point_charts(points)
-    return benchmark_page(result, detail.common, *charts, rows, num_measures=detail.num_headlines)
+    return benchmark_page(
+        result, detail.common, *charts, rows, continued(points), num_measures=detail.num_headlines
+    )
+
+
+def continued(points: Sequence[PointFigures]) -> Text:
+    """Say of which points more steps were measured than requested, and why."""
+    details = [steps.detail for point in points if (steps := point.measure(STEPS)) is not None]
+    lines = (f"{details.count(text)} of {len(points)}: {text}" for text in dict.fromkeys(details) if text)
+    return Text(title="", lines=tuple(lines))
 
 
 def _axis(key: str, name: str) -> Column:

@@ -107,8 +107,10 @@ def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval 
     """Return the interval between launches; of one device in one launch, the launch's own in this unit."""
     values = [launch.value for launch in launches]
     whole = summary.throughput_interval
-    if len(summary.launches) > 1 or summary.launches[0].world_size > 1 or isinstance(whole, Unavailable):
+    if len(summary.launches) > 1 or summary.launches[0].world_size > 1:
         return interval_of_rates(values)
+    if isinstance(whole, Unavailable):
+        return whole
     scale = values[0] / whole.centre
     return replace(whole, low=whole.low * scale, high=whole.high * scale, centre=values[0])
 

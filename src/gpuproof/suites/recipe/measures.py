@@ -100,12 +100,24 @@ def _mean_step(summary: RunSummary) -> Measure:
 
 
 def _reason_stopped(summary: RunSummary) -> str:
-    """Return why windows ended that were measured by precision; the others ended as planned."""
+    """Return why windows ended that were measured by precision, or went on; the others ended as planned."""
     if summary.launches[0].case.model_work.window.target is None:
-        return ""
+        return "".join(f"; {text}" for text in _continued(summary))
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
     counts = ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
     return f"; {next(iter(reasons)) if len(reasons) == 1 else counts}{_unseen(summary)}"
+
+
+def _continued(summary: RunSummary) -> tuple[str, ...]:
+    """Return how many steps were requested where windows continued beyond them."""
+    windows = [launch.slowest for launch in summary.launches]
+    requested = {w.requested_steps for w in windows if w.requested_steps and w.num_steps > w.requested_steps}
+    if not requested:
+        return ()
+    steps = "; ".join(units.count(number) for number in sorted(requested))
+    return (
+        f"{steps} steps a launch requested, continued for readings and intervals (benchmark.min_seconds)",
+    )
 
 
 def _unseen(summary: RunSummary) -> str:
@@ -299,6 +311,7 @@ def _of_launches(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterato
     ):
         values = zip(rates, launches, strict=True)
         yield Measure(
+            detail="; ".join(_continued(summary)) if name == STEPS else "",
             name=name,
             value=value,
             unit=unit,

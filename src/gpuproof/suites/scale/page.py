@@ -10,7 +10,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Figure, Page, Pivot, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Measure, Result
-from gpuproof.suites.points.page import limit_text, uncertainty, validity_cell
+from gpuproof.suites.points.page import continued, limit_text, uncertainty, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.scale import tables
 from gpuproof.suites.scale.charts import curve_charts, step_charts
@@ -46,7 +46,7 @@ def page(result: Result) -> Page:
         tables.memory(measures),
         Text(title="Topology", lines=detail.topology),
         *step_charts(detail, measures),
-        Text(title="Launches", lines=detail.launches),
+        Text(title="Launches", lines=(*detail.launches, *continued(read_figures(result)).lines)),
         Text(title=HEURISTIC, lines=detail.rule_of_thumb),
         num_measures=0,
     )

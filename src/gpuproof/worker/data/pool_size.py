@@ -20,9 +20,13 @@ def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | N
     return count if max_batches is None else min(count, max(max_batches, MIN_BATCHES))
 
 
-def batches_read(work: ModelWork) -> int | None:
-    """Count the batches that warm-up and window read; None where time ends the window, or epochs do."""
+def batches_read(work: ModelWork, *, min_window_s: float) -> int | None:
+    """Count the batches that warm-up and window read; None where time ends the window, or epochs do.
+
+    `min_window_s` is how long a window by steps lasts at least on this device.
+    """
     window = work.window
-    if not window.enabled or window.measure_by != "steps" or window.measure_steps is None:
+    least_s = min_window_s if window.min_seconds is None else window.min_seconds
+    if not window.enabled or window.measure_by != "steps" or window.measure_steps is None or least_s:
         return None
     return (window.warmup_steps + window.measure_steps) * work.micro_batches

@@ -151,7 +151,8 @@ class _Opening:
             inputs, targets = load_images(content, shape, held_out=held_out, share=share, device=device)
         else:
             assert content is None, "a listing of images is made for the loader only"
-            num_batches = num_pool_batches(shape, share.batch_size, max_batches=batches_read(self.work))
+            read = batches_read(self.work, min_window_s=accelerator_of(device).min_window_s)
+            num_batches = num_pool_batches(shape, share.batch_size, max_batches=read)
             num_samples, seed = share.batch_size * num_batches, share.seed + share.rank
             inputs, targets = draw_samples(shape, num_samples, seed=seed, device=device)
         return self.laid(inputs, targets)

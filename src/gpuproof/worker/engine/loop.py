@@ -11,6 +11,7 @@ steps that are done (`Pace`): it waits while more than a quarter of a second of 
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,6 +189,56 @@ class FixedSteps:
         """Return what is left, cut into chunks of about `CHUNK_S`."""
         chunk = steps_within(CHUNK_S, step_s=elapsed_s / done if done else self._step_s)
         return min(self._num_steps - done, capacity, chunk)
+
+
+class LongEnough(FixedSteps):
+    """Run the requested steps, then continue until the window has lasted `least_s`, all ranks alike.
+
+    It ends with a whole epoch of `epoch_steps`, unless that would take more than `least_s` longer. `agree`
+    returns the smallest of the ranks' proposals. `take` must be given every step time: steps that are still
+    under way belong to the window.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        *,
+        epoch_steps: int,
+        least_s: float,
+        agree: Callable[[int], int],
+        step_s: float | None = None,
+    ) -> None:
+        super().__init__(num_steps, step_s=step_s)
+        self._requested = self.stop_reason
+        self._epoch_steps = epoch_steps
+        self._least_s = least_s
+        self._agree = agree
+        self._num_finished = 0
+        self._steps_s = 0.0
+
+    def take(self, times_s: Sequence[float]) -> None:
+        """Add finished steps."""
+        self._num_finished += len(times_s)
+        self._steps_s += sum(times_s)
+
+    def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
+        """Return the next chunk of the requested steps, then of those that fill the time."""
+        if done == self._num_steps:
+            more = self._agree(self._steps_more(done, elapsed_s))
+            self._num_steps += more
+            if more:
+                self.stop_reason = f"{self._requested}, continued for at least {self._least_s:g} s"
+        return super().next_steps(done=done, elapsed_s=elapsed_s, capacity=capacity)
+
+    def _steps_more(self, done: int, elapsed_s: float) -> int:
+        on_device_s = self._steps_s / self._num_finished if self._num_finished else 0.0
+        left_s = self._least_s - elapsed_s - (done - self._num_finished) * on_device_s
+        if left_s <= 0:
+            return 0
+        step_s = max(on_device_s, elapsed_s / done)
+        least = done + math.ceil(left_s / step_s)
+        whole = math.ceil(least / self._epoch_steps) * self._epoch_steps
+        return (whole if (whole - least) * step_s <= self._least_s else least) - done
 
 
 class TimeLimit:

@@ -209,10 +209,10 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         num_shards=num_shards,
         agree=prepared.ranks.agree,
         step_s=warm.step_s,
+        min_window_s=accelerator_of(prepared.device).min_window_s,
     )
     epoch = steps_of_epoch(prepared.work, num_samples=num_samples, num_shards=num_shards)
-    expected_s = planned.seconds or planned.limit_s
-    with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
+    with recorder.phase("measure", expected_steps=planned.steps, expected_s=planned.expected_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(
             recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s, steps_of_epoch=epoch

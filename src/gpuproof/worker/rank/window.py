@@ -14,7 +14,7 @@ from time import monotonic, perf_counter
 from gpuproof.records.case import ModelWork
 from gpuproof.records.run import DeviceNeighbours, HostLoad, Window
 from gpuproof.worker.engine.host_clock import ClockName
-from gpuproof.worker.engine.loop import FixedSteps, StepPlan, TimeLimit, WindowTiming
+from gpuproof.worker.engine.loop import FixedSteps, LongEnough, StepPlan, TimeLimit, WindowTiming
 from gpuproof.worker.engine.stopping import PrecisionLimit
 from gpuproof.worker.host.connections import read_connections
 from gpuproof.worker.rank.identity import RankIdentity
@@ -28,8 +28,15 @@ class WindowPlan:
     plan: StepPlan
     steps: int | None = None
     seconds: float | None = None
+    least_s: float | None = None
+    """Of a window by steps: it continues until then."""
     limit_s: float | None = None
     """Of a window that is measured by precision: it ends then in any case."""
+
+    @property
+    def expected_s(self) -> float | None:
+        """How long it lasts, as far as that is known before."""
+        return self.seconds or self.limit_s or self.least_s
 
 
 def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int | None:
@@ -57,8 +64,13 @@ def plan_window(
     num_shards: int,
     agree: Callable[[int], int],
     step_s: float | None,
+    min_window_s: float,
 ) -> WindowPlan:
-    """Plan the window; `step_s` is one of the warm-up, and `agree` gives the least of all ranks' wishes."""
+    """Plan the window.
+
+    `step_s` is one of the warm-up, `agree` gives the least of all ranks' wishes, and `min_window_s` is how
+    long a window by steps lasts at least on this device, unless the recipe says otherwise.
+    """
     window = work.window
     if window.enabled and window.measure_by != "steps":
         limit_s, target = window.limit_s, window.target
@@ -69,7 +81,29 @@ def plan_window(
         return WindowPlan(plan=plan, limit_s=limit_s)
     steps = num_steps_of_window(work, num_samples=num_samples, num_shards=num_shards)
     assert steps is not None
-    return WindowPlan(plan=FixedSteps(steps, step_s=step_s), steps=steps)
+    least_s = _least_s(work, min_window_s)
+    if not least_s:
+        return WindowPlan(plan=FixedSteps(steps, step_s=step_s), steps=steps)
+    long_enough = LongEnough(
+        steps,
+        epoch_steps=work.steps_of_a_generation
+        or steps_of_epoch(work, num_samples=num_samples, num_shards=num_shards),
+        least_s=least_s,
+        agree=agree,
+        step_s=step_s,
+    )
+    return WindowPlan(plan=long_enough, steps=steps, least_s=least_s)
+
+
+def _least_s(work: ModelWork, min_window_s: float) -> float:
+    """Return how long a window by steps lasts at least; 0 is exactly its steps."""
+    window = work.window
+    if not window.enabled:
+        return 0.0
+    if window.min_seconds is not None:
+        return window.min_seconds
+    depends_on_steps = window.evaluate_after or work.training.pruning.method != "none"
+    return 0.0 if depends_on_steps else min_window_s
 
 
 def window_record(

@@ -17,7 +17,10 @@ from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
 PRECISION_KEYS = ("target_precision", "min_steps")
-WINDOW_KEYS = ("warmup_steps", "measure_by", "measure_steps", "measure_seconds", *PRECISION_KEYS)
+WINDOW_KEYS = (
+    *("warmup_steps", "measure_by", "measure_steps", "min_seconds", "measure_seconds"),
+    *PRECISION_KEYS,
+)
 
 
 def not_applied(
@@ -106,6 +109,8 @@ def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
                 yield f"benchmark.{key}", f"the window is measured by {work.window.measure_by}"
         if work.window.measure_by == "steps" and work.window.measure_seconds is not None:
             yield "benchmark.measure_seconds", "the window is measured by steps (benchmark.measure_by=time)"
+        if work.window.measure_by != "steps" and work.window.min_seconds is not None:
+            yield "benchmark.min_seconds", f"the window is measured by {work.window.measure_by}"
 
 
 def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:

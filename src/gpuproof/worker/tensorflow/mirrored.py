@@ -18,6 +18,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Placement, TrainingWork
 from gpuproof.records.run import Device
 from gpuproof.records.work.training import Reduction
+from gpuproof.records.work.window import GPU_WINDOW_S
 from gpuproof.worker.data.pool_size import batches_read, num_pool_batches
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN
@@ -71,6 +72,11 @@ class Mirrors:
     """As TensorFlow calls them."""
     first: Device
     is_gpu: bool
+
+    @property
+    def min_window_s(self) -> float:
+        """How long a window by steps lasts at least, unless the recipe says otherwise."""
+        return GPU_WINDOW_S if self.is_gpu else 0.0
 
     def peak_memory_bytes(self, tf: Any) -> int | None:
         """Return the highest peak of a device since `forget_peak`; None on processors, which count none."""
@@ -149,7 +155,8 @@ class MirroredTraining:
             self._optimizer = _optimizer(tf, work)
         self._loss: Any = None
         self._train = tf.function(self._step_of_all)
-        self._batches = self._drawn(work, shape)
+        read = batches_read(work, min_window_s=mirrors.min_window_s)
+        self._batches = self._drawn(work, shape, max_batches=read)
         self._position = 0
         self._global_batch = work.data.batch_size * len(mirrors.names)
 
@@ -204,9 +211,11 @@ class MirroredTraining:
         self._optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return loss
 
-    def _drawn(self, work: TrainingWork, shape: InputShape) -> list[tuple[Any, Any]]:
+    def _drawn(
+        self, work: TrainingWork, shape: InputShape, *, max_batches: int | None
+    ) -> list[tuple[Any, Any]]:
         """Draw the batches of each mirror on it, from the seed and its number."""
-        count = num_pool_batches(shape, work.data.batch_size, max_batches=batches_read(work))
+        count = num_pool_batches(shape, work.data.batch_size, max_batches=max_batches)
 
         def of_mirror(number: int) -> Callable[[Any], Any]:
             def draw(context: Any) -> Any:

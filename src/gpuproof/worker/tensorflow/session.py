@@ -217,9 +217,15 @@ def _measure(
 ) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     work, replicas = prepared.work, prepared.work.num_replicas
-    planned = plan_window(work, num_samples=None, num_shards=replicas, agree=lambda wish: wish, step_s=step_s)
-    expected_s = planned.seconds or planned.limit_s
-    with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
+    planned = plan_window(
+        work,
+        num_samples=None,
+        num_shards=replicas,
+        agree=lambda wish: wish,
+        step_s=step_s,
+        min_window_s=prepared.mirrors.min_window_s,
+    )
+    with recorder.phase("measure", expected_steps=planned.steps, expected_s=planned.expected_s):
         epoch = steps_of_epoch(work, num_samples=None, num_shards=replicas)
         keep_times = work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=keep_times, steps_of_epoch=epoch)
