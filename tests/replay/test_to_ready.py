@@ -86,7 +86,12 @@ CONTRADICTIONS: list[tuple[str, str, Change, str]] = [
         "and took",
     ),
     ("training-one", "window", lambda _: {"host": "another"}, "is of host another, and the rank began on vm"),
-    ("training", "start", lambda _: {"host": "another"}, "is of host vm, and the rank began on another"),
+    (
+        "training",
+        "start",
+        lambda _: {"host": "another"},
+        "facts of host vm are among the records of rank 0 on another",
+    ),
     ("fingerprint", "environment", lambda _: {"host": "another"}, "facts of host another are among"),
     ("training", "steps", lambda _: {"first_step": 3}, "step times of rank 0 go on with 3, after 0"),
     (

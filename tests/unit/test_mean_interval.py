@@ -55,9 +55,7 @@ def rare(times: float, *, rate: float, seen: int, steps: int, seed: int = 5) -> 
     """Return steady windows, ± 0.05 %, that show so many steps `times` as long, which come at this rate."""
     rng = np.random.default_rng(seed)
     shape = shapes.rare(rate, times, deviation=0.0005)
-    return [
-        window for window in shape.draw(rng, WINDOWS, steps) if (window > (1 + times) / 2).sum() == seen
-    ]
+    return [window for window in shape.draw(rng, WINDOWS, steps) if (window > (1 + times) / 2).sum() == seen]
 
 
 @pytest.mark.parametrize("times", [1.01, 1.1])

@@ -16,7 +16,7 @@ from gpuproof.records import memory as _memory  # noqa: F401
 from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
-from gpuproof.records.case import Case, CollectiveWork, ModelWork, ProbeWork
+from gpuproof.records.case import Case, ModelWork
 from gpuproof.records.run import (
     TRANSIENT_CAUSES,
     Environment,
@@ -132,6 +132,11 @@ class CaseRecords:
                 return f"the launch is done and has {of_ranks}, not one of each of {self.world_size}"
         return None
 
+    @property
+    def first_contradiction(self) -> str | None:
+        """Name the first thing that the records say and that cannot be; None where all agree."""
+        return self.contradiction or next(self.impossible(), None)
+
     def impossible(self) -> Iterator[str]:
         """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
         sizes = [start.world_size for start in self.of(Start)]
@@ -188,7 +193,6 @@ class CaseRecords:
         sizes = {x.size_bytes / x.num_elements for x in self.of(CollectiveTrial) if x.num_elements}
         if len(sizes) > 1:
             yield f"elements of one collective have {', '.join(f'{size:g}' for size in sorted(sizes))} bytes"
-        is_of_repeats = isinstance(self.case.work, (ProbeWork, CollectiveWork))
         for window in self.windows:
             begin = 0
             for steps in chunks.get(window.rank, ()):
@@ -198,9 +202,8 @@ class CaseRecords:
             repeats_s = [time_s for durations_s in timed.get(window.rank, ()) for time_s in durations_s]
             listed = f"rank {window.rank} lists {len(repeats_s)} repeats of {sum(repeats_s):g} s"
             counted = f"its window counts {window.num_steps} of {window.steps_s:g} s"
-            if is_of_repeats and not (
-                len(repeats_s) in (0, window.num_steps)  # of some nothing is timed
-                and window.items == window.num_steps
+            if repeats_s and not (
+                len(repeats_s) == window.num_steps == window.items
                 and isclose(sum(repeats_s), window.steps_s, rel_tol=1e-3, abs_tol=1e-6)
             ):
                 yield f"{listed}, and {counted}"
@@ -269,7 +272,7 @@ def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseReco
     names, hosts = {name for name, _ in pairs}, {host for _, host in pairs}
     mixed = {(name, host) for name, host in pairs if name != host and (name in hosts or host in names)}
     for launch in launches:
-        reason = launch.contradiction or next(launch.impossible(), None)
+        reason = launch.first_contradiction
         for name, host in sorted(mixed & launch.places_and_hosts()):
             reason = reason or f"it was placed on {name}, and its ranks ran on {host}"
         name = f"{launch.case.case_id}/{launch.case.replicate}"

@@ -242,12 +242,9 @@ def read_case(folder: Path) -> CaseRecords:
         RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
     """
     records = _read_launch(folder)
-    if (impossible := records.contradiction or next(records.impossible(), None)) is not None:
-        raise RecordError(
-            impossible,
-            place=str(folder),
-            next_step="Its journals were changed: copy them from where they were written",
-        )
+    if (impossible := records.first_contradiction) is not None:
+        next_step = "Its journals were changed: copy them from where they were written"
+        raise RecordError(impossible, place=str(folder), next_step=next_step)
     return records
 
 
