@@ -30,7 +30,18 @@ from gpuproof.scheduler import UnheardProgress
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
 from gpuproof.store.versions import read_versioned
-from records_by_hand import case, failure, one_rank, own_compute, result, setup, start, window, write_run
+from records_by_hand import (
+    Story,
+    case,
+    failure,
+    one_rank,
+    own_compute,
+    result,
+    setup,
+    start,
+    window,
+    write_run,
+)
 
 
 def test_a_run_is_created_once(tmp_path: Path) -> None:
@@ -251,6 +262,16 @@ def test_where_a_launch_was_placed_and_where_its_ranks_ran(
         assert [launch.status for launch in run.cases()] == ["done"]
     else:
         assert reason in noted(run)
+
+
+def test_a_launcher_of_the_user_s_names_the_host_of_rank_0_alone(tmp_path: Path) -> None:
+    two = Story(windows=[window(rank) for rank in range(2)]).records()
+    run = write_run(tmp_path, [two])
+    (folder,) = (run.root / "cases").glob("*/*")
+    run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1))
+    assert [launch.status for launch in run.cases()] == ["done"]
+    run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1, address="127.0.0.1", port=2000))
+    assert "it was placed as 1 ranks, and has 2" in noted(run)
 
 
 def test_a_name_that_is_a_host_s_own_is_that_host_s(tmp_path: Path) -> None:

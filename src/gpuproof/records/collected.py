@@ -210,7 +210,7 @@ class CaseRecords:
 
     def _misplaced(self) -> Iterator[str]:
         """Yield what case, placement and ranks say differently of hosts and numbers of ranks."""
-        if (placed := self.placed) is None:
+        if (placed := self._placement) is None:
             return
         named, num_ranks = self.case.placement.hosts, len(placed.hosts) * placed.ranks_per_host
         if named and named != placed.hosts:
@@ -221,9 +221,15 @@ class CaseRecords:
             if len(set(hosts)) > 1:
                 yield f"ranks of node {node} say that they ran on {', '.join(sorted(set(hosts)))}"
 
+    @property
+    def _placement(self) -> Placed | None:
+        """Where all ranks ran: under a launcher of the user's only the host of rank 0 is written down."""
+        is_of_all = self.placed is not None and (self.world_size == 1 or self.placed.address is not None)
+        return self.placed if is_of_all else None
+
     def places_and_hosts(self) -> set[tuple[str, str]]:
         """Return the name of each place that ranks were given, with what the host calls itself."""
-        names = dict(enumerate(self.placed.hosts)) if self.placed is not None else {}
+        names = dict(enumerate(self._placement.hosts)) if self._placement is not None else {}
         return {(names[node], host) for node, host in self._hosts_by_node() if node in names}
 
     def _hosts_by_node(self) -> Iterator[tuple[int, str]]:
