@@ -13,7 +13,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import encode
 from gpuproof.records.work.placed import Placed
 from gpuproof.suites.base import HostPlace
-from records_by_hand import failure, one_rank
+from records_by_hand import Story, failure, window
 
 
 @dataclass
@@ -52,7 +52,8 @@ class FakeLauncher:
         return self.gone
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> FakeLaunch:
-        launch = FakeLaunch(placed=Placed(hosts=tuple(hosts), ranks_per_host=1))
+        names = tuple(host or "this-machine" for host in hosts) or ("of-the-queue",)
+        launch = FakeLaunch(placed=Placed(hosts=names, ranks_per_host=1))
         self.told.append(f"{case.case_id}@{'+'.join(hosts)}")
         self.running.append((case, tuple(hosts), folder, launch))
         return launch
@@ -76,7 +77,8 @@ class FakeLauncher:
         if how == "hang":
             self.running.append((case, hosts, folder, launch))
             return
-        told = one_rank().records().records if how == "done" else (failure(how),)
+        ranks = Story(windows=[window(rank) for rank in range(max(1, len(hosts)))])
+        told = ranks.records().records if how == "done" else (failure(how),)
         text = "nonsense\n\n" if how == "damage" else "".join(f"{encode(record)}\n" for record in told)
         (folder / "rank-0.jsonl").write_text(text)
         launch.status = 0 if how == "done" else 1

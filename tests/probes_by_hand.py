@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from collectives_by_hand import window_of_repeats
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
 from gpuproof.records.work.probe_figure import ProbeFigure
-from records_by_hand import H200, of_own_launch, result, setup, start, window
+from records_by_hand import H200, of_own_launch, result, setup, start
 
 COPY_BYTES = 2**20
 COPY_S = 0.001
@@ -51,7 +52,7 @@ def probe_records(case: Case, figures: Sequence[ProbeFigure] = (), *, num_steps:
                 *(start(rank, world_size=len(ranks)) for rank in ranks),
                 *(setup(rank, device=device(rank), item="repeats", precision="link") for rank in ranks),
                 *told,
-                *(window(rank, num_steps=num_steps, items=num_steps) for rank in ranks),
+                *(window_of_repeats(rank, told, num_untimed=num_steps) for rank in ranks),
                 *(result(rank) for rank in ranks),
             )
         ),

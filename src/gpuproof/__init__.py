@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuproof.api import run as run
     from gpuproof.monitor.watch import monitor as monitor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["RunResult", "__version__", "compare", "load_result", "load_step_times", "monitor", "run"]
 
 

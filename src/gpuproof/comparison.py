@@ -153,7 +153,10 @@ def _side_by_side(
         pairing=Pairing(between_sessions=between_sessions),
         refused=invalid or ("the runs are unlike" if others else None),
     )
-    untold = (f"which versions and machine {x.name} had is not known" for x in (a, b) if not x.knows_stack)
+    untold = [f"which versions and machine {x.name} had is not known" for x in (a, b) if not x.knows_stack]
+    versions = [side.result.gpuproof_version for side in (a, b)]
+    if versions[0] != versions[1]:
+        untold.append(f"{a.name} was measured by gpuproof {versions[0]}, {b.name} by {versions[1]}")
     return SideBySide(
         a=sides[0],
         b=sides[1],

@@ -166,7 +166,7 @@ def test_the_script_copied_by_itself_says_the_line_that_installs_what_it_needs(t
 
     assert f"install it once: {bare} -m pip install '/PATH/TO/gpuproof[torch]'" in said()
     assert "gpuproof load --deployment-file FILE" in said()
-    wheel = tmp_path / "gpuproof-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / "gpuproof-0.2.0-py3-none-any.whl"
     wheel.touch()
     assert f"Install it once: {bare} -m pip install '{wheel}[torch]'" in said()
 

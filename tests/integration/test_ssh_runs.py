@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, CommandLine
 from running import MEASURED
 from ssh_hosts import Hosts, hosts_in, kill_all_with, processes_with
-from sshd import can_serve, ssh_world
+from sshd import can_serve, generate_key, ssh_world
 from waiting import eventually
 
 pytestmark = pytest.mark.skipif(can_serve() is not None, reason=str(can_serve()))
@@ -147,6 +148,34 @@ def test_a_bad_inventory_fails_by_line_and_before_any_connection(
         assert "Traceback" not in done.stderr
     assert not command_line.path("r").exists()
     assert log.read_text() == before
+
+
+def test_a_name_of_ssh_config_is_reached_as_it_says_and_its_key_is_checked(
+    hosts: Hosts, command_line: CommandLine
+) -> None:
+    server, home = hosts.world.servers[0], hosts.folder / "home"
+    (home / ".ssh").mkdir(parents=True)
+    generate_key(home / ".ssh" / "stranger")
+    command = home / "command"
+    (home / ".ssh" / "config").write_text(
+        f"Match exec 'touch {command}'\n  Port 1\n"
+        f"Host gpu-*\n  HostName {server.address}\n  Port {server.port}\n  User root\n"
+        f"  IdentityFile ~/.ssh/stranger\n  IdentityFile {hosts.world.key}\n"
+        "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
+    )
+    words = ["--on", f"ssh:gpu-1,{server.address}:{server.port}", "--python", sys.executable]
+    words += ["--connect-attempts=1"]
+    refused = command_line.run(*TINY, *words, "--run.run_id=refused", HOME=str(home))
+    assert refused.returncode == 5, refused.stdout + refused.stderr
+    assert f"is not in {home / '.ssh' / 'known_hosts'}" in refused.stderr
+    shutil.copy(hosts.world.known_hosts, home / ".ssh" / "known_hosts")
+    done = command_line.run(*TINY, *words, "--run.run_id=r", HOME=str(home))
+    assert done.returncode in MEASURED, done.stdout + done.stderr
+    assert f"{server.address} is gpu-1 again: one host" in done.stderr
+    assert "config:1: Match exec is skipped: its command is not run" in done.stderr
+    assert not command.exists()
+    (records,) = RunDirectory.open(command_line.path("r")).cases()
+    assert (records.status, list(records.case.placement.hosts or ())) == ("done", ["gpu-1"])
 
 
 def test_a_dry_run_shows_every_host_and_starts_nothing(hosts: Hosts, command_line: CommandLine) -> None:

@@ -107,6 +107,15 @@ def test_a_word_and_an_exit_code(factor: float, limit: float | None, word: str, 
     assert word in text(found)
 
 
+def test_another_version_of_gpuproof_is_a_note_and_no_other_subject() -> None:
+    a = finished(rate(RATES))
+    found = compare_runs(a, finished(rate(times(1.1)), name="results/y", gpuproof_version="0.2.0"))
+    assert found.verdict == "FASTER"
+    note = "results/x was measured by gpuproof 0.1.0, results/y by 0.2.0"
+    assert note in text(found)
+    assert note not in text(compare_runs(a, finished(rate(RATES), name="results/y")))
+
+
 def test_a_ratio_stands_with_its_interval_and_what_would_have_been_shown() -> None:
     found = compare_runs(finished(rate(RATES)), finished(rate(RATES), name="results/y"))
     (measure,) = ratios(found)

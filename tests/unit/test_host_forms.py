@@ -11,6 +11,15 @@ from gpuproof.config.inventory import InventoryHost, load_inventory
 from gpuproof.config.settings import ConfigError
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a home of the test's own: ~/.ssh/config is read."""
+    path = tmp_path_factory.mktemp("home")
+    (path / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(path))
+    return path
+
+
 def reached(named: str) -> list[tuple[str | None, str, int]]:
     return [(host.user, host.address, host.port) for host in load_inventory(named).hosts]
 
@@ -129,3 +138,210 @@ def test_an_error_says_how_the_words_were_read(named: str, cause: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_inventory(named)
     assert cause in str(caught.value)
+
+
+SSH_CONFIG = """Include conf.d/*
+Match originalhost gpu1 exec "touch {home}/command"
+  Port 99
+Match !exec "touch {home}/command"
+  Port 98
+Host gpu1
+  HostName 10.0.0.5
+  User bob
+  Port 2222
+  IdentityFile ~/.ssh/a
+  IdentityFile ~/.ssh/b
+  IdentityFile ~/.ssh/absent
+Host node* !node9
+  HostName %h.example
+  UserKnownHostsFile /dev/null
+Host behind
+  ProxyJump gate
+Match final host last
+  User final
+Host *
+  User everyone
+"""
+
+
+@pytest.fixture
+def ssh_config(home: Path) -> Path:
+    path = home / ".ssh" / "config"
+    path.write_text(SSH_CONFIG.format(home=home))
+    (home / ".ssh" / "conf.d").mkdir()
+    included = (
+        "Host far\n  HostName 10.9.9.9\nHost relayed\n  ProxyCommand nc %h %p\nHost none\n  ProxyJump none\n"
+    )
+    (home / ".ssh" / "conf.d" / "more").write_text(included)
+    for key in "ab":
+        (home / ".ssh" / key).touch()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("gpu1", [("bob", "10.0.0.5", 2222)]),
+        ("me@gpu1:22", [("me", "10.0.0.5", 22)]),
+        ("node[8-9]", [("everyone", "node8.example", 22), ("everyone", "node9", 22)]),
+        ("far,last", [("everyone", "10.9.9.9", 22), ("final", "last", 22)]),
+        ("none,other", [("everyone", "none", 22), ("everyone", "other", 22)]),
+    ],
+)
+def test_names_of_ssh_config(
+    named: str, expected: list[tuple[str | None, str, int]], ssh_config: Path, tmp_path: Path
+) -> None:
+    assert reached(named) == expected
+    (tmp_path / "hosts.txt").write_text(named.replace(",", "\n"))
+    (tmp_path / "hosts.json").write_text(json.dumps(named.split(",")))
+    for name in ("hosts.txt", "hosts.json"):
+        assert reached(str(tmp_path / name)) == expected
+    (tmp_path / "described.json").write_text(json.dumps([{"host": "gpu1"}]))
+    assert reached(str(tmp_path / "described.json")) == [(None, "gpu1", 22)]
+
+
+def test_a_user_of_the_command_line_goes_before_that_of_ssh_config(ssh_config: Path) -> None:
+    (host,) = load_inventory("gpu1", user="me").hosts
+    assert (host.name, host.user) == ("gpu1", "me")
+
+
+def test_every_identity_file_that_is_there(ssh_config: Path) -> None:
+    (host,) = load_inventory("gpu1").hosts
+    assert host.identity_files == (str(ssh_config.with_name("a")), str(ssh_config.with_name("b")))
+    ssh_config.write_text("Host gpu1\n  IdentityFile ~/.ssh/absent\n")
+    inventory = load_inventory("gpu1")
+    assert inventory.hosts[0].identity_files == ()
+    assert inventory.notes == (f"IdentityFile of gpu1 is not there: {ssh_config.with_name('absent')}",)
+
+
+def test_no_command_of_ssh_config_is_run(ssh_config: Path, home: Path) -> None:
+    skipped = f"{ssh_config}:{{}}: Match exec is skipped: its command is not run"
+    assert load_inventory("gpu1").notes == (skipped.format(2), skipped.format(4))
+    assert load_inventory("far").notes == (skipped.format(4),)
+    assert not (home / "command").exists()
+
+
+def test_what_of_ssh_config_is_not_used_is_noted_once(ssh_config: Path) -> None:
+    note = f"{ssh_config}:15: UserKnownHostsFile is not used"
+    assert load_inventory("node[1-2]").notes.count(note) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "file", "line", "option"),
+    [("behind", "config", 17, "ProxyJump"), ("relayed", "conf.d/more", 4, "ProxyCommand")],
+)
+def test_a_way_to_a_host_that_is_not_followed(
+    named: str, file: str, line: int, option: str, ssh_config: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_inventory(f"gpu1,{named}")
+    (mistake,) = caught.value.mistakes
+    assert mistake.place == f"{ssh_config.parent / file}:{line}"
+    assert mistake.cause == f"{option} of {named} is not followed"
+    (tmp_path / "hosts").write_text(f"{named} jump=me@gate:22\n")  # as the next step says
+    assert mistake.next_step is not None
+    assert f"{named} jump=" in mistake.next_step
+    assert load_inventory(str(tmp_path / "hosts")).hosts[0].jump == "me@gate:22"
+
+
+@pytest.mark.parametrize("named", ["gpu1,10.0.0.5:2222", "10.0.0.5:2222,gpu1", "bob@10.0.0.5:2222,gpu1"])
+def test_an_alias_and_its_address_are_one_host(named: str, ssh_config: Path) -> None:
+    inventory = load_inventory(named)
+    assert [(host.name, host.user) for host in inventory.hosts] == [("gpu1", "bob")]
+    assert inventory.notes[-1] == "10.0.0.5 is gpu1 again: one host"
+
+
+def test_an_alias_and_its_address_with_another_user_are_refused(ssh_config: Path) -> None:
+    with pytest.raises(ConfigError, match="the host of line 1 again"):
+        load_inventory("gpu1,me@10.0.0.5:2222")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("Host a\n  Port many\n", "config line 2: Invalid Port integer value: many"),
+        ("Include config\n", "its Include lines include each other"),
+    ],
+)
+def test_an_ssh_config_that_cannot_be_read(text: str, cause: str, home: Path) -> None:
+    (home / ".ssh" / "config").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_inventory("a")
+    assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "step"),
+    [
+        ('{"Reservations": [{"Instances": [{"InstanceId": "i-1"}]}]}', "aws ec2", "PublicIpAddress"),
+        ('[{"InstanceId": "i-1", "PublicIpAddress": "10.0.0.1"}]', "aws ec2", "--output json > hosts.json"),
+        ('{"apiVersion": "v1", "kind": "List", "items": []}', "Kubernetes nodes", "--on kubernetes"),
+        ("apiVersion: v1\nkind: List\nitems: []\n", "Kubernetes nodes", "kubectl get nodes -o jsonpath"),
+        ("NAME   STATUS   ROLES    AGE\ngpu-1  Ready    <none>   3d\n", "Kubernetes nodes", "kubectl"),
+        ('{"_meta": {"hostvars": {}}, "gpu": {"hosts": ["n1"]}}', "`ansible-inventory --list`", "--yaml"),
+        ('{"version": 4, "terraform_version": "1.9.5", "resources": []}', "Terraform", "terraform output"),
+        ('{"ips": {"sensitive": false, "value": ["10.0.0.1"]}}', "Terraform", "terraform output -json NAME"),
+        ('ips = [\n  "10.0.0.1",\n]\n', "Terraform", "terraform output -json NAME"),
+        (
+            "PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up infinite 2 idle n[1-2]\n",
+            "Slurm",
+            "sinfo",
+        ),
+        ("NodeName=n1 Arch=x86_64 CoresPerSocket=32\n   CPUAlloc=0\n", "Slurm", "--on slurm"),
+        ('{"sinfo": [], "meta": {}, "errors": []}', "Slurm", "sinfo -hN -o %N"),
+        ("Host gpu1\n  HostName 10.0.0.5\n", "an ssh_config file", "--on ssh:NAME"),
+    ],
+)
+def test_what_other_tools_print_is_named(text: str, tool: str, step: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_inventory(str(tmp_path / "hosts"))
+    (mistake,) = caught.value.mistakes
+    assert mistake.cause.startswith("this looks like ")
+    assert tool in mistake.cause
+    assert mistake.next_step is not None
+    assert step in mistake.next_step
+
+
+def test_what_the_commands_print_that_errors_name(tmp_path: Path) -> None:
+    """The forms behind `aws … --output json`, `kubectl … jsonpath`, `terraform output -json`, `sinfo -hN`."""
+    for text in (
+        '[\n    "10.0.0.1",\n    "10.0.0.2"\n]\n',
+        '["10.0.0.1","10.0.0.2"]\n',
+        "10.0.0.1\n10.0.0.2\n",
+    ):
+        (tmp_path / "hosts").write_text(text)
+        assert [address for _, address, _ in reached(str(tmp_path / "hosts"))] == ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "cause"),
+    [
+        ("ansible_port: 2222", "ansible_port: no", 6, "hosts.port"),
+        ("        n2:", "        n2: spare", 7, "Ansible has a mapping here, found 'spare'"),
+        ("vars: {ansible_user: you}", "vars: [you]", 2, "Ansible has a mapping here, found a list"),
+        ("hosts: {front: }", "hosts: [front]", 9, "all.children.login.hosts: Ansible has a mapping"),
+    ],
+)
+def test_mistakes_in_ansible_s_yaml_have_their_line(
+    old: str, new: str, line: int, cause: str, tmp_path: Path
+) -> None:
+    assert old in ANSIBLE_YAML
+    (tmp_path / "hosts.yaml").write_text(ANSIBLE_YAML.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_inventory(str(tmp_path / "hosts.yaml"))
+    assert f"hosts.yaml:{line}: " in str(caught.value)
+    assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "name"), [(ANSIBLE, "hosts.ini"), (ANSIBLE_YAML, "hosts.yaml")])
+def test_variables_of_applications_in_ansible_are_none_of_ours(text: str, name: str, tmp_path: Path) -> None:
+    more = {
+        "hosts.ini": text.replace("ansible_user=you", "ansible_user=you\nport=8080\nrack=b2\ngpus=8"),
+        "hosts.yaml": text.replace(
+            "{ansible_user: you}", "{ansible_user: you, port: 8080, rack: b2, gpus: 8}"
+        ),
+    }
+    (tmp_path / name).write_text(more[name])
+    inventory = load_inventory(f"{tmp_path / name}:login")
+    assert [(host.port, host.gpus) for host in inventory.hosts] == [(22, 8)]

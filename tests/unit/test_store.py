@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,12 +24,24 @@ from gpuproof.readings.parsing import fast_json
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Environment, Start
+from gpuproof.records.work.placed import Placed
 from gpuproof.report.formats import json_text
 from gpuproof.scheduler import UnheardProgress
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
 from gpuproof.store.versions import read_versioned
-from records_by_hand import case, failure, one_rank, own_compute, result, setup, start, window, write_run
+from records_by_hand import (
+    Story,
+    case,
+    failure,
+    one_rank,
+    own_compute,
+    result,
+    setup,
+    start,
+    window,
+    write_run,
+)
 
 
 def test_a_run_is_created_once(tmp_path: Path) -> None:
@@ -178,7 +192,7 @@ def test_a_damaged_spec_or_line_is_named(tmp_path: Path) -> None:
     [lambda _: 0.0, lambda s: s * 1e9, lambda s: s / 2, lambda s: -s],
     ids=["none took any time", "absurd", "half", "negative"],
 )
-def test_steps_that_are_not_those_of_their_window_are_refused(
+def test_steps_that_are_not_those_of_their_window_are_no_launch(
     change: Callable[[float], float], tmp_path: Path
 ) -> None:
     run = write_run(tmp_path, [one_rank().records()])
@@ -190,7 +204,17 @@ def test_steps_that_are_not_those_of_their_window_are_refused(
             line["durations_s"] = [change(seconds) for seconds in line["durations_s"]]
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(RecordError, match=r"took .* s for its steps, and its window says|is less than 0"):
-        run.cases()
+        read_case(journal.parent)
+    with suppress(RecordError):  # a negative time makes the file unreadable
+        assert noted(run).startswith("records of main/0 contradict each other: rank 0 took ")
+
+
+def noted(run: RunDirectory) -> str:
+    """Return the note that takes the place of a launch's records."""
+    (launch,) = run.cases()
+    assert (launch.status, launch.records) == ("unfinished", ())
+    (note,) = launch.torn
+    return note
 
 
 @pytest.mark.parametrize(
@@ -208,13 +232,59 @@ def test_steps_that_are_not_those_of_their_window_are_refused(
         (Environment(host="node2", facts={}), "facts of host node2 are among the records of rank 0 on node1"),
     ],
 )
-def test_what_cannot_be_of_a_launch_is_refused_by_name(extra: Any, reason: str, tmp_path: Path) -> None:
+def test_what_cannot_be_of_a_launch_takes_its_place_in_a_note(
+    extra: Any, reason: str, tmp_path: Path
+) -> None:
     told = one_rank().records()
     records = [extra if type(x) is type(extra) else x for x in told.records]
     records += [] if extra in records else [extra]
     run = write_run(tmp_path, [replace(told, records=tuple(records))], as_told=True)
-    with pytest.raises(RecordError, match=reason):
-        run.cases()
+    with pytest.raises(RecordError, match=reason):  # while it runs, its journals are set aside
+        read_case(run.case_folder(case()))
+    assert re.search(reason, noted(run))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks_per_host", "reason"),
+    [
+        (("node1",), 1, None),
+        (("first of the inventory",), 1, None),
+        (("node1",), 2, "it was placed as 2 ranks, and has 1"),
+        (("node1", "node2"), 1, "it was placed as 2 ranks, and has 1"),
+    ],
+)
+def test_where_a_launch_was_placed_and_where_its_ranks_ran(
+    hosts: tuple[str, ...], ranks_per_host: int, reason: str | None, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    run.write_placed(run.case_folder(case()), Placed(hosts=hosts, ranks_per_host=ranks_per_host))
+    if reason is None:
+        assert [launch.status for launch in run.cases()] == ["done"]
+    else:
+        assert reason in noted(run)
+
+
+def test_a_launcher_of_the_user_s_names_the_host_of_rank_0_alone(tmp_path: Path) -> None:
+    two = Story(windows=[window(rank) for rank in range(2)]).records()
+    run = write_run(tmp_path, [two])
+    (folder,) = (run.root / "cases").glob("*/*")
+    run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1))
+    assert [launch.status for launch in run.cases()] == ["done"]
+    run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1, address="127.0.0.1", port=2000))
+    assert "it was placed as 1 ranks, and has 2" in noted(run)
+
+
+def test_a_name_that_is_a_host_s_own_is_that_host_s(tmp_path: Path) -> None:
+    """Of two launches on node1 one says that it was placed on node2: which of them is wrong is not known."""
+    run = write_run(tmp_path, [one_rank(replicate=n).records() for n in range(2)])
+    for number, host in enumerate(("node1", "node2")):
+        folder = run.case_folder(replace(case(), replicate=number))
+        run.write_placed(folder, Placed(hosts=(host,), ranks_per_host=1))
+    good, bad = run.cases()
+    assert (good.status, bad.status) == ("done", "unfinished")
+    assert bad.torn == (
+        "records of main/1 contradict each other: it was placed on node2, and its ranks ran on node1",
+    )
 
 
 def test_a_count_of_ranks_that_no_memory_holds_is_no_end(tmp_path: Path) -> None:

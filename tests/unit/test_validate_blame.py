@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collectives_by_hand import collective_records, trial
+from collectives_by_hand import collective_records, counted_again, trial
 from concluding import text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import Case, CollectiveWork
@@ -295,7 +295,7 @@ def test_iterations_that_stall_are_no_noise_of_the_others(
 
     def stalling(case: Case) -> CaseRecords:
         found = told(case, slow="n3")
-        return replace(found, records=tuple(_stalled(x, stalled) for x in found.records))
+        return counted_again(replace(found, records=tuple(_stalled(x, stalled) for x in found.records)))
 
     found = concluded(tmp_path, asked(), stalling)
     assert [x.subject for x in blamed(found) if x.status == "FAIL"] == accused, text_of(found)

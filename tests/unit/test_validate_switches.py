@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collectives_by_hand import ITERATION_S, trial
+from collectives_by_hand import ITERATION_S, counted_again, trial
 from concluding import text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import Case
@@ -47,7 +47,7 @@ def at(slower: float, *not_applied: NotApplied) -> Callable[[Case], CaseRecords]
             else x
             for x in found.records
         ]
-        return replace(found, records=tuple(changed))
+        return counted_again(replace(found, records=tuple(changed)))
 
     return end
 

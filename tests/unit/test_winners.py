@@ -23,9 +23,11 @@ from gpuproof.analysis.comparing.winners import (
 )
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Chart
 from gpuproof.records.result import Doubt, Validity
 from gpuproof.report.terminal import terminal_text
 from gpuproof.suites.matrix.conclude import matrix_result
+from gpuproof.suites.matrix.figures import Amount
 from gpuproof.suites.matrix.old_tree import tree_evidence
 from gpuproof.suites.matrix.page import page
 from gpuproof.suites.points.results import read_figures
@@ -231,6 +233,37 @@ def test_an_accuracy_wins_beside_neighbours_and_on_no_front_by_time(tmp_path: Pa
     assert "adam has the highest accuracy: shown against each other configuration, at 95%" in found
     assert "accuracy against memory, by the differences shown: the Pareto front is adam, sgd, lion" in found
     assert "accuracy against time" not in found.partition("Cases")[0].partition("Pareto")[2]
+
+
+@pytest.mark.parametrize(("apart", "front"), [(0.002, None), (0.2, "adam, sgd, lion")])
+def test_resident_memory_and_accuracies_that_are_not_shown_to_differ_form_no_front(
+    apart: float, front: str | None, tmp_path: Path
+) -> None:
+    """Memory of process trees, 307.6 to 308.8 MiB at first: the figures trade, and launches scatter more."""
+    cases = [
+        replace(
+            case,
+            resident=Amount(
+                basis="resident, process tree",
+                peak_bytes=307.6 * 2**20 * (1 + apart * place) * (1 + 0.004 * (number % 2)),
+            ),
+        )
+        for place, name in enumerate(("adam", "sgd", "lion"))
+        for number, case in enumerate(
+            cases_of({name: [0.9 * (1 + apart * place) * x for x in (0.99, 1.0, 1.01, 1.0)]})
+        )
+    ]
+    result = matrix_result(cases, tree_evidence(tmp_path), title="cases", num_planned=12)
+    sections = page(result).sections
+    series = [one.name for x in sections if isinstance(x, Chart) and "memory" in x.title for one in x.series]
+    text = " ".join(terminal_text(page(result), width=300).split())
+    if front is None:
+        assert "no best configuration by accuracy" in text
+        assert "front" not in text
+        assert series == ["others"]
+    else:
+        assert f"the Pareto front is {front}" in text
+        assert "on the Pareto front" in series
 
 
 def test_pairs_that_are_told_apart_hold_the_doubt_of_both() -> None:

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tomllib
+
 from gpuproof.config.entries import open_document, read_entries
 from gpuproof.config.settings import ConfigError, Mistake
-from gpuproof.config.yaml import Document
+from gpuproof.config.yaml import Document, Place
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.files import packaged_text
 from gpuproof.units import first_of
 
 MOST_HOSTS = 10_000
@@ -27,19 +30,30 @@ _BARE_IPV6 = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 _LINE = re.compile(r"(?P<name>[^\s=:{\"'#-][^\s={\"']*)(?P<settings>(\s+[\w.]+\s*=\s*\S+)*)")
 _SECTION = re.compile(r"\[[\w.-]+(:\w+)?\]")
 _SETTING = re.compile(r"([\w.]+)\s*=\s*(\S+)")
+_ANSIBLE = {
+    **{"ansible_host": "host", "ansible_user": "user", "ansible_port": "port"},
+    **{"ansible_ssh_private_key_file": "key", "ansible_python_interpreter": "python"},
+}
 _ALIASES = {
-    **{"hostname": "host", "ip": "host", "address": "host", "ansible_host": "host"},
-    **{"ssh_user": "user", "username": "user", "ansible_user": "user", "ansible_port": "port"},
-    **{"slots": "gpus", "num_gpus": "gpus", "ansible_ssh_private_key_file": "key"},
-    "ansible_python_interpreter": "python",
+    **{"hostname": "host", "ip": "host", "address": "host", "ssh_user": "user", "username": "user"},
+    **{"slots": "gpus", "num_gpus": "gpus", **_ANSIBLE},
 }
 """What others call a key of a host, and the key."""
+_NOT_ANSIBLE = (
+    *("gpus", "slots", "num_gpus", "gpu_type", "price_per_hour"),
+    *("jump", "directory", "interface", "internal_address"),
+)
+"""Our keys that a variable in Ansible may set; `port` and `user` there are an application's."""
 _NUMBERS = ("gpus", "port")
+_PARTS = ("vars", "hosts", "children")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
 
 
-def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
+def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str, ...]]:
     """Return the hosts that are named, and notes on those that are left out.
+
+    Names are completed from ~/.ssh/config, for `user` of the command line if there is one; hosts that a file
+    describes are taken as they are there.
 
     Raises:
         ConfigError: a file cannot be read, or the names are of no form that is known.
@@ -47,9 +61,9 @@ def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
     """
     file, colon, group = named.rpartition(":")
     if Path(named).exists() or named.endswith(_SUFFIXES) or ("/" in named and not colon):
-        return _of_file(named, None)
+        return _of_file(named, None, user)
     if colon and (Path(file).is_file() or file.endswith(_SUFFIXES)) and not group.isdigit():
-        return _of_file(file, group)
+        return _of_file(file, group, user)
     is_one = len(_BETWEEN.split(named)) == 1
     if (
         is_one
@@ -61,7 +75,19 @@ def hosts_document(named: str) -> tuple[Document, tuple[str, ...]]:
         cause = f"neither a host {file!r} with a port, since {group!r} is no number, nor a file with a group"
         step = f"Write {file}:22 for a port, or check that the file {file} is here"
         raise ConfigError([Mistake(place=named, cause=cause, next_step=step)])
-    return _document(named, {}, [(1, entry) for entry in _named(named, place=named)]), ()
+    return _of_names(named, [(1, entry) for entry in _named(named, place=named)], user)
+
+
+def _of_names(
+    source: str, entries: list[tuple[int, dict[str, Any]]], user: str | None
+) -> tuple[Document, tuple[str, ...]]:
+    """Return hosts that are named only, as ~/.ssh/config completes them."""
+    try:
+        from gpuproof.config.ssh_config import with_ssh_config
+    except ModuleNotFoundError:  # then nothing is reached over SSH, and the launcher says so
+        return _document(source, {}, entries), ()
+    completed, notes = with_ssh_config(entries, user=user)
+    return _document(source, {}, completed), tuple(notes)
 
 
 def _document(source: str, common: Mapping[str, Any], entries: list[tuple[int, dict[str, Any]]]) -> Document:
@@ -111,35 +137,55 @@ def _expanded(host: str, *, place: str) -> list[str]:
     return [str(node) for node in nodes]
 
 
-def _of_file(path: str, group: str | None) -> tuple[Document, tuple[str, ...]]:
+def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, tuple[str, ...]]:
     text = read_entries(path, what="inventory")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     stated = [line for line in lines if line and not line.startswith(";")]
     if any(_SECTION.fullmatch(line) for line in stated):
         return _of_ini(path, text, group), ()
     if group is None and stated and all(_LINE.fullmatch(line) for line in stated):
-        return _of_lines(path, lines), ()
-    document = open_document(path, what="inventory")
-    if isinstance(document.data, dict) and isinstance(document.data.get("data"), list):
+        return _of_names(path, list(_of_lines(path, lines)), user)
+    try:
+        document = open_document(path, what="inventory")
+    except ConfigError:
+        _refuse_other_tools(path, text, None)
+        raise
+    data = document.data
+    if isinstance(data, dict) and isinstance(data.get("data"), list):
         return _of_lambda(document)
-    if isinstance(document.data, dict) and not {"hosts", "instances"} & document.data.keys():
-        hosts = dict(_of_ansible(document.data, group or "all"))
-        if hosts:
-            entries = [({"name": name, "host": name, **_ours(of)}) for name, of in hosts.items()]
-            return _document(path, {}, [(1, entry) for entry in entries]), ()
+    _refuse_other_tools(path, text, data)
+    if isinstance(data, dict) and not {"hosts", "instances"} & data.keys():
+        entries = dict(_of_ansible(document, data, (), group or "all"))
+        if entries:
+            return _document(path, {}, list(entries.values())), ()
     if group is not None:
         raise _no_group(path, group)
+    if isinstance(data, list) and data and all(isinstance(item, str) for item in data):
+        at = [(document.line((index,)), item) for index, item in enumerate(data)]
+        named = [(line, entry) for line, item in at for entry in _named(item, place=f"{path}:{line}")]
+        return _of_names(path, named, user)
     return _with_our_keys(document), ()
 
 
-def _of_lines(path: str, lines: list[str]) -> Document:
-    entries = []
+def _refuse_other_tools(path: str, text: str, data: Any) -> None:
+    """Name the tool that wrote a file, and the command of it that writes what is read here."""
+    first = data[0] if isinstance(data, list) and data else data
+    keys: set[Any] = set(first) if isinstance(first, dict) else set()
+    keys |= {key for inner in first.values() if isinstance(inner, dict) for key in inner} if keys else set()
+    is_text = data is None or isinstance(data, str)
+    for tool in tomllib.loads(packaged_text("config/other_tools.toml"))["tool"]:
+        pattern = tool.get("text") if is_text else None
+        if keys & {*tool.get("keys", ())} or (pattern and re.search(pattern, text, re.MULTILINE)):
+            cause = f"this looks like {tool['prints']}"
+            raise ConfigError([Mistake(place=path, cause=cause, next_step=tool["step"])])
+
+
+def _of_lines(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, 1):
         if match := _LINE.fullmatch(line):
             others = _ours(dict(_SETTING.findall(match["settings"])))
             named = _named(match["name"], place=f"{path}:{number}")
-            entries += [(number, {**entry, **others}) for entry in named]
-    return _document(path, {}, entries)
+            yield from ((number, {**entry, **others}) for entry in named)
 
 
 def _of_ini(path: str, text: str, group: str | None) -> Document:
@@ -167,7 +213,7 @@ def _of_ini(path: str, text: str, group: str | None) -> Document:
             first, *rest = line.split()
             variables = {**of_group, **dict(_SETTING.findall(" ".join(rest)))}
             for entry in _named(first, place=f"{path}:{numbers.get(line, 1)}"):
-                full = {"name": entry["host"], **entry, **_ours(variables)}
+                full = {"name": entry["host"], **entry, **_of_variables(variables)}
                 entries.setdefault(entry["host"], (numbers.get(line, 1), full))
     return _document(path, {}, list(entries.values()))
 
@@ -191,21 +237,41 @@ def _variables(parser: configparser.RawConfigParser, group: str) -> dict[str, st
 
 
 def _of_ansible(
-    groups: Mapping[str, Any], wanted: str, above: Mapping[str, Any] | None = None, *, is_in: bool = False
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the hosts of a group, and of those in it, with the variables of the groups around them."""
+    document: Document,
+    groups: Mapping[str, Any],
+    at: Place,
+    wanted: str,
+    above: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
+    """Yield name, line and keys of the hosts of a group and of those in it; `at` is where the groups stand.
+
+    `above` holds the variables of the groups around them.
+    """
     for name, group in groups.items():
         if not isinstance(group, dict):
             continue
-        inside = is_in or wanted in (name, "all")
-        variables = {**(above or {}), **(group.get("vars") or {})}
-        hosts = group.get("hosts")
-        for host, own in hosts.items() if inside and isinstance(hosts, dict) else ():
-            for entry in _named(str(host), place=str(host)):
-                yield entry["host"], {**variables, **(own or {})}
-        children = group.get("children")
-        if isinstance(children, dict):
-            yield from _of_ansible(children, wanted, variables, is_in=inside)
+        part = {key: _mapping(document, (*at, name, key), group.get(key)) for key in _PARTS}
+        inner = "all" if wanted in (name, "all") else wanted
+        variables = {**(above or {}), **part["vars"]}
+        for host, own in part["hosts"].items() if inner == "all" else ():
+            place = (*at, name, "hosts", host)
+            keys = _of_variables({**variables, **_mapping(document, place, own)})
+            line = document.line(place)
+            for entry in _named(host, place=f"{document.source}:{line}"):
+                yield entry["host"], (line, {"name": entry["host"], **entry, **keys})
+        yield from _of_ansible(document, part["children"], (*at, name, "children"), inner, variables)
+
+
+def _mapping(document: Document, place: Place, value: Any) -> dict[str, Any]:
+    if value is None or isinstance(value, dict):
+        return value or {}
+    cause = f"Ansible has a mapping here, found {'a list' if isinstance(value, list) else repr(value)}"
+    raise ConfigError([document.mistake(place, cause, next_step="Write each name as a key: `NAME:`")])
+
+
+def _of_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Ansible's variables of a host in our keys; those of roles and applications are left out."""
+    return _ours({key: value for key, value in variables.items() if key in _ANSIBLE or key in _NOT_ANSIBLE})
 
 
 def _no_group(path: str, group: str, groups: list[str] | None = None) -> ConfigError:

@@ -65,6 +65,8 @@ class HostEntry(HostKeysOfEntry):
     """Address or name of the host."""
     name: Text | None = None
     """What to call it; null is its address."""
+    identity_files: list[Text] = Field(default_factory=list)
+    """Private keys to try, as IdentityFile of ~/.ssh/config; key and --ssh-key go before them."""
 
 
 class HostList(StrictModel):
@@ -135,6 +137,8 @@ class InventoryHost:
     price_per_hour: float | None = None
     interface: str | None = None
     internal_address: str | None = None
+    identity_files: tuple[str, ...] = ()
+    """Tried where neither `key` nor --ssh-key is given."""
     instance_id: str | None = None
 
 
@@ -149,13 +153,15 @@ class Inventory:
     """What was left out, and why."""
 
 
-def load_inventory(path: str) -> Inventory:
+def load_inventory(path: str, *, user: str | None = None) -> Inventory:
     """Read the hosts that are named: themselves, or in a file, or in a group of it.
+
+    `user` is the command line's, which goes before that of ~/.ssh/config.
 
     Raises:
         ConfigError: it cannot be read, or is wrong; every mistake with its line.
     """
-    document, notes = hosts_document(path)
+    document, notes = hosts_document(path, user=user)
     data = document.data
     if not isinstance(data, dict) or not ("hosts" in data or "instances" in data):
         cause = "the file is empty" if data in (None, "") else "neither `hosts:` nor `instances:`"
@@ -204,7 +210,7 @@ def _read_hosts(read: HostList, document: Document) -> list[tuple[InventoryHost,
     hosts = []
     for index, entry in enumerate(read.hosts):
         place: Place = ("hosts", index)
-        values = _common(entry, read.defaults)
+        values = {**_common(entry, read.defaults), "identity_files": tuple(entry.identity_files)}
         name = entry.name or entry.host
         where = f"{document.source}:{document.line(place)}"
         hosts.append((InventoryHost(name=name, address=entry.host, place=where, **values), place))

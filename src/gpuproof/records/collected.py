@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any, Literal, TypeVar
 
+from gpuproof.groups import grouped
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
 from gpuproof.records import memory as _memory  # noqa: F401
 from gpuproof.records import readings as _readings  # noqa: F401
@@ -27,7 +28,9 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.work import connections as _connections  # noqa: F401
-from gpuproof.records.work import probe_figure as _probe_figure  # noqa: F401
+from gpuproof.records.work.collective import CollectiveTrial
+from gpuproof.records.work.placed import Placed
+from gpuproof.records.work.probe_figure import ProbeFigure
 
 CaseStatus = Literal["done", "failed", "unfinished"]
 T = TypeVar("T")
@@ -60,7 +63,10 @@ class CaseRecords:
     case: Case
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
-    """Notes of lines that were torn when a process was killed, or of the launch that it is a copy of."""
+    """Notes of lines that were torn when a process was killed, of records that contradict each other, or of
+    the launch that it is a copy of."""
+    placed: Placed | None = None
+    """Where it ran; None where its launcher did not say."""
     _by_kind: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of each type that was asked for: a launch of thousands of ranks is looked through once for it."""
 
@@ -126,6 +132,11 @@ class CaseRecords:
                 return f"the launch is done and has {of_ranks}, not one of each of {self.world_size}"
         return None
 
+    @property
+    def first_contradiction(self) -> str | None:
+        """Name the first thing that the records say and that cannot be; None where all agree."""
+        return self.contradiction or next(self.impossible(), None)
+
     def impossible(self) -> Iterator[str]:
         """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
         sizes = [start.world_size for start in self.of(Start)]
@@ -171,6 +182,59 @@ class CaseRecords:
         for result in self.of(RankResult):
             if (start := starts.get(result.rank)) is not None and result.monotonic_s < start.monotonic_s:
                 yield f"rank {result.rank} ended before it began"
+        yield from self._misplaced()
+        yield from self._miscounted()
+
+    def _miscounted(self) -> Iterator[str]:
+        """Yield what windows count otherwise than the repeats and step times that are listed beside them."""
+        chunks = grouped((steps.rank, steps) for steps in self.of(Steps) if steps.phase == "measure")
+        trials: tuple[CollectiveTrial | ProbeFigure, ...] = (*self.of(CollectiveTrial), *self.of(ProbeFigure))
+        timed = grouped((trial.rank, trial.durations_s) for trial in trials)
+        sizes = {x.size_bytes / x.num_elements for x in self.of(CollectiveTrial) if x.num_elements}
+        if len(sizes) > 1:
+            yield f"elements of one collective have {', '.join(f'{size:g}' for size in sorted(sizes))} bytes"
+        for window in self.windows:
+            begin = 0
+            for steps in chunks.get(window.rank, ()):
+                if steps.first_step != begin:
+                    yield f"step times of rank {window.rank} go on with {steps.first_step}, after {begin}"
+                begin += len(steps.durations_s)
+            repeats_s = [time_s for durations_s in timed.get(window.rank, ()) for time_s in durations_s]
+            listed = f"rank {window.rank} lists {len(repeats_s)} repeats of {sum(repeats_s):g} s"
+            counted = f"its window counts {window.num_steps} of {window.steps_s:g} s"
+            if repeats_s and not (
+                len(repeats_s) == window.num_steps == window.items
+                and isclose(sum(repeats_s), window.steps_s, rel_tol=1e-3, abs_tol=1e-6)
+            ):
+                yield f"{listed}, and {counted}"
+
+    def _misplaced(self) -> Iterator[str]:
+        """Yield what case, placement and ranks say differently of hosts and numbers of ranks."""
+        if (placed := self._placement) is None:
+            return
+        named, num_ranks = self.case.placement.hosts, len(placed.hosts) * placed.ranks_per_host
+        if named and named != placed.hosts:
+            yield f"its case names {', '.join(named)}, and it was placed on {', '.join(placed.hosts)}"
+        if self.of(Start) and num_ranks != self.world_size:
+            yield f"it was placed as {num_ranks} ranks, and has {self.world_size}"
+        for node, hosts in grouped(self._hosts_by_node()).items():
+            if len(set(hosts)) > 1:
+                yield f"ranks of node {node} say that they ran on {', '.join(sorted(set(hosts)))}"
+
+    @property
+    def _placement(self) -> Placed | None:
+        """Where all ranks ran: under a launcher of the user's only the host of rank 0 is written down."""
+        is_of_all = self.placed is not None and (self.world_size == 1 or self.placed.address is not None)
+        return self.placed if is_of_all else None
+
+    def places_and_hosts(self) -> set[tuple[str, str]]:
+        """Return the name of each place that ranks were given, with what the host calls itself."""
+        names = dict(enumerate(self._placement.hosts)) if self._placement is not None else {}
+        return {(names[node], host) for node, host in self._hosts_by_node() if node in names}
+
+    def _hosts_by_node(self) -> Iterator[tuple[int, str]]:
+        ranks_per_host = self.placed.ranks_per_host if self.placed is not None else 1
+        return ((start.rank // ranks_per_host, start.host) for start in self.of(Start))
 
     @property
     def primary_failure(self) -> Failure | None:
@@ -202,6 +266,24 @@ class CaseRecords:
             if steps.rank == rank and steps.phase == phase
             for duration in steps.durations_s
         ]
+
+
+def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
+    """Yield the launches; of one whose records contradict each other, its failures and a note alone.
+
+    Inventories may call hosts what they like; but a name that is a host's own is that host's.
+    """
+    launches = list(launches)
+    pairs = {pair for launch in launches for pair in launch.places_and_hosts()}
+    names, hosts = {name for name, _ in pairs}, {host for _, host in pairs}
+    mixed = {(name, host) for name, host in pairs if name != host and (name in hosts or host in names)}
+    for launch in launches:
+        reason = launch.first_contradiction
+        for name, host in sorted(mixed & launch.places_and_hosts()):
+            reason = reason or f"it was placed on {name}, and its ranks ran on {host}"
+        name = f"{launch.case.case_id}/{launch.case.replicate}"
+        note = f"records of {name} contradict each other: {reason}"
+        yield launch if reason is None else replace(launch, records=launch.of(Failure), torn=(note,))
 
 
 def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:

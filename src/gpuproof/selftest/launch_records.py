@@ -220,7 +220,7 @@ def _done(
     if is_collective:
         trials = list(_trials(fleet, case, worker, len(ranks), rng))
         yield from trials
-        times_s = [sum(trial.durations_s) for trial in trials]
+        times_s = [time_s for trial in trials for time_s in trial.durations_s]
     else:
         step_s = _step_s(case) * slower
         num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / step_s))

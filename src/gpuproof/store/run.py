@@ -25,12 +25,12 @@ from gpuproof.files import open_lock, place_inside, replacing
 from gpuproof.readings.parsing import fast_json, indented
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.collected import CaseRecords, without_copies
+from gpuproof.records.collected import CaseRecords, without_contradictions, without_copies
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
-from gpuproof.store.versions import DescribedRun, read_versioned, upgrade_case
+from gpuproof.store.versions import DescribedRun, read_json, read_versioned, upgrade_case
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -198,11 +198,17 @@ class RunDirectory:
         )
 
     def cases(self) -> list[CaseRecords]:
-        """Read every launch of the run, the latest attempt of each, by case and replicate."""
+        """Read every launch of the run, the latest attempt of each, by case and replicate.
+
+        Of one whose records contradict each other, or which is a copy, a note takes the place of the records.
+
+        Raises:
+            RecordError: a file is damaged elsewhere than at its end.
+        """
         folders = [spec.parent for spec in (self.root / layout.CASES).glob(f"*/*/{layout.SPEC}")]
-        launched = [read_case(folder) for folder in folders if layout.ASIDE not in folder.name]
+        launched = [_read_launch(folder) for folder in folders if layout.ASIDE not in folder.name]
         launched.sort(key=lambda records: (records.case.case_id, records.case.replicate))
-        return list(without_copies(launched))
+        return list(without_copies(without_contradictions(launched)))
 
     def write_json(self, name: str, content: Any) -> Path:
         """Write one of the run's files as JSON."""
@@ -235,6 +241,14 @@ def read_case(folder: Path) -> CaseRecords:
     Raises:
         RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
     """
+    records = _read_launch(folder)
+    if (impossible := records.first_contradiction) is not None:
+        next_step = "Its journals were changed: copy them from where they were written"
+        raise RecordError(impossible, place=str(folder), next_step=next_step)
+    return records
+
+
+def _read_launch(folder: Path) -> CaseRecords:
     spec = folder / layout.SPEC
     content = upgrade_case(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
     case = from_json(Case, content, place=str(spec))
@@ -246,18 +260,13 @@ def read_case(folder: Path) -> CaseRecords:
             next_step="Copy the run again from where it was written",
         )
     journals = [read_journal(path, parse=fast_json) for path in _journals(folder)]
-    records = CaseRecords(
+    placed = folder / layout.PLACED
+    return CaseRecords(
         case=case,
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
+        placed=from_json(Placed, read_json(placed), place=str(placed)) if placed.exists() else None,
     )
-    if (impossible := records.contradiction or next(records.impossible(), None)) is not None:
-        raise RecordError(
-            impossible,
-            place=str(folder),
-            next_step="Its journals were changed: copy them from where they were written",
-        )
-    return records
 
 
 def _journals(folder: Path) -> list[Path]:

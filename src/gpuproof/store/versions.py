@@ -63,16 +63,7 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
     Raises:
         RecordError: it is damaged or of a newer schema than `newest`.
     """
-    try:
-        data = fast_json(read_plain(path))
-    except ValueError as error:
-        cause, step = (
-            f"cannot be read ({error})",
-            "It was cut off, or changed: `gpuproof runs` lists the runs",
-        )
-        raise RecordError(cause, place=str(path), next_step=step) from error
-    except OSError as error:
-        raise RecordError(f"cannot be read ({error.strerror})", place=str(path)) from error
+    data = read_json(path)
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(version, int):
         raise RecordError(f"not {what}: it has no schema_version", place=str(path))
@@ -83,6 +74,24 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
             next_step="Read it with the gpuproof that wrote it, or a newer one",
         )
     return data
+
+
+def read_json(path: Path) -> Any:
+    """Read a file of JSON.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    try:
+        return fast_json(read_plain(path))
+    except ValueError as error:
+        cause, step = (
+            f"cannot be read ({error})",
+            "It was cut off, or changed: `gpuproof runs` lists the runs",
+        )
+        raise RecordError(cause, place=str(path), next_step=step) from error
+    except OSError as error:
+        raise RecordError(f"cannot be read ({error.strerror})", place=str(path)) from error
 
 
 _PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakdown"}

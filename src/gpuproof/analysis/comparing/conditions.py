@@ -64,7 +64,6 @@ def conditions_of(
     conditions = {
         "suite": result.suite,
         **{key: value for key, value in result.conditions.items() if key not in echoed},
-        "stack.gpuproof": result.gpuproof_version,
     }
     if config is not None:
         conditions |= {key: value for key, value in _flat(config) if not _is_left_out(key)}

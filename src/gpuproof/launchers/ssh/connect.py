@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import asyncssh
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.base import HostError
-from gpuproof.launchers.ssh.credentials import AskPassphrase, load_keys, public_half
+from gpuproof.launchers.ssh.credentials import AskPassphrase, key_files, load_keys, public_half
 from gpuproof.launchers.ssh.host_keys import SSH_PORT, HostKeys
 from gpuproof.launchers.ssh.site import SshOptions
 
@@ -80,7 +80,7 @@ class Connector:
     async def _open(
         self, host: InventoryHost, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
-        options = {**self._common(host), **self._identity(host.key or self._options.key)}
+        options = {**self._common(host), **self._identity(key_files(host, self._options.key))}
         async with self._handshakes:
             connecting = asyncssh.connect(host.address, host.port, tunnel=tunnel, **options)
             return await asyncio.wait_for(connecting, self._options.connect_timeout_s)
@@ -88,7 +88,7 @@ class Connector:
     def _common(self, host: InventoryHost) -> dict[str, Any]:
         interval_s = self._options.lease_s * 2 / 3 / KEEPALIVES
         return {
-            "config": None,  # a ~/.ssh/config could switch the check of host keys off
+            "config": None,  # it can switch the check of host keys off; config.ssh_config reads what is taken
             "known_hosts": self.host_keys.trusted,
             "client_factory": self.host_keys.client,
             "encryption_algs": CIPHERS,
@@ -99,13 +99,13 @@ class Connector:
             **({"username": host.user} if host.user else {}),
         }
 
-    def _identity(self, path: str | None) -> dict[str, Any]:
-        if path is None:
+    def _identity(self, paths: Sequence[str]) -> dict[str, Any]:
+        if not paths:
             return {}
-        key = self._keys[path]
-        if key is None:
-            return {"agent_identities": [str(public_half(Path(path).expanduser()))], "client_keys": []}
-        return {"client_keys": [key], "agent_path": None}
+        keys = [self._keys[path] for path in paths]
+        of_agent = [str(public_half(Path(path).expanduser())) for path in paths if self._keys[path] is None]
+        agent = {"agent_identities": of_agent} if of_agent else {"agent_path": None}
+        return {"client_keys": [key for key in keys if key is not None], **agent}
 
     async def _jump(self, jump_host: InventoryHost, words: str) -> asyncssh.SSHClientConnection:
         """Return the connection to a jump host, which all hosts behind it share."""

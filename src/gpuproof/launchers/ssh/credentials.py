@@ -22,6 +22,7 @@ from gpuproof.files import read_plain
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 MAX_KEY_BYTES = 2**20
+PUBLIC = ".pub"
 AskPassphrase = Callable[[str], str]
 
 
@@ -34,14 +35,24 @@ def load_keys(
         UsageError: a file is absent, unreadable, open to others, or no private key, or its passphrase is
             wrong or cannot be asked for; the place is the line of the inventory that names it.
     """
-    places = {host.key: host.place for host in reversed(list(hosts)) if host.key is not None}
-    if default is not None:
-        places = {default: "--ssh-key", **places}
+    places = {} if default is None else {default: "--ssh-key"}
+    for host in hosts:
+        for path in key_files(host, default):
+            places.setdefault(path, host.place)
     return {path: _load(path, place=place, ask=ask or ask_on_terminal) for path, place in places.items()}
 
 
+def key_files(host: InventoryHost, default: str | None) -> tuple[str, ...]:
+    """Return the private keys to log in with: a host's own, else the default, else those of ~/.ssh/config."""
+    key = host.key or default
+    return host.identity_files if key is None else (key,)
+
+
 def _load(path: str, *, place: str, ask: AskPassphrase) -> asyncssh.SSHKey | None:
-    text = _read(Path(path).expanduser(), place=f"{place}: {path}")
+    file = Path(path).expanduser()
+    if (file.suffix == PUBLIC or not file.exists()) and _agent_has(file):
+        return None
+    text = _read(file, place=f"{place}: {path}")
     try:
         return asyncssh.import_private_key(text)
     except asyncssh.KeyEncryptionError:
@@ -49,7 +60,7 @@ def _load(path: str, *, place: str, ask: AskPassphrase) -> asyncssh.SSHKey | Non
     except asyncssh.KeyImportError as error:
         if "passphrase" not in str(error).lower():
             raise UsageError(f"no private key: {error}", place=f"{place}: {path}") from error
-    if _agent_has(Path(path).expanduser()):
+    if _agent_has(file):
         return None
     try:
         return asyncssh.import_private_key(text, ask(path))
@@ -90,8 +101,8 @@ async def _agent_keys() -> set[bytes]:
 
 
 def public_half(path: Path) -> Path:
-    """Return where OpenSSH keeps the public half of a key."""
-    return path.with_name(f"{path.name}.pub")
+    """Return where OpenSSH keeps the public half of a key; an IdentityFile may name that itself."""
+    return path if path.suffix == PUBLIC else path.with_name(f"{path.name}{PUBLIC}")
 
 
 def ask_on_terminal(path: str) -> str:

@@ -74,7 +74,7 @@ class SshHosts(LaunchSite):
         Raises:
             UsageError: the inventory is wrong.
         """
-        inventory = _with_addresses(load_inventory(choice.file))
+        inventory = _with_addresses(load_inventory(choice.file, user=choice.options.get("username")))
         for note in inventory.notes:
             sys.stderr.write(f"gpuproof: {plain(note)}\n")
         hosts = tuple(
@@ -104,7 +104,7 @@ class SshHosts(LaunchSite):
         Raises:
             UsageError: the inventory is wrong.
         """
-        return [host.gpus for host in load_inventory(choice.file).hosts]
+        return [host.gpus for host in load_inventory(choice.file, user=choice.options.get("username")).hosts]
 
     def words(self, choice: HostChoice) -> list[str]:
         """Return the number of hosts of one job, and of ranks on each where all have as many GPUs."""

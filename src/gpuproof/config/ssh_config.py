@@ -1,0 +1,160 @@
+"""What does ~/.ssh/config say of hosts that are named: address, user, port and private keys?
+
+In: entries of named hosts. Out: the same with what is configured, and notes on what is not followed. The one
+place that reads this file: connections take these four from here and nothing else (docs/decisions/0009).
+asyncssh's reader would run the command of `Match exec`; here such a block is skipped, with a note.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from pathlib import Path
+from typing import Any, cast
+
+from asyncssh import ConfigParseError
+from asyncssh.config import SSHClientConfig, SSHConfig
+
+from gpuproof.config.settings import ConfigError, Mistake
+
+Entry = tuple[int, dict[str, Any]]
+"""A line, and the keys of the host that stands there."""
+
+SSH_CONFIG = Path("~/.ssh/config")
+_SSH_PORT = 22
+_REFUSED = ("ProxyJump", "ProxyCommand")
+"""Without these the host is not reached, or another one is."""
+_IGNORED = ("HostKeyAlias", "UserKnownHostsFile", "CertificateFile", "IdentityAgent", "CanonicalizeHostname")
+"""Logging in may fail without these: a note tells."""
+_NOTED = (*_REFUSED, *_IGNORED)
+_EXEC = ("exec", "!exec")
+
+
+class _HostSettings(SSHClientConfig):
+    """Settings of one host; keeps where those stand that are not followed."""
+
+    def __init__(self, *positional: Any) -> None:
+        super().__init__(*positional)
+        self.places: dict[str, str] = {}
+        """FILE:LINE of each option that is not followed, and of each skipped `Match exec`."""
+
+    def _place(self) -> str:
+        return f"{self._path}:{self._line_no}"
+
+    def _match_without_exec(self, option: str, args: list[str]) -> None:
+        words = [word.lower() for word in args]
+        at = next((index for index, word in enumerate(words) if word in _EXEC), None)
+        if at is None:
+            self._match(option, args)
+            return
+        self._match(option, [*args[:at], *args[at + 2 :]])  # an empty rest matches
+        if self._matching:
+            self.places.setdefault(f"Match exec {self._line_no}", self._place())
+        self._matching = False
+        args.clear()
+
+    def _set_noted(self, option: str, args: list[str]) -> None:
+        self.places.setdefault(option, self._place())
+        SSHClientConfig._handlers[option.lower()][1](self, option, args)
+
+    _handlers = {  # noqa: RUF012  # asyncssh declares it so
+        **SSHClientConfig._handlers,
+        "match": ("Match", _match_without_exec),
+        **dict(zip(map(str.lower, _NOTED), zip(_NOTED, repeat(_set_noted)), strict=False)),
+    }
+
+
+def with_ssh_config(entries: Iterable[Entry], *, user: str | None) -> tuple[list[Entry], list[str]]:
+    """Return entries with what ~/.ssh/config says of their hosts, each host once, and notes.
+
+    Keys of an entry, and `user` (of the command line), go before the file's.
+
+    Raises:
+        ConfigError: the file cannot be read, or hosts are reached in a way that is not followed.
+    """
+    path = SSH_CONFIG.expanduser()
+    if not path.is_file():
+        return list(entries), []
+    mistakes: list[Mistake] = []
+    notes: list[str] = []
+    configured = []
+    for line, entry in entries:
+        config = _read(path, entry, user)
+        mistakes += [] if "jump" in entry else _refused(config, entry["host"])
+        notes += _ignored(config)
+        values, key_notes = _values(config, entry)
+        notes += key_notes
+        configured.append((line, entry, values))
+    if mistakes:
+        raise ConfigError(mistakes)
+    once, again = _once(configured)
+    return once, [*dict.fromkeys(notes), *again]
+
+
+def _read(path: Path, entry: Mapping[str, Any], user: str | None) -> _HostSettings:
+    def load(*, final: bool) -> _HostSettings:
+        typed = (entry.get("user") or user or (), entry["host"], entry.get("port") or ())
+        config: SSHConfig = _HostSettings.load(None, path, False, False, final, getpass.getuser(), *typed)
+        return cast(_HostSettings, config)
+
+    try:
+        config = load(final=False)
+        return load(final=True) if config.has_match_final() else config
+    except RecursionError as error:
+        cause, step = "its Include lines include each other", "Remove the Include that leads back"
+        raise ConfigError([Mistake(place=str(path), cause=cause, next_step=step)]) from error
+    except (ConfigParseError, OSError, UnicodeDecodeError) as error:
+        cause = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        step = "Correct it, or name the hosts in a file with `host:`, of which it is not asked"
+        raise ConfigError([Mistake(place=str(path), cause=cause, next_step=step)]) from error
+
+
+def _refused(config: _HostSettings, host: str) -> list[Mistake]:
+    step = f"Write the line `{host} jump=[USER@]HOST[:PORT]` into a file, and name that: --on ssh:FILE"
+    return [
+        Mistake(place=config.places[option], cause=f"{option} of {host} is not followed", next_step=step)
+        for option in _REFUSED
+        if config.get(option) is not None
+    ]
+
+
+def _ignored(config: _HostSettings) -> list[str]:
+    notes = [f"{config.places[option]}: {option} is not used" for option in _IGNORED if config.get(option)]
+    commands = [place for name, place in config.places.items() if name.startswith("Match exec")]
+    return [*notes, *(f"{place}: Match exec is skipped: its command is not run" for place in commands)]
+
+
+def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return what is configured of a host in an entry's keys, and a note where its keys are not there."""
+    files = [
+        str(Path(file).expanduser().absolute()) for file in cast(list[str], config.get("IdentityFile") or [])
+    ]
+    present = [file for file in files if Path(file).exists() or Path(f"{file}.pub").exists()]
+    values = {
+        "name": entry["host"],
+        "host": config.get("Hostname", entry["host"]),
+        "user": config.get("User"),
+        "port": config.get("Port"),
+        "identity_files": present,
+    }
+    absent = f"IdentityFile of {entry['host']} is not there: {', '.join(files)}"
+    return {key: value for key, value in values.items() if value}, [absent] if files and not present else []
+
+
+def _once(configured: Iterable[tuple[int, dict[str, Any], dict[str, Any]]]) -> tuple[list[Entry], list[str]]:
+    """Return an alias and its address as one host, where no word asks for another user than it has."""
+    by_address: dict[tuple[str, int], list[tuple[Entry, str | None]]] = {}
+    for line, typed, values in configured:
+        entry = {**typed, **values, **{key: value for key, value in typed.items() if key != "host"}}
+        address = (entry["host"].lower().rstrip("."), entry.get("port", _SSH_PORT))
+        by_address.setdefault(address, []).append(((line, entry), typed.get("user")))
+    entries, notes = [], []
+    for same in by_address.values():
+        alias = next((entry for (_, entry), _ in same if entry["name"] != entry["host"]), None)
+        for (line, entry), typed_user in same:
+            if alias is None or entry is alias or typed_user not in (None, alias.get("user")):
+                entries.append((line, entry))
+            else:
+                notes.append(f"{entry['name']} is {alias['name']} again: one host")
+    return entries, notes
