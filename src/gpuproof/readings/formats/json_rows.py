@@ -64,7 +64,11 @@ def load_json(path: Path) -> RecordingData:
     name = _detect_format(items[0])
     if name is None:
         keys = ", ".join(sorted(items[0])[:6])
-        raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name)
+        raise RecordError(
+            f"its objects are no readings (keys: {keys})",
+            place=path.name,
+            next_step="A tool's result is shown by `gpuproof report FILE`",
+        )
     ours = "schema" in items[0]
     undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in items)
     notes = [
