@@ -1,4 +1,4 @@
-"""Files in the shapes that users of the older tools have: each piece of seed_examples.md, and what writes one."""
+"""Files in the shapes that users of the older tools have: pieces of seed_examples.md, and their writers."""
 
 from __future__ import annotations
 

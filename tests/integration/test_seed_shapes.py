@@ -1,4 +1,4 @@
-"""What the older tools wrote is read, shown, compared and exported, or refused with the command that takes it."""
+"""What the older tools wrote is shown, compared and exported, or refused with the command that takes it."""
 
 from __future__ import annotations
 
