@@ -183,6 +183,7 @@ EXAMPLES = (
         added="--benchmark.enabled=false --data.samples_per_epoch=512 --data.image_size=32 "
         f"--model.name=simple_cnn --training.precision=fp32 --run.repeats=1 {LIGHT}",
         files=TRAINED,
+        prints=tuple(f"epoch {epoch}: " for epoch in range(1, 6)),
     ),
     Example(
         line=f"{STUDY}--model medium --gpu-mode auto",

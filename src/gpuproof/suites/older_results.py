@@ -12,10 +12,11 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from gpuproof import __version__, units
-from gpuproof.errors import ExitCode
+from gpuproof import units
 from gpuproof.outside import parse_json
-from gpuproof.records.result import NOTHING_MEASURED, THE_RUN, Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import THE_RUN, Doubt, LaunchValue, Measure, Result
+from gpuproof.suites.matrix.old_tree import tree_evidence
+from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import headline
 
 EPOCHS, SUMMARY = "metrics_epoch.jsonl", "run_summary.json"
@@ -29,9 +30,6 @@ OLDER = Doubt(
     remedy="Measure again here: docs/from names the command for each of the older ones",
 )
 
-Read = tuple[Mapping[str, Any], list[Measure]]
-"""Conditions and measures, the headline first."""
-
 
 def read_older_result(path: Path) -> Result | None:
     """Read a result of an older tool; None where it is in no shape of theirs."""
@@ -42,10 +40,10 @@ def read_older_result(path: Path) -> Result | None:
         read = _training(path) if (path / SUMMARY).is_file() else _read(parse_json(path.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # damaged, or something else of that name
-    return None if read is None else _result(path.name, *read)
+    return None if read is None else _result(path, *read)
 
 
-def _read(content: Any) -> Read | None:
+def _read(content: Any) -> tuple[dict[str, Any], list[Measure]] | None:
     match content:
         case {"system_info": {"gpu_names": devices}, "results": tests}:
             rates = [
@@ -54,18 +52,16 @@ def _read(content: Any) -> Read | None:
             ]
             return {"device": ", ".join(devices) or None}, rates
         case [{"mean_samples_per_sec": _, "model_type": model, "multi_gpu": is_multi}, *_]:
-            return {"model": model, "multi_gpu": is_multi}, [_batch(batch) for batch in content]
+            return {"model": model, "multi_gpu": is_multi}, [
+                _throughput(batch["mean_samples_per_sec"], batch_size=batch["batch_size"])
+                for batch in content
+            ]
         case {"throughput_samples_per_second": rate, "world_size": _}:
             return {name: content.get(name) for name in CONDITIONS}, [_throughput(rate)]
     return None
 
 
-def _batch(batch: Mapping[str, Any]) -> Measure:
-    runs = (run["samples_per_second"] for run in batch["detailed_runs"])
-    return _throughput(batch["mean_samples_per_sec"], *runs, batch_size=batch["batch_size"])
-
-
-def _training(folder: Path) -> Read:
+def _training(folder: Path) -> tuple[dict[str, Any], list[Measure]]:
     summary = parse_json((folder / SUMMARY).read_text("utf-8"))
     rows = [parse_json(line) for line in (folder / EPOCHS).read_text("utf-8").splitlines()]
     rates = [(row["measured_samples"], row["throughput_samples_per_s"]) for row in rows]
@@ -75,9 +71,8 @@ def _training(folder: Path) -> Read:
     return {name: summary.get(name) for name in CONDITIONS}, [whole, *epochs]
 
 
-def _throughput(value: float | None, *runs: float, case: str = THE_RUN, **labels: Any) -> Measure:
-    """Return a throughput as it was reported; several runs of one process are no replicates."""
-    values = enumerate(runs or ([] if value is None else [value]))
+def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Measure:
+    """Return a throughput in samples/s as it was reported, of one launch: no tool of theirs repeats one."""
     return Measure(
         name="throughput",
         value=value,
@@ -86,29 +81,23 @@ def _throughput(value: float | None, *runs: float, case: str = THE_RUN, **labels
         case=case,
         labels=labels,
         better="higher",
-        launches=tuple(
-            LaunchValue(replicate=n, order=n, value=run, start="fork" if runs else "exec")
-            for n, run in values
-        ),
+        launches=() if value is None else (LaunchValue(replicate=0, order=0, value=value),),
         missing="it failed, or measured no step" if value is None else None,
     )
 
 
-def _result(name: str, conditions: Mapping[str, Any], measures: list[Measure]) -> Result:
+def _result(path: Path, conditions: Mapping[str, Any], measures: list[Measure]) -> Result:
     num_measured = sum(measure.value is not None for measure in measures)
     has_tests = any(measure.case != THE_RUN for measure in measures)
-    return Result(
-        suite="older",
-        run_id=name,
-        gpuproof_version=__version__,
-        validity=OLDER.validity if num_measured else None,
-        verdict=OLDER.validity if num_measured else NOTHING_MEASURED,
-        headline=f"{num_measured} of {len(measures)} tests" if has_tests else headline(measures),
-        exit_code=ExitCode.DONE if num_measured else ExitCode.INCONCLUSIVE,
-        num_launches=num_measured,
-        num_planned=len(measures),
-        conditions=conditions,
+    return benchmark_result(
+        "older",
+        tree_evidence(path),
+        measures=measures,
         doubts=(OLDER,),
         failures=(),
-        measures=tuple(measures),
+        num_launches=num_measured,
+        num_planned=len(measures) if has_tests else num_measured,
+        conditions=conditions,
+        detail={},
+        headline_text=f"{num_measured} of {len(measures)} tests" if has_tests else headline(measures),
     )

@@ -148,10 +148,10 @@ def record(
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["native", "gputop"]),
+    type=click.Choice(["native", "gputop", "adamwprune"]),
     default="native",
     show_default=True,
-    help="Shape of the .json file.",
+    help="Shape of the .json file; adamwprune: native, with the phase `training`.",
 )
 @_KEEP_COMMAND
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -201,6 +201,7 @@ def _exec(
     else:
         _refuse_defaults(config, config_dir)
     named = _safe(config_name or model or name_config(command) or "command")
+    is_new = not output_dir.exists()
     recording = _new_recording(output_dir, named)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
@@ -209,6 +210,8 @@ def _exec(
         return status
     if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
         recording.unlink()
+        if is_new and not any(output_dir.iterdir()):
+            output_dir.rmdir()
         return status
     metadata = {"config": named} | ({"model": model} if model else {})
     try:
