@@ -205,13 +205,7 @@ def _exec(
     recording = _new_recording(output_dir, named)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
-    if not recording.is_file():
-        click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
-        return status
-    if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
-        recording.unlink()
-        if is_new and not any(output_dir.iterdir()):
-            output_dir.rmdir()
+    if not _has_readings(recording, in_new_folder=is_new):
         return status
     metadata = {"config": named} | ({"model": model} if model else {})
     try:
@@ -219,6 +213,19 @@ def _exec(
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
     return status
+
+
+def _has_readings(recording: Path, *, in_new_folder: bool) -> bool:
+    """Say whether readings were left; where there was no sampler, nothing is: it has said why."""
+    if not recording.is_file():
+        click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
+        return False
+    if recording.stat().st_size > 0:
+        return True
+    recording.unlink()
+    if in_new_folder and not any(recording.parent.iterdir()):
+        recording.parent.rmdir()
+    return False
 
 
 def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
