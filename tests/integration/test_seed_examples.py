@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -386,7 +386,10 @@ def test_it_runs_as_it_is_typed(example: Example, tmp_path: Path) -> None:
     prepare(folder)
     if "--ssh-key" in example.line and (reason := can_serve()):
         pytest.skip(reason)
-    with hosts_of(folder) if "--ssh-key" in example.line else nullcontext({}) as variables:
+    deployed: AbstractContextManager[Mapping[str, str]] = nullcontext({})
+    if "--ssh-key" in example.line:
+        deployed = hosts_of(folder)
+    with deployed as variables:
         done = typed(f"{example.line} {example.added}", folder, variables)
     printed = f"{done.stdout}{done.stderr}"
     assert "this is a bug in gpuproof" not in printed, printed
