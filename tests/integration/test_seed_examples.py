@@ -264,6 +264,7 @@ EXAMPLES = (
     Example(
         line=LENET.format(""),
         added=ONE_EPOCH,
+        prints=("gpuproof monitor exec --format=adamwprune",),
         files={
             "results/gpu_stats_lenet5_adamw_magnitude_70_*[0-9].json": [RECORD],
             "results/gpu_stats_lenet5_adamw_magnitude_70_*_summary.txt": None,
