@@ -29,4 +29,4 @@ command -v "${command[0]}" >/dev/null || fail "'${command[0]}' is no program; se
 
 # A launch around this script is not this one's: gpuproof would wait for its other ranks.
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT
-exec "${command[@]}" run "$config" --nproc "$nproc" "$@"
+exec "${command[@]}" run_single_node.sh "$config" --nproc "$nproc" "$@"

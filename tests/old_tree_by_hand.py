@@ -39,6 +39,23 @@ def gpu_stats(memory_mib: float) -> list[dict[str, Any]]:
     ]
 
 
+def record_of(elapsed_s: float, memory_mib: float = 1424.3) -> dict[str, Any]:
+    """Return a record of the older monitor, as its users know it."""
+    return {
+        "timestamp": f"2025-08-29T04:35:{11 + elapsed_s:09.6f}",
+        "gpu_name": "AMD Radeon Pro W7900",
+        "gpu_type": "AMD",
+        "utilization": 95.0,
+        "memory_used": memory_mib,
+        "memory_total": 49152.0,
+        "memory_percent": 2.9,
+        "power": 250.0,
+        "temperature": 75.0,
+        "elapsed_seconds": elapsed_s,
+        "training_metadata": {"epoch": 1, "batch": 100, "phase": "training"},
+    }
+
+
 def old_tree(root: Path) -> Path:
     folder = root / "test_matrix_results_20250101_000000"
     tests = {"lenet5_sgd_none": LENET, "resnet18_adamwprune_state_70": RESNET}

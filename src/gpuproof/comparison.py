@@ -21,8 +21,10 @@ from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Page, Provenance
 from gpuproof.records.result import Result
-from gpuproof.store.provenance import read_environment, read_provenance
+from gpuproof.store.provenance import of_old_tree, read_environment, read_provenance
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree
+from gpuproof.suites.older_results import read_older_result
 from gpuproof.verdict.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
 from gpuproof.verdict.comparison.page import comparison_page, headline
 from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
@@ -49,12 +51,21 @@ class FinishedRun:
 
 
 def read_finished(path: Path) -> FinishedRun:
-    """Read a run that was concluded.
+    """Read a run that was concluded, or a result of an older tool.
 
     Raises:
         UsageError: there is no run, or it was not concluded.
         RecordError: a file of it is damaged.
     """
+    older = conclude_old_tree(path)[1] if is_old_tree(path) else read_older_result(path)
+    if older is not None:
+        return FinishedRun(
+            name=str(path),
+            result=older,
+            conditions=older.conditions,
+            knows_stack=False,
+            provenance=of_old_tree(),
+        )
     run = RunDirectory.open(path)
     result = run.read_result()
     if result is None:

@@ -178,6 +178,22 @@ def conclude_tree(folder: Path) -> Concluded:
     return Concluded(result=result, page=replace(laid_out, sections=sections, provenance=of_old_tree()))
 
 
+def conclude_older(path: Path) -> Concluded | None:
+    """Conclude what an older tool wrote: the folder of a matrix, or a result; None where it is neither.
+
+    Raises:
+        UsageError: a file of the matrix cannot be read.
+    """
+    from gpuproof.suites.matrix.old_tree import is_old_tree
+    from gpuproof.suites.older_results import read_older_result
+
+    if is_old_tree(path):
+        return conclude_tree(path)
+    if (result := read_older_result(path)) is None:
+        return None
+    return Concluded(result=result, page=replace(_page_of_measures(result), provenance=of_old_tree()))
+
+
 def read_evidence(run: RunDirectory) -> Evidence:
     """Read everything that is known of a run.
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuproof.errors import ExitCode
-from old_tree_by_hand import tree_of_recordings
+from old_tree_by_hand import record_of, tree_of_recordings
 from running import MEASURED, clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -32,22 +32,6 @@ def typed(words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=600,
     )
-
-
-def record_of(elapsed_s: float, memory_mib: float = 1424.3) -> dict[str, Any]:
-    return {
-        "timestamp": f"2025-08-29T04:35:{11 + elapsed_s:09.6f}",
-        "gpu_name": "AMD Radeon Pro W7900",
-        "gpu_type": "AMD",
-        "utilization": 95.0,
-        "memory_used": memory_mib,
-        "memory_total": 49152.0,
-        "memory_percent": 2.9,
-        "power": 250.0,
-        "temperature": 75.0,
-        "elapsed_seconds": elapsed_s,
-        "training_metadata": {"epoch": 1, "batch": 100, "phase": "training"},
-    }
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,19 @@ def test_a_row_of_gpu_stats_has_the_documented_fields_on_every_line(tmp_path: Pa
     }
 
 
+@pytest.mark.promise("S4.13")
+def test_phases_of_a_training_are_called_as_the_older_monitor_calls_them(tmp_path: Path) -> None:
+    path = recording_file(tmp_path / "r.jsonl")
+    for phase, called in (("warmup", "training"), ("measure", "training"), ("evaluate", "evaluate")):
+        text = path.read_text().replace('"phase":"train"', f'"phase":"{phase}"')
+        other = path.with_name(f"{phase}.jsonl")
+        other.write_text(text)
+        (_, _, row, *_) = gpu_stats.rows(load_recording(other), is_older=True)
+        assert row["training_metadata"]["phase"] == called
+        (_, _, row, *_) = gpu_stats.rows(load_recording(other))
+        assert row["training_metadata"]["phase"] == phase
+
+
 def test_gpu_stats_reads_back_as_what_it_was_written_from(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
     assert write_array(tmp_path / "gpu_stats_x.json", gpu_stats.rows(data)) == 8

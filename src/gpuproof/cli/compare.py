@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume
-from gpuproof.cli.report import chosen_format, open_run, report_options, save_dir_option, write_report
+from gpuproof.cli.report import chosen_format, report_options, save_dir_option, write_report
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.redaction import typed_command
 
@@ -202,6 +202,7 @@ def _compare_runs(
 ) -> ExitCode:
     from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
     from gpuproof.readings.provenance import side_by_side
+    from gpuproof.store.names import find_run
 
     if len(words) != 2 or any(word.startswith("--") for word in words):
         raise UsageError(
@@ -209,7 +210,7 @@ def _compare_runs(
             place=" ".join(words) or "compare",
             next_step="Name two run directories, as `gpuproof runs` lists them; or --ab for configurations",
         )
-    sides = [read_finished(open_run(Path(word), save_dir).root) for word in words]
+    sides = [read_finished(find_run(word, save_dir)) for word in words]
     result = compare_runs(
         sides[0],
         sides[1],

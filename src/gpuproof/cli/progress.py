@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ PHASES = {
     "finish": "finishing",
 }
 LINE_EVERY_S = 10.0
+OLDER_TRAINING = "run_single_node.sh"
+"""The script of the training benchmark, whose users read a line an epoch."""
 
 
 class CaseProgress:
@@ -233,6 +236,22 @@ class HeadedProgress(LineProgress):
         super().case_begins(case, hosts=hosts, position=position, total=total, more=more)
 
 
+class EpochProgress(LineProgress):
+    """Lines of a training benchmark: as a launch ends, one for each epoch that its window covered."""
+
+    def case_ends(self, records: CaseRecords) -> None:
+        """Say how a launch ended, and each of its epochs."""
+        from gpuproof.suites.recipe.exports import epoch_lines
+
+        super().case_ends(records)
+        launch = summarize_launch(records) if records.status == "done" and records.windows else None
+        samples = records.case.model_work.data.samples_per_epoch if launch else 1
+        for line in epoch_lines([launch] if launch else [], samples_per_epoch=samples).splitlines():
+            row = json.loads(line)
+            rate = units.rate(row["throughput_samples_per_s"], "samples")
+            self.says(f"epoch {row['epoch']}: {rate}, {units.seconds(row['epoch_time_s'])}")
+
+
 def _speed(records: CaseRecords) -> str:
     """Return the throughput of a launch that counts items a second; nothing for the others."""
     if records.status != "done" or records.case.measures_latency or not records.windows:
@@ -252,8 +271,9 @@ def progress_on(*, one_at_a_time: bool = True) -> Iterator[CampaignProgress]:
     if context is not None and HEADINGS in context.meta:
         yield HeadedProgress(context.params["runs"])
         return
-    if not (sys.stderr.isatty() and one_at_a_time):
-        yield LineProgress()
+    is_older = sys.argv[1:2] == [OLDER_TRAINING]
+    if is_older or not (sys.stderr.isatty() and one_at_a_time):
+        yield EpochProgress() if is_older else LineProgress()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -92,9 +92,10 @@ def report(
     """Show the report of a run, and make its derived files again.
 
     RUN is a run directory or its short name: `last`, a number of `gpuproof runs`, or how its name begins.
-    Or it is a folder test_matrix_results_… of an older test matrix, whose pictures go to its graphs/ where it
-    has none. Needs no device and no PyTorch. The exit code is the one that the run ended with. Of a run whose
-    records are gone the measures of its result are shown, and nothing is written.
+    Or it is a result of an older tool: a folder test_matrix_results_… of a test matrix, whose pictures go to
+    its graphs/ where it has none, the folder of a training benchmark, or a JSON file of the others. Needs no
+    device and no PyTorch. The exit code is the one that the run ended with. Of a run whose records are gone
+    the measures of its result are shown, and nothing is written.
 
     \b
     gpuproof report last
@@ -105,14 +106,13 @@ def report(
     With --check, print what that check (of `gpuproof plugins` or `gpuproof rules list`) says of the run
     instead, and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.conclude import conclude_tree
-    from gpuproof.suites.matrix.old_tree import is_old_tree
+    from gpuproof.conclude import conclude_older
 
     _refuse_others(run, ctx.args)
     chosen = chosen_format(form, output, as_json=as_json)
     if checks:
         ctx.exit(_judge(open_run(run, save_dir), checks, as_json=as_json))
-    concluded = conclude_tree(run) if is_old_tree(run) else _concluded(open_run(run, save_dir))
+    concluded = conclude_older(run) or _concluded(open_run(run, save_dir))
     write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
     ctx.exit(concluded.result.exit_code)
 

@@ -25,7 +25,7 @@ from gpuproof.report.formats import render_page
 from gpuproof.report.pictures import write_picture
 from gpuproof.verdict.comparison.recordings import recordings_page
 
-OutputFormat = Literal["native", "gputop"]
+OutputFormat = Literal["native", "gputop", "adamwprune"]
 _Part = tuple[Path, Callable[[Path], object]]
 
 
@@ -78,8 +78,9 @@ def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
 
 
 def _readings(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
-    if wanted.format == "native":
-        rows = gpu_stats.rows(recording, metadata=wanted.metadata)
+    if wanted.format != "gputop":
+        is_older = wanted.format == "adamwprune"
+        rows = gpu_stats.rows(recording, metadata=wanted.metadata, is_older=is_older)
         yield _named(wanted, ".json"), lambda path: write_array(path, rows)
         return
     yield _named(wanted, ".json"), lambda path: write_array(path, gputop.samples(recording))

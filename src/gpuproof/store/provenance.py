@@ -96,9 +96,9 @@ def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenan
 
 
 def of_old_tree() -> Provenance:
-    """Return that a folder of an older test matrix says nothing of where its figures come from."""
+    """Return that what an older tool left says nothing of where its figures come from."""
     names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch", "command")
-    *facts, command = (Fact(name, None, "a folder of an older test matrix does not say") for name in names)
+    *facts, command = (Fact(name, None, "files of an older tool do not say") for name in names)
     return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} made this page")), command=command)
 
 

@@ -86,7 +86,9 @@ class RunDirectory:
             raise UsageError(
                 "not a run directory: it holds no run.json",
                 place=str(path),
-                next_step="`gpuproof runs` lists the runs that there are",
+                next_step=f"`gpuproof monitor show {path}` shows a recording"
+                if path.is_file()
+                else "`gpuproof runs` lists the runs that there are",
             )
         return cls(path)
 

@@ -216,9 +216,10 @@ def _verdict(result: Result) -> Verdict:
         reasons.append(f"{result.num_launches} of {result.num_planned} launches were measured{first}")
     steps = [failure.next_step for failure in result.failures]
     steps += [doubt.remedy for doubt in likely_first(result.doubts)]
-    is_measured = bool(result.headline) and result.headline == headline(result.measures)
-    is_measured = is_measured and result.measures[0].value is not None
-    uncertainty = result.measures[0].uncertainty or "(uncertainty unknown)" if is_measured else ""
+    shown = result.headline.partition(";")[0]
+    measured = (m for m in result.measures if m.value is not None)
+    lead = next((m for m in measured if shown in (m.text, f"{m.text} {m.name}")), None)
+    uncertainty = "" if lead is None else lead.uncertainty or "(uncertainty unknown)"
     if uncertainty == units.NOT_WELL_ENOUGH:
         uncertainty = f"({uncertainty})"
     return Verdict(

@@ -21,8 +21,9 @@ from gpuproof.errors import ExitCode, UsageError
 Command = TypeVar("Command", bound=Callable[..., Any])
 TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
     ("run_benchmark.py",): ("scale", "--gpu-mode=auto", "--headings"),
+    ("run_single_node.sh",): ("run",),
     ("train.py",): ("validate", "--mode=training", "--allow-cpu"),
-    ("train_with_monitoring.py",): ("monitor", "exec"),
+    ("train_with_monitoring.py",): ("monitor", "exec", "--format=adamwprune"),
     ("gputop.py", "--compare"): ("monitor", "compare"),
     ("gputop.py", "--stats"): ("monitor", "record", "--out"),
     ("gputop.py", "--gen-graph"): ("monitor", "plot"),

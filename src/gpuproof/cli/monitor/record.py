@@ -148,10 +148,10 @@ def record(
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["native", "gputop"]),
+    type=click.Choice(["native", "gputop", "adamwprune"]),
     default="native",
     show_default=True,
-    help="Shape of the .json file.",
+    help="Shape of the .json file; adamwprune: native, with the phase `training`.",
 )
 @_KEEP_COMMAND
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -201,14 +201,11 @@ def _exec(
     else:
         _refuse_defaults(config, config_dir)
     named = _safe(config_name or model or name_config(command) or "command")
+    is_new = not output_dir.exists()
     recording = _new_recording(output_dir, named)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
-    if not recording.is_file():
-        click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
-        return status
-    if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
-        recording.unlink()
+    if not _has_readings(recording, in_new_folder=is_new):
         return status
     metadata = {"config": named} | ({"model": model} if model else {})
     try:
@@ -216,6 +213,19 @@ def _exec(
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
     return status
+
+
+def _has_readings(recording: Path, *, in_new_folder: bool) -> bool:
+    """Say whether readings were left; where there was no sampler, nothing is: it has said why."""
+    if not recording.is_file():
+        click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
+        return False
+    if recording.stat().st_size > 0:
+        return True
+    recording.unlink()
+    if in_new_folder and not any(recording.parent.iterdir()):
+        recording.parent.rmdir()
+    return False
 
 
 def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:

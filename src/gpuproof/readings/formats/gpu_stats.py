@@ -20,11 +20,22 @@ from gpuproof.readings.recording import DeviceTrack, RecordingData
 SCHEMA = 1
 
 
-def rows(recording: RecordingData, *, metadata: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows in order of time; `metadata` is added to every row's `training_metadata`."""
+OLDER_PHASES = ("warmup", "measure")
+"""Phases of a training of ours that it calls `training`."""
+
+
+def rows(
+    recording: RecordingData, *, metadata: Mapping[str, Any] | None = None, is_older: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows in order of time; `metadata` is added to every row's `training_metadata`.
+
+    `is_older`: phases are called as AdamWPrune's monitor calls them.
+    """
     marks = MarksSoFar(recording, first={"epoch": None, "batch": None, "phase": None, **(metadata or {})})
     for i in range(len(recording.time_s)):
         published = marks.at(float(recording.time_s[i]))
+        if is_older and published["phase"] in OLDER_PHASES:
+            published = {**published, "phase": "training"}
         moment = {
             "schema": SCHEMA,
             "timestamp": iso(float(recording.unix_s[i])),

@@ -30,6 +30,7 @@ _NEVER_ZERO = (
     "clock_sm_mhz",
     "clock_mem_mhz",
 )
+_STEP = "A tool's result is shown by `gpuproof report FILE`"
 _ZEROS_NOTE = "zeros of power, temperature and clocks are taken as missing: this format writes 0 for unknown"
 _SENSORS = {
     "gpu": "temp_gpu_c",
@@ -64,7 +65,7 @@ def load_json(path: Path) -> RecordingData:
     name = _detect_format(items[0])
     if name is None:
         keys = ", ".join(sorted(items[0])[:6])
-        raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name)
+        raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name, next_step=_STEP)
     ours = "schema" in items[0]
     undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in items)
     notes = [

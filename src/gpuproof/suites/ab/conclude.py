@@ -172,9 +172,9 @@ def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Resu
     if result.verdict == NOTHING_MEASURED:
         return result
     code = judgement.exit_code if result.exit_code == ExitCode.DONE else result.exit_code
-    return replace(
-        result, verdict=judgement.word, exit_code=code, headline=headline(comparison) or result.headline
-    )
+    lacking = [f"no ratio of {measure.title}" for measure in comparison.measures] or [result.headline]
+    told = headline(comparison) or lacking[0]
+    return replace(result, verdict=judgement.word, exit_code=code, headline=told)
 
 
 def _judge(comparison: SideBySide, taken: Course) -> Judgement:

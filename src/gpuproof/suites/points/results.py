@@ -177,7 +177,7 @@ def conclusion_of_points(
 
 def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> str:
     num_measured = sum(point.num_launches > 0 for point in points)
-    return headline(measures) or f"{num_measured} of {len(points)} points"
+    return (headline(measures) if num_measured else "") or f"{num_measured} of {len(points)} points"
 
 
 def result_of_points(
