@@ -29,6 +29,12 @@ FUSED = "optimizer_implementation: fused"
 
 CASES = [
     (
+        "training: {precision: amp, weights: precision}",
+        "training: {precision: bf16, weights: precision}",
+        "x.yaml:1: training.weights: amp's gradient scaler takes gradients in fp32 only, and those of "
+        "weights in fp16 are fp16. Set training.weights to fp32, or training.precision to bf16.",
+    ),
+    (
         "training: {cuda_graphs: true, precision: amp}",
         f"training: {{{GRAPHS}}}",
         f"{CAPTURE}amp's gradient scaler waits for the device in each step. Set training.precision to bf16.",

@@ -14,18 +14,19 @@ from gpuproof.records.work.capture import BATCHES_VARY, cache_grows
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.model import OWN_MODULE, InferenceSpec, ModelSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.placed import DeviceShare
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.records.work.training import Checkpointing, TrainingSpec
+from gpuproof.records.work.training import STORED_TYPES, Checkpointing, StoredType, TrainingSpec, Weights
 from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
-CASE_SCHEMA_VERSION = 4
+CASE_SCHEMA_VERSION = 5
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
 3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11).
-4: blocks of the recipe as they are, for probes, collectives and serving (2026-11)."""
+4: blocks of the recipe as they are, for probes, collectives and serving (2026-11).
+5: `inference.weights`, and `inference` of serving; weights were fp32 before (2026-11)."""
 
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
 StartMode = Literal["exec", "fork"]
@@ -89,6 +90,18 @@ class ModelWork:
     def trains(self) -> bool:
         """Whether a step runs backwards and updates weights."""
         return False
+
+    @property
+    def weights(self) -> Weights:
+        """How weights are to be stored."""
+        return self.training.weights
+
+    @property
+    def stored_type(self) -> StoredType:
+        """The type of stored weights; under fp8, of those that no product in fp8 reads."""
+        is_own = self.model.name.startswith(OWN_MODULE)
+        lowered = self.weights == "precision" and not (is_own and not self.trains)
+        return STORED_TYPES.get(self.training.precision, "float32") if lowered else "float32"
 
     @property
     def measures_latency(self) -> bool:
@@ -156,6 +169,11 @@ class InferenceWork(ModelWork):
     inference: InferenceSpec
 
     @property
+    def weights(self) -> Weights:
+        """How weights are to be stored."""
+        return self.inference.weights
+
+    @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
         return self.inference.mode == "latency"
@@ -182,11 +200,18 @@ class ServingWork(ModelWork):
 
     kind: Literal["serving"] = "serving"
     serving: ServingSpec
+    inference: InferenceSpec = field(default_factory=InferenceSpec)
+    """How the worker's own model is run; phases are those of `serving`."""
     arrival_seed: int | None = None
     """What this launch's arrivals and prompts are drawn from, unlike those of any other launch of the run.
 
     None in runs of before 2026-12, which judged a rate by one launch.
     """
+
+    @property
+    def weights(self) -> Weights:
+        """How weights are to be stored."""
+        return self.inference.weights
 
     def seed_of(self, replicate: int) -> int:
         """Return what a launch's arrivals and prompts are drawn from."""

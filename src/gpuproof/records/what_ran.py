@@ -36,6 +36,8 @@ class StepOptions:
     linear_layers: int
     fp8_linear_layers: int
     """Linear layers that multiply in fp8, of all linear layers."""
+    weights: str | None = None
+    """The types in which weights are stored; None without weights, and in runs of before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

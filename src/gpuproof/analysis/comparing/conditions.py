@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuproof.records.result import Result
+from gpuproof.records.work.training import STORED_TYPES
 
 NO_CONDITIONS = (
     *("suite", "run", "monitoring", "profiling", "distributed.timeout_s", "distributed.hang_timeout_s"),
@@ -34,6 +35,11 @@ STACK = (
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
 )
 MACHINE = ("host", "memory_total_bytes")
+WEIGHTS = {
+    "training.weights": ("training", "load"),
+    "inference.weights": ("inference", "serving", "load"),
+}
+"""Keys that say how weights are stored, with the kinds of run that heed them."""
 Weight = Literal["differs", "unknown", "note"]
 """Whether figures hold: a difference forbids it, what one side did not record may, a note does not."""
 WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
@@ -68,7 +74,23 @@ def conditions_of(
     }
     if config is not None:
         conditions |= {key: value for key, value in _flat(config) if not _is_left_out(key)}
+        conditions |= _weights(config)
     return conditions | _of_hosts(hosts or {})
+
+
+def _weights(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Say how weights are stored: in fp32 where an older config does not say it; None in keys without effect.
+
+    In precisions of fp32 they are fp32, too, whatever a key says; a sweep may have others.
+    """
+    is_whole = (
+        not config.get("matrix") and (config.get("training") or {}).get("precision") not in STORED_TYPES
+    )
+    stored = {key: (config.get(key.partition(".")[0]) or {}).get("weights", "fp32") for key in WEIGHTS}
+    return {
+        key: None if config.get("kind") not in kinds else "fp32" if is_whole else stored[key]
+        for key, kinds in WEIGHTS.items()
+    }
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -63,6 +63,16 @@ def latency_keeps_its_steps(config: RunConfig) -> Refusals:
         )
 
 
+def a_scaler_has_whole_weights(config: RunConfig) -> Refusals:
+    """Refuse weights in fp16 that learn: torch's gradient scaler takes gradients in fp32 alone."""
+    if (config.kind, config.training.precision, config.training.weights) == ("training", "amp", "precision"):
+        yield Refusal(
+            keys=("training.weights", "training.precision"),
+            cause="amp's gradient scaler takes gradients in fp32 only, and those of weights in fp16 are fp16",
+            next_step="Set training.weights to fp32, or training.precision to bf16",
+        )
+
+
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
     """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
     if config.training.cuda_graphs is True:

@@ -44,6 +44,8 @@ def options_in_effect(launch: Launch) -> OptionsInEffect | None:
 
 def _options(setup: Setup, options: StepOptions, compilation: Compilation | None) -> Iterator[str]:
     yield _precision(setup, options)
+    if options.weights is not None:
+        yield f"weights in {options.weights}"
     yield "eager" if compilation is None else _compilation_text(compilation)
     yield "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"
     if options.optimizer is not None:

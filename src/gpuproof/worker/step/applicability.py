@@ -8,6 +8,7 @@ from gpuproof.accelerators.base import Accelerator
 from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.run import NotApplied
 from gpuproof.records.work.data import DataSpec
+from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.parallel.profiles import NCCL
@@ -109,6 +110,13 @@ def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
 
 
 def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    if work.trains:
+        yield "inference.weights", f"the kind of this run is {work.kind}"
+    elif work.model.name.startswith(OWN_MODULE):
+        yield (
+            "inference.weights",
+            f"{work.model.name} keeps fp32: its code is not known to run in other types",
+        )
     if not isinstance(work, InferenceWork):
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
@@ -131,6 +139,8 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
         yield f"training.{key}", reason
     changed = work.training.changed()
+    if "weights" in changed:
+        yield "training.weights", f"inference.weights decides where the kind is {work.kind}"
     if "grad_clip_norm" in changed:
         yield "training.grad_clip_norm", reason
     if "activation_checkpointing" in changed:

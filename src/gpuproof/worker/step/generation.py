@@ -14,6 +14,7 @@ from torch import nn
 
 from gpuproof.records.case import InferenceWork, ModelWork, ServingWork
 from gpuproof.worker.data.batch_source import Batches
+from gpuproof.worker.step.fp8 import count_linear_layers
 from gpuproof.worker.step.precision import PrecisionPolicy
 from gpuproof.workloads.info.base import GenerationWork, InputShape, WorkloadInfo
 from gpuproof.workloads.torch.generation import Generation
@@ -170,16 +171,18 @@ def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
 def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step: object) -> float | None:
     """Return the bytes that a decode step cannot but move, the mean over the new tokens.
 
-    All weights once, as they are stored; keys and values of every sequence once, and those of the new tokens
-    written. Activations and the few rows of the embedding are left out. None for other steps, and where the
-    weights read depend on the tokens (experts).
+    All weights once, as they are stored (in fp8 a byte each); keys and values of every sequence once, and
+    those of the new tokens written. Activations and the few rows of the embedding are left out. None for
+    other steps, and where the weights read depend on the tokens (experts).
     """
     if not isinstance(step, DecodeStep):
         return None
     costs = _generation_work(work, info)
     if costs.decode_weights is None:
         return None
-    weight_bytes = costs.decode_weights * next(module.parameters()).element_size()
+    value_bytes = next(module.parameters()).element_size()  # of the embedding, which no product in fp8 reads
+    saved_bytes = count_linear_layers(module).stored_weights * (value_bytes - 1)
+    weight_bytes = costs.decode_weights * value_bytes - saved_bytes
     elements = work.data.batch_size * costs.decode_cache_elements
     return weight_bytes + elements * step.generation.cache.element_bytes
 

@@ -85,6 +85,26 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
     )
 
 
+def stored_as(workload: WorkloadOnTorch, dtype: torch.dtype) -> WorkloadOnTorch:
+    """Store the weights and buffers of a workload in `dtype`, in place; return it with a loss made in fp32.
+
+    What comes in as another floating type is rounded first, as autocast does it; a type of half precision is
+    then everywhere, in norms and residuals too.
+    """
+
+    def round_inputs(_module: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(
+            x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
+        )
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return workload.loss(outputs.float(), targets)
+
+    module = workload.module.to(dtype)
+    module.register_forward_pre_hook(round_inputs)
+    return replace(workload, module=module, loss=loss)
+
+
 def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | None:
     """Return the work of one sample in one step of the case, from the closed form."""
     if work.generates:

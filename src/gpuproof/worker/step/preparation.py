@@ -50,6 +50,7 @@ from gpuproof.worker.step.inference import InferenceStep
 from gpuproof.worker.step.model import (
     WorkloadOnTorch,
     load_workload,
+    stored_as,
     uses_channels_last,
 )
 from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
@@ -135,7 +136,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     work, device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
-    workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
+    workload, precision = _load(work, device, precision=precision, split=arrangement.tensor > 1)
     data = _rank_data(work, workload, arrangement, rank=identity.rank, run_folder=run_folder, device=device)
     pool = open_source(work, workload.shape, data)
     static = StaticBatches(pool, count=work.micro_batches) if work.training.cuda_graphs else None
@@ -210,14 +211,20 @@ def _set_process_up(
 
 def _load(
     work: ModelWork, device: torch.device, *, precision: PrecisionPolicy, split: bool
-) -> WorkloadOnTorch:
+) -> tuple[WorkloadOnTorch, PrecisionPolicy]:
+    """Build the model as it is stored, and say how it computes so; one without weights is left as it is."""
     workload = load_workload(work, device)
+    stored = getattr(torch, work.stored_type)
     if isinstance(workload.module, MatrixProduct):
         if precision.name in PLAIN_TYPES:
             workload.module.in_type(PLAIN_TYPES[precision.name])
-    elif precision.name == "fp8":
-        convert_linear_layers(workload.module, name=work.model.name, split=split)
-    return workload
+        return workload, precision
+    if workload.num_parameters and stored != torch.float32:
+        workload, precision = stored_as(workload, stored), replace(precision, cast_by="storage")
+    if precision.name == "fp8":
+        once = precision.cast_by == "storage" and not work.trains
+        convert_linear_layers(workload.module, name=work.model.name, split=split, stored=once)
+    return workload, precision
 
 
 def _total_steps(work: ModelWork, pool: BatchSource, arrangement: Arrangement) -> int | None:
@@ -293,6 +300,7 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
     eager = step.eager if isinstance(step, CapturedStep) else step
     optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
     linear = count_linear_layers(eager.module)
+    types = {str(parameter.dtype).removeprefix("torch.") for parameter in eager.module.parameters()}
     return StepOptions(
         optimizer=work.training.optimizer if isinstance(work, TrainingWork) else None,
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
@@ -303,6 +311,7 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
         tf32=accelerator_of(device).tf32_switch(),
         linear_layers=linear.total,
         fp8_linear_layers=linear.in_fp8,
+        weights=" and ".join(sorted(types)) or None,
     )
 
 
