@@ -105,6 +105,7 @@ def test_inference_has_no_optimizer() -> None:
     assert set(keys(asked)) == expected | {
         "inference.prompt_tokens",
         "inference.new_tokens",
+        "inference.cuda_graphs",
         "data.samples_per_epoch",
         *PRECISION,
         *IDLE_LOADER,
@@ -114,7 +115,7 @@ def test_inference_has_no_optimizer() -> None:
 @pytest.mark.parametrize(
     ("phase", "idle"),
     [
-        ("forward", {"inference.prompt_tokens", "inference.new_tokens"}),
+        ("forward", {"inference.prompt_tokens", "inference.new_tokens", "inference.cuda_graphs"}),
         ("prefill", {"inference.new_tokens", "model.options.seq_len"}),
         ("decode", {"model.options.seq_len"}),
     ],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuproof.records.codec import Host, Positive
-from gpuproof.records.work.capture import BATCHES_VARY, cache_grows
+from gpuproof.records.work.capture import BATCHES_VARY
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
@@ -19,7 +19,14 @@ from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.placed import DeviceShare
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.records.work.training import STORED_TYPES, Checkpointing, StoredType, TrainingSpec, Weights
+from gpuproof.records.work.training import (
+    STORED_TYPES,
+    Checkpointing,
+    Graphs,
+    StoredType,
+    TrainingSpec,
+    Weights,
+)
 from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
 CASE_SCHEMA_VERSION = 5
@@ -124,6 +131,16 @@ class ModelWork:
         return None
 
     @property
+    def cuda_graphs(self) -> Graphs:
+        """Whether steps are to be captured."""
+        return self.training.cuda_graphs
+
+    @property
+    def graphs_key(self) -> str:
+        """The key of a recipe that says so."""
+        return "inference.cuda_graphs" if self.generates else "training.cuda_graphs"
+
+    @property
     def micro_batches(self) -> int:
         """Batches of one step: those between two updates of the weights, or one."""
         return 1
@@ -189,9 +206,9 @@ class InferenceWork(ModelWork):
         return self.inference.new_tokens if self.inference.phase == "decode" else None
 
     @property
-    def reason_steps_vary(self) -> str | None:
-        """The cache, outside the forward phase."""
-        return cache_grows(self.inference.phase) if self.generates else None
+    def cuda_graphs(self) -> Graphs:
+        """Whether steps are to be captured: prefill and decode by a key of their own."""
+        return self.inference.cuda_graphs if self.generates else self.training.cuda_graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,8 +241,13 @@ class ServingWork(ModelWork):
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """Requests: always."""
-        return BATCHES_VARY
+        """Requests, unless there is a graph for each size of their batches."""
+        return None if self.generates else BATCHES_VARY
+
+    @property
+    def cuda_graphs(self) -> Graphs:
+        """Whether steps are to be captured: those that make text, by a key of their own."""
+        return self.inference.cuda_graphs if self.generates else self.training.cuda_graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
 _PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakdown"}
 _COMPILING = {key: f"compile_{key}" for key in ("enabled", "mode", "fullgraph", "dynamic")}
 _FRAMEWORK = {"framework": "name", "reduction": "reduction"}
-OLDER_INFERENCE = {"weights": "fp32"}
+OLDER_INFERENCE = {"weights": "fp32", "cuda_graphs": False}
 """What was done before a recipe could say it."""
 _NULL = ("pruning", "spam", "target_precision")
 """What schema 3 had null where nothing was asked for, and a recipe's block has its defaults."""

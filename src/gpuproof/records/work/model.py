@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpuproof.records.work.options import MAX_TOKENS, Limits, Options, Text
-from gpuproof.records.work.training import Weights
+from gpuproof.records.work.training import Graphs, Weights
 
 OWN_MODULE = "python:"
 """What names of models begin with that are modules of the user's."""
@@ -45,3 +45,6 @@ class InferenceSpec(Options):
     weights: Weights = "precision"
     """How weights are stored: in the type of training.precision, as models are deployed (fp8: quantised
     once), or in fp32, cast in each step by autocast. A module of your own keeps fp32."""
+    cuda_graphs: Graphs = "auto"
+    """Whether what works on a cache (prefill, decode, serving of text) replays CUDA graphs, one for each
+    bucket of 64 tokens; auto does where the device can. The forward phase goes by training.cuda_graphs."""

@@ -26,6 +26,7 @@ class Replicas:
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
+Graphs = Literal[False, True, "auto"]
 Weights = Literal["precision", "fp32"]
 StoredType = Literal["float32", "float16", "bfloat16"]
 STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
@@ -93,7 +94,7 @@ class TrainingSpec(Options):
     activation_checkpointing: Checkpointing = "none"
     """What is computed again in the backward pass to save memory: nothing, each repeated block (blocks), each
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
-    cuda_graphs: Literal[False, True, "auto"] = False
+    cuda_graphs: Graphs = False
     """Capture the whole step as one CUDA graph and replay it: one GPU, no amp. auto captures where it can."""
     keep_freed_memory: bool = False
     """On a processor: keep what a step frees for the next, as a GPU's allocator does, where glibc would give

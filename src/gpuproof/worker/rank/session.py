@@ -51,7 +51,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
-from gpuproof.worker.step.generation import tokens_before
+from gpuproof.worker.step.generation import DecodeStep, tokens_before
 from gpuproof.worker.step.inference import OutputWatch
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -144,15 +144,23 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches) -> None:
-    """Make the step one CUDA graph."""
-    rank = prepared.identity.rank
+    """Make the step one CUDA graph, or one for each bucket of lengths."""
+    rank, step = prepared.identity.rank, prepared.step
+
+    def look(step: StepFunction) -> Effective:
+        return observe(step, rank=rank)
+
     with recorder.phase("capture", expected_steps=STEPS_BEFORE_CAPTURE):
-        prepared.step = capture_step(
-            prepared.step,
-            static,
-            capture=accelerator_of(prepared.device),
-            observe=lambda step: observe(step, rank=rank),
-        )
+        if isinstance(step, DecodeStep):
+            prepared.step = step.capture(look)
+        else:
+            prepared.step = capture_step(
+                step,
+                static,
+                capture=accelerator_of(prepared.device),
+                observe=look,
+                key=prepared.work.graphs_key,
+            )
         prepared.clock.synchronize()
 
 
@@ -220,7 +228,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
-        tokens = tokens_before(prepared.step)
+        step = prepared.step
+        tokens = tokens_before(step.eager if isinstance(step, CapturedStep) else step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         plan = planned.plan
         watch = OutputWatch(prepared.step, feed_plan(plan, writer))

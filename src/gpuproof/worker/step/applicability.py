@@ -65,8 +65,12 @@ def _device_keys(
 
 def _graph_keys(work: ModelWork, accelerator: Accelerator, world_size: int) -> Iterator[tuple[str, str]]:
     reason = capture_obstacle(work, accelerator, world_size=world_size)
-    if work.training.cuda_graphs == "auto" and reason is not None:
-        yield "training.cuda_graphs", reason
+    if work.cuda_graphs == "auto" and reason is not None:
+        yield work.graphs_key, reason
+    if work.generates and work.training.cuda_graphs:
+        yield "training.cuda_graphs", "inference.cuda_graphs decides for what works on a cache"
+    elif not (work.generates or work.trains):
+        yield "inference.cuda_graphs", "nothing works on a cache: training.cuda_graphs decides"
 
 
 def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
@@ -111,7 +115,8 @@ def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
 
 def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     if work.trains:
-        yield "inference.weights", f"the kind of this run is {work.kind}"
+        for key in ("weights", "cuda_graphs"):
+            yield f"inference.{key}", f"the kind of this run is {work.kind}"
     elif work.model.name.startswith(OWN_MODULE):
         yield (
             "inference.weights",

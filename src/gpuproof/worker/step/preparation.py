@@ -35,7 +35,7 @@ from gpuproof.worker.rank.window import num_steps_of_window
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
 from gpuproof.worker.step.compilation import read_counts
-from gpuproof.worker.step.cuda_graph import CapturedStep, ModelStep, StaticBatches, is_captured
+from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, ModelStep, StaticBatches, is_captured
 from gpuproof.worker.step.determinism import choose_algorithms, deterministic_now
 from gpuproof.worker.step.fp8 import convert_linear_layers, count_linear_layers
 from gpuproof.worker.step.generation import (
@@ -43,7 +43,9 @@ from gpuproof.worker.step.generation import (
     bytes_per_step,
     generation_notes,
     generation_step,
+    graph_ends,
     kv_cache_bytes,
+    padded_bytes_per_step,
 )
 from gpuproof.worker.step.heap import keep_freed_memory, reason_freed_memory_is_not_kept
 from gpuproof.worker.step.inference import InferenceStep
@@ -158,6 +160,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
             parallel,
             workload=workload,
             pool=static or pool,
+            capture=accelerator_of(device) if static else None,
             total_steps=_total_steps(work, pool, arrangement),
         ),
         static=static,
@@ -241,11 +244,12 @@ def _step(
     *,
     workload: WorkloadOnTorch,
     pool: Batches,
+    capture: Capture | None,
     total_steps: int | None,
 ) -> TrainingStep | InferenceStep | GenerationStep:
     module, precision = parallel.module, parallel.precision
     if work.generates:
-        return generation_step(work, workload.module, pool=pool, precision=precision)
+        return generation_step(work, workload.module, pool=pool, precision=precision, capture=capture)
     if not isinstance(work, TrainingWork):
         return InferenceStep(module=module, pool=pool, precision=precision)
     return TrainingStep(
@@ -262,6 +266,7 @@ def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     work, workload = prepared.work, prepared.workload
     device, compiling = device_record(prepared.device), work.training.compile
+    step = prepared.step.eager if isinstance(prepared.step, CapturedStep) else prepared.step
     return Setup(
         rank=prepared.identity.rank,
         device=device,
@@ -287,9 +292,9 @@ def setup_record(prepared: Prepared) -> Setup:
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
         input_shape=workload.shape.shape,
-        kv_cache_bytes=kv_cache_bytes(prepared.step),
-        bytes_per_step=workload.bytes_per_step
-        or bytes_per_step(work, workload.info, workload.module, prepared.step),
+        kv_cache_bytes=kv_cache_bytes(step),
+        bytes_per_step=workload.bytes_per_step or bytes_per_step(work, workload.info, workload.module, step),
+        padded_bytes_per_step=padded_bytes_per_step(work, workload.info, step),
         data_used=prepared.pool.used,
         options=step_options(prepared.step, work=work, device=prepared.device),
     )
@@ -306,7 +311,8 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
         activation_checkpointing=None if optimizer is None else work.activation_checkpointing,
         checkpointed_modules=num_checkpointed(eager.module),
-        cuda_graphs=isinstance(step, CapturedStep),
+        cuda_graphs=isinstance(step, CapturedStep) or bool(graph_ends(step)),
+        graph_ends=graph_ends(eager),
         deterministic=deterministic_now(),
         tf32=accelerator_of(device).tf32_switch(),
         linear_layers=linear.total,

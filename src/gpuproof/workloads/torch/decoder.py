@@ -1,10 +1,10 @@
 """The Llama-style decoder, dense or with experts, built from the plans in `catalogue.decoder`.
 
-Two choices show in figures. Keys and values are repeated for each head of their group before attention,
-since torch's attention kernels take fewer key-value heads only in half precision, and would fall to a
-slow one silently; a single token that reads from a cache needs no copies, as the heads of a group take
-the place of positions. Experts run one after another on the tokens routed to them; cutting the batch by
-expert waits for the device once a layer.
+Two choices show in figures. Keys and values are repeated for each head of their group before attention where
+gradients are needed or numbers are in fp32, since torch's attention kernels take fewer key-value heads only
+in half precision, and would fall to a slow one silently; a single token that reads from a cache needs no
+copies in any type, as the heads of a group take the place of positions. Experts run one after another on the
+tokens routed to them; cutting the batch by expert waits for the device once a layer.
 """
 
 from __future__ import annotations
@@ -109,20 +109,29 @@ class CausalAttention(nn.Module):
         keys = rotate(keys, angles)
         if cache is not None:
             keys, values = cache.append(keys, values)
-        mixed = self._mix_behind if keys.shape[2] > queries.shape[2] else self._mix_causally
-        result: torch.Tensor = self.output(mixed(queries, keys, values).transpose(1, 2).flatten(-2))
+        if cache is not None and keys.shape[2] > queries.shape[2]:
+            mixed = self._mix_behind(queries, keys, values, mask=cache.cache.mask)
+        else:
+            mixed = self._mix_causally(queries, keys, values)
+        result: torch.Tensor = self.output(mixed.transpose(1, 2).flatten(-2))
         return result
 
     def _mix_causally(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        if self.heads_per_group > 1 and not torch.is_grad_enabled() and queries.element_size() == 2:
+            return functional.scaled_dot_product_attention(
+                queries, keys, values, is_causal=True, enable_gqa=True
+            )
         if self.heads_per_group > 1:
             keys = keys.repeat_interleave(self.heads_per_group, dim=1)
             values = values.repeat_interleave(self.heads_per_group, dim=1)
         return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
 
-    def _mix_behind(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def _mix_behind(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, mask: torch.Tensor | None
+    ) -> torch.Tensor:
         """Let one token a sequence attend to all; (batch, heads, 1, head_dim) comes in and goes out."""
         grouped = queries.reshape(keys.shape[0], keys.shape[1], self.heads_per_group, self.head_dim)
-        mixed = functional.scaled_dot_product_attention(grouped, keys, values)
+        mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(queries.shape)
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
@@ -173,7 +182,9 @@ class Experts(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map (batch, seq_len, d_model) to the same shape: the chosen experts' outputs, weighted."""
         tokens = hidden.flatten(0, -2)
-        scores, chosen = self.router(tokens).softmax(dim=-1).topk(self.num_experts_per_token)
+        scores, chosen = (
+            self.router(tokens).softmax(dim=-1, dtype=torch.float32).topk(self.num_experts_per_token)
+        )
         shares = scores / scores.sum(dim=-1, keepdim=True)
         order = chosen.flatten().argsort()
         token_of = order // self.num_experts_per_token

@@ -291,8 +291,11 @@ DECODER = replace(
     _decoder("decoder", f"Llama-style language model, presets {', '.join(PRESETS)}", DecoderOptions),
     activation_values=_activation_values,
 )
-MOE_DECODER = _decoder(
-    "moe_decoder",
-    f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: parameters that a token uses)",
-    MoeDecoderOptions,
+MOE_DECODER = replace(
+    _decoder(
+        "moe_decoder",
+        f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: parameters that a token uses)",
+        MoeDecoderOptions,
+    ),
+    reason_it_waits="the host reads in each layer how many tokens go to each expert",
 )
