@@ -228,8 +228,9 @@ def test_tokens_are_those_of_llama_with_the_same_weights() -> None:
 
     options, model = built("decoder")
     plan = options.plan
-    llama = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
+    sizes: Any = transformers.LlamaConfig
+    llama: Any = transformers.LlamaForCausalLM(
+        sizes(
             hidden_size=plan.d_model,
             num_hidden_layers=plan.num_layers,
             num_attention_heads=plan.num_heads,
@@ -240,11 +241,13 @@ def test_tokens_are_those_of_llama_with_the_same_weights() -> None:
             rope_theta=ROTARY_BASE,
             tie_word_embeddings=True,
         )
-    ).eval()
+    )
+    llama.eval()
     with torch.no_grad():
         llama.model.embed_tokens.weight.copy_(model.embedding.weight)
         llama.model.norm.weight.copy_(model.norm.weight)
-        for ours, theirs in zip(model.layers, llama.model.layers, strict=True):
+        layers: list[tuple[Any, Any]] = list(zip(model.layers, llama.model.layers, strict=True))
+        for ours, theirs in layers:
             attention = theirs.self_attn
             keys, values = ours.attention.keys_values.weight.chunk(2)
             pairs = [

@@ -75,6 +75,7 @@ def test_two_deterministic_launches_end_in_the_same_bits_and_say_what_ran(tmp_pa
         tf32=None,
         linear_layers=4,
         fp8_linear_layers=0,
+        weights="float32",
     )
     facts = json.loads((run.root / "environment.json").read_text())
     assert [host["environment"]["CUBLAS_WORKSPACE_CONFIG"] for host in facts.values()] == [":4096:8"]

@@ -31,6 +31,7 @@ OTHER_VALUES: dict[str, Any] = {
     "kind": "inference",
     "inference.mode": "latency",
     "inference.weights": "fp32",
+    "inference.cuda_graphs": False,
     "training.weights": "precision",
     "inference.phase": "decode",
     "data.name": "digits",
