@@ -52,7 +52,7 @@ def test_steps_of_a_bucket_are_alike_and_a_single_median_is_theirs() -> None:
     asked = case(kind="inference", inference={"phase": "decode", "new_tokens": LENGTH, "prompt_tokens": 543})
     places = (17 + np.arange(3 * LENGTH)) % LENGTH
     times = 0.01 * np.where(544 + places <= 576, 1.0, 1.3)
-    built = replace(setup(), options=replace(STEP_OPTIONS, graph_ends=(576, 640)))
+    built = replace(setup(), options=replace(STEP_OPTIONS, graph_ends=(576, 640)), input_shape=(543,))
     story = replace(decode(times.tolist()), case=asked, setups=[built])
     evened = evened_steps(story.launch())
     assert max(evened.times_s) == pytest.approx(min(evened.times_s))

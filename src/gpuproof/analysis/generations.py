@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.records.case import InferenceWork
 from gpuproof.statistics.estimate import FloatArray
 
 Places = NDArray[np.signedinteger]
@@ -72,10 +71,10 @@ def evened_steps(launch: Launch) -> EvenedSteps:
 
 def _buckets(launch: Launch, places: Places) -> Places | None:
     """Return the bucket of each step whose steps are alike, having one graph; None where there are none."""
-    work, options = launch.case.work, launch.setup.options
-    if options is None or not options.graph_ends or not isinstance(work, InferenceWork):
+    options, prompt = launch.setup.options, launch.setup.input_shape
+    if options is None or not options.graph_ends or prompt is None:
         return None
-    return np.searchsorted(options.graph_ends, work.inference.prompt_tokens + 1 + places)
+    return np.searchsorted(options.graph_ends, prompt[0] + 1 + places)
 
 
 def _medians(times: FloatArray, places: Places) -> FloatArray:

@@ -99,9 +99,14 @@ class ModelWork:
         return False
 
     @property
+    def _how(self) -> TrainingSpec | InferenceSpec:
+        block: InferenceSpec | None = getattr(self, "inference", None)
+        return self.training if block is None else block
+
+    @property
     def weights(self) -> Weights:
         """How weights are to be stored."""
-        return self.training.weights
+        return self._how.weights
 
     @property
     def stored_type(self) -> StoredType:
@@ -133,7 +138,7 @@ class ModelWork:
     @property
     def cuda_graphs(self) -> Graphs:
         """Whether steps are to be captured."""
-        return self.training.cuda_graphs
+        return (self._how if self.generates else self.training).cuda_graphs
 
     @property
     def graphs_key(self) -> str:
@@ -186,11 +191,6 @@ class InferenceWork(ModelWork):
     inference: InferenceSpec
 
     @property
-    def weights(self) -> Weights:
-        """How weights are to be stored."""
-        return self.inference.weights
-
-    @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
         return self.inference.mode == "latency"
@@ -204,11 +204,6 @@ class InferenceWork(ModelWork):
     def steps_of_a_generation(self) -> int | None:
         """Steps that each add a token to the cache before it goes back to the prompt: of decode."""
         return self.inference.new_tokens if self.inference.phase == "decode" else None
-
-    @property
-    def cuda_graphs(self) -> Graphs:
-        """Whether steps are to be captured: prefill and decode by a key of their own."""
-        return self.inference.cuda_graphs if self.generates else self.training.cuda_graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,11 +220,6 @@ class ServingWork(ModelWork):
     None in runs of before 2026-12, which judged a rate by one launch.
     """
 
-    @property
-    def weights(self) -> Weights:
-        """How weights are to be stored."""
-        return self.inference.weights
-
     def seed_of(self, replicate: int) -> int:
         """Return what a launch's arrivals and prompts are drawn from."""
         return self.training.seed + replicate if self.arrival_seed is None else self.arrival_seed
@@ -243,11 +233,6 @@ class ServingWork(ModelWork):
     def reason_steps_vary(self) -> str | None:
         """Requests, unless there is a graph for each size of their batches."""
         return None if self.generates else BATCHES_VARY
-
-    @property
-    def cuda_graphs(self) -> Graphs:
-        """Whether steps are to be captured: those that make text, by a key of their own."""
-        return self.inference.cuda_graphs if self.generates else self.training.cuda_graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

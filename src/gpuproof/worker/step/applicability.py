@@ -11,9 +11,9 @@ from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
+from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
 from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.worker.step.cuda_graph import capture_obstacle
-from gpuproof.worker.step.heap import reason_freed_memory_is_not_kept
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 

@@ -8,7 +8,6 @@ Graphs are captured for each size of batch and bucket when it is first met.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -38,39 +37,28 @@ def bucket_ends(first: int, last: int) -> range:
     return range(bucket_end(first), bucket_end(last) + 1, BUCKET)
 
 
-@dataclass(frozen=True, slots=True)
-class BucketStep:
-    """A step for one size of batch in one bucket."""
-
-    run: Step
-    scores: list[torch.Tensor]
-    """The latest, which a replay writes to the same place each time."""
+def _run(step: Step) -> None:
+    step()
 
 
 class Decoding:
     """Adds the most likely token to each sequence, again and again."""
 
+    outputs: torch.Tensor
+    """The scores of the latest tokens."""
+    tokens: torch.Tensor
+    """The latest of each sequence, (batch,)."""
+
     def __init__(
-        self,
-        generation: Generation,
-        *,
-        precision: PrecisionPolicy,
-        capture: Capture | None = None,
-        is_static: bool = False,
+        self, generation: Generation, *, precision: PrecisionPolicy, capture: Capture | None = None
     ) -> None:
-        """Decode by graphs where there is a `capture`; `is_static` has fixed shapes without graphs."""
+        """Decode by graphs where there is a `capture`."""
         self.generation = generation
-        self.outputs: torch.Tensor | None = None
-        self.tokens = torch.zeros(0)
-        """The latest of each sequence, (batch,)."""
-        self.is_static = is_static or capture is not None
-        self.steps: dict[tuple[int, int], BucketStep] = {}
-        """By size of batch and end of the bucket."""
+        self.steps: dict[tuple[int, int], tuple[Step, list[torch.Tensor]]] = {}
+        """By size of batch and end of the bucket: what adds a token, and the scores that it writes."""
+        self.capture = capture
         self._autocast = precision.autocast()
-        self._capture = capture
-        self._inputs = torch.zeros(
-            generation.cache.num_slots, dtype=torch.long, device=generation.cache.position.device
-        )
+        self._inputs = generation.cache.position.new_zeros(generation.cache.num_slots)
         self._placed: int | None = None
         """The length that the device knows; None where it is to be told."""
 
@@ -85,26 +73,27 @@ class Decoding:
         self.tokens, self._placed = tokens, None
 
     def step_from_host(self) -> None:
-        """Add a token, exactly as long as attention must read."""
+        """Add a token; attention reads no more than it must."""
         with torch.inference_mode(), self._autocast:
             self.outputs = self.generation.decode(self.tokens)
             self.go_on_from(self.outputs.argmax(dim=-1))
 
+    @torch.inference_mode()
     def step(self) -> None:
-        """Add a token."""
-        if not self.is_static:
+        """Add a token, by a graph where there may be one."""
+        if self.capture is None:
             self.step_from_host()
             return
-        with torch.inference_mode():
-            step = self.prepared_step()
-            if self._placed != self.generation.length:
-                self._place(self.tokens)
-            step.run()
-        self.generation.added()
+        run, scores = self.bucket_step()
+        if self._placed != self.generation.length:
+            self._place(self.tokens)
+        run()
+        self.generation.cache.length += 1
         self._placed = self.generation.length
-        self.outputs, self.tokens = step.scores[0], self._inputs[: self.generation.batch]
+        self.outputs, self.tokens = scores[0], self._inputs[: self.generation.batch]
 
-    def prepared_step(self, look: Callable[[Step], None] | None = None) -> BucketStep:
+    @torch.inference_mode()
+    def bucket_step(self, look: Callable[[Step], None] = _run) -> tuple[Step, list[torch.Tensor]]:
         """Return the step of the present batch and bucket, captured if it was not yet; add nothing.
 
         `look` runs the last step before the capture.
@@ -114,11 +103,12 @@ class Decoding:
         """
         batch, end = self.generation.batch, bucket_end(self.generation.length + 1)
         if (batch, end) not in self.steps:
-            with torch.inference_mode():
-                self.steps[batch, end] = self._make(batch, end, look)
+            self.steps[batch, end] = self._captured(batch, end, look)
         return self.steps[batch, end]
 
-    def _make(self, batch: int, end: int, look: Callable[[Step], None] | None) -> BucketStep:
+    def _captured(
+        self, batch: int, end: int, look: Callable[[Step], None]
+    ) -> tuple[Step, list[torch.Tensor]]:
         inputs, first, scores = self._inputs[:batch], self.tokens.clone(), list[torch.Tensor]()
 
         def run() -> None:
@@ -127,18 +117,14 @@ class Decoding:
                 inputs.copy_(scores[0].argmax(dim=-1))
 
         def warm_up() -> None:
-            for _ in range(STEPS_BEFORE_CAPTURE - 1):
+            for look_at in (*[_run] * (STEPS_BEFORE_CAPTURE - 1), look):
                 self._place(first)
-                run()
-            self._place(first)
-            run() if look is None else look(run)
+                look_at(run)
 
-        if self._capture is None:
-            return BucketStep(run, scores)
-        self._capture.run_aside(warm_up)
-        replay = captured(run, self._capture, key="inference.cuda_graphs")
-        self.tokens, self._placed = first, None
-        return BucketStep(replay, scores)
+        assert self.capture is not None
+        self.capture.run_aside(warm_up)
+        self.go_on_from(first)
+        return captured(run, self.capture, key="inference.cuda_graphs"), scores
 
     def _place(self, tokens: torch.Tensor) -> None:
         self._inputs[: len(tokens)].copy_(tokens)

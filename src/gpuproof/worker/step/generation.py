@@ -86,7 +86,7 @@ class DecodeStep(GenerationStep):
         seen: list[Effective] = []
         for end in bucket_ends(self._prompt_tokens + 1, self.limit):
             self.generation.cache.length = max(self._prompt_tokens, end - BUCKET)
-            self.decoding.prepared_step(look=lambda step: seen.append(observe(step)))
+            self.decoding.bucket_step(lambda step: seen.append(observe(step)))
         self._go_back()
         return CapturedStep(eager=self, run=self.next_within_bucket, effective=seen[0])
 
@@ -217,7 +217,7 @@ def padded_bytes_per_step(work: ModelWork, info: WorkloadInfo, step: object) -> 
 
     Attention reads on to the end of a bucket where steps are captured; None for other steps.
     """
-    if not isinstance(step, DecodeStep) or not step.decoding.is_static:
+    if not isinstance(step, DecodeStep) or step.decoding.capture is None:
         return None
     _, prompt_tokens, new_tokens = _sizes(work)
     keys = range(prompt_tokens + 1, prompt_tokens + new_tokens + 1)

@@ -26,6 +26,7 @@ from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import RankData, data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.host_clock import HostClock
+from gpuproof.worker.host.heap import keep_freed_memory, reason_freed_memory_is_not_kept
 from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
@@ -47,7 +48,6 @@ from gpuproof.worker.step.generation import (
     kv_cache_bytes,
     padded_bytes_per_step,
 )
-from gpuproof.worker.step.heap import keep_freed_memory, reason_freed_memory_is_not_kept
 from gpuproof.worker.step.inference import InferenceStep
 from gpuproof.worker.step.model import (
     WorkloadOnTorch,
@@ -142,6 +142,8 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     data = _rank_data(work, workload, arrangement, rank=identity.rank, run_folder=run_folder, device=device)
     pool = open_source(work, workload.shape, data)
     static = StaticBatches(pool, count=work.micro_batches) if work.training.cuda_graphs else None
+    capture = accelerator_of(device) if static else None
+    total_steps = _total_steps(work, pool, arrangement)
     parallel = parallelize(
         work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )
@@ -156,12 +158,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         data=data,
         pool=pool,
         step=_step(
-            work,
-            parallel,
-            workload=workload,
-            pool=static or pool,
-            capture=accelerator_of(device) if static else None,
-            total_steps=_total_steps(work, pool, arrangement),
+            work, parallel, workload=workload, pool=static or pool, capture=capture, total_steps=total_steps
         ),
         static=static,
         clock=clock_for(device, synchronised=work.window.sync_cuda or work.measures_latency),

@@ -148,7 +148,7 @@ class Generation:
     def decode_within(self, tokens: torch.Tensor, end: int) -> torch.Tensor:
         """Do on the device alone what `decode` does, and attend up to `end`: a graph may hold it.
 
-        `KeyValueCache.place` has said where; the host counts tokens by `added`.
+        `KeyValueCache.place` has said where; whoever has it run counts the tokens.
         """
         self.cache.end = end
         try:
@@ -158,10 +158,6 @@ class Generation:
                 return scores
         finally:
             self.cache.end = None
-
-    def added(self) -> None:
-        """Count a token that the device has added to each sequence."""
-        self.cache.length += 1
 
     def rewind(self, length: int) -> None:
         """Forget all tokens of each sequence but the first `length`.
