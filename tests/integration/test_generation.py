@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuproof import registry
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Setup, Window
+from gpuproof.records.what_ran import Compilation
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.sample_pool import SamplePool
 from gpuproof.worker.step.cuda_graph import Step
@@ -319,6 +320,21 @@ def test_the_shipped_config_runs(
     printed = " ".join(result.stdout.split())
     assert f"{item}/s" in printed or mode == "latency"
     assert ("throughput" in printed) == (mode == "throughput")
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_what_works_on_a_cache_is_compiled_without_a_break(phase: str, tmp_path: Path) -> None:
+    asked = ("--model.name=decoder", f"--model.options={{preset: 10m, {ONE_LAYER}}}")
+    compiling = ("--training.compile.enabled=true", "--training.compile.fullgraph=true")
+    words = ("run", CONFIG, *TINY, *asked, *compiling, f"--inference.phase={phase}")
+    result = gpuproof(*words, cwd=tmp_path)
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    run = run_directory(tmp_path, "g", "decoder_decode")
+    (setup,), (compilation,) = only_case(run).of(Setup), only_case(run).of(Compilation)
+    assert setup.compiled == "default"
+    assert (compilation.graph_breaks, compilation.eager_frames) == ((), 0)
+    assert compilation.num_graphs >= 1
+    assert compilation.compiled_in_window == 0
 
 
 def test_a_model_without_a_cache_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -213,9 +213,10 @@ CASES = [
         "x.yaml:1: data.name: decode reads prompts of drawn tokens, and data.name is digits. ",
     ),
     (
-        "{kind: inference, inference: {phase: prefill}, training: {compile: {enabled: true}}}",
-        "{kind: inference, training: {compile: {enabled: true}}}",
-        "x.yaml:1: training.compile.enabled: prefill works on a cache that grows, ",
+        "{kind: inference, inference: {phase: decode, cuda_graphs: true}, distributed: {device: cpu}}",
+        "{kind: inference, inference: {cuda_graphs: true}, distributed: {device: cpu}}",
+        "x.yaml:1: inference.cuda_graphs: the step cannot be captured: the device is cpu. "
+        "Set inference.cuda_graphs to false.",
     ),
     (
         f"{{model: {{name: resnet18}}, training: {{{TENSORFLOW}}}}}",

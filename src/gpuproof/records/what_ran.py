@@ -37,7 +37,7 @@ class StepOptions:
     fp8_linear_layers: int
     """Linear layers that multiply in fp8, of all linear layers."""
     graph_ends: tuple[int, ...] = ()
-    """Where decoding has a graph for each bucket of lengths: the places up to which attention reads."""
+    """Up to which places attention reads where decoding has a graph, or a compiled step, for each bucket."""
     weights: str | None = None
     """The types in which weights are stored; None without weights, and in runs of before."""
 

@@ -63,7 +63,7 @@ def _precision(setup: Setup, options: StepOptions) -> str:
 
 
 def _graphs(options: StepOptions) -> str:
-    if options.graph_ends:
+    if options.graph_ends and options.cuda_graphs:
         ends = ", ".join(map(str, options.graph_ends))
         return f"{_many(len(options.graph_ends), 'CUDA graph')} of decoding (attention to place {ends})"
     return "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"

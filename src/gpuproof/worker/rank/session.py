@@ -24,6 +24,7 @@ from gpuproof.records.run import (
     DeviceNeighbours,
     Environment,
     HostLoad,
+    PhaseName,
     RankResult,
     Setup,
     Window,
@@ -79,10 +80,7 @@ def run_case(
         recorder.heartbeat.clock = prepared.clock
 
     counted = count_work(prepared, recorder)
-    if case.model_work.training.compile.enabled:
-        compile_model(prepared, recorder)
-    if prepared.static is not None:
-        capture_graph(prepared, recorder, prepared.static)
+    compile_and_capture(prepared, recorder)
     recorder.write(_with_count(setup_record(prepared), counted))
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
@@ -100,6 +98,15 @@ def run_case(
     recorder.begin("finish")
     recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
     return prepared
+
+
+def compile_and_capture(prepared: Prepared, recorder: Recorder) -> None:
+    """Compile the model and capture its steps, as asked: of decoding each bucket by itself."""
+    by_bucket = isinstance(prepared.step, DecodeStep) and prepared.step.decoding.capture is not None
+    if prepared.work.training.compile.enabled and not by_bucket:
+        compile_model(prepared, recorder)
+    if prepared.static is not None or by_bucket:
+        capture_graph(prepared, recorder, prepared.static)
 
 
 def _finite_loss(loss: torch.Tensor | None) -> float | None:
@@ -143,17 +150,22 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
         gc.collect()  # the compiler leaves much, in cycles, some of it old
 
 
-def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches) -> None:
+def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches | None) -> None:
     """Make the step one CUDA graph, or one for each bucket of lengths."""
     rank, step = prepared.identity.rank, prepared.step
 
-    def look(step: StepFunction) -> Effective:
-        return observe(step, rank=rank)
+    def look(run: StepFunction) -> Effective:
+        if not prepared.work.training.compile.enabled:
+            return observe(run, rank=rank)
+        run()
+        return hidden(HIDDEN_BY_COMPILER, rank=rank)
 
-    with recorder.phase("capture", expected_steps=STEPS_BEFORE_CAPTURE):
+    name: PhaseName = "compile" if static is None else "capture"
+    with recorder.phase(name, expected_steps=STEPS_BEFORE_CAPTURE):
         if isinstance(step, DecodeStep):
             prepared.step = step.capture(look)
         else:
+            assert static is not None
             prepared.step = capture_step(
                 step,
                 static,
@@ -174,7 +186,7 @@ def _reason_hidden(prepared: Prepared) -> str | None:
 def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
     """Write down what the kernels of a step were given: as `seen`, or in a step for nothing else."""
     rank = prepared.identity.rank
-    if isinstance(prepared.step, CapturedStep):
+    if isinstance(prepared.step, CapturedStep) and prepared.step.is_graph:
         seen = prepared.step.effective
     elif why := _reason_hidden(prepared):
         seen = hidden(why, rank=rank)

@@ -39,6 +39,18 @@ class Capture(Protocol):
         """Record what `run` gives to the device, without running it; return what replays it."""
 
 
+class Uncaptured:
+    """In the place of a `Capture`, runs steps of fixed shapes each time: compiled ones want such, too."""
+
+    def run_aside(self, run: Step) -> None:
+        """Run."""
+        run()
+
+    def capture_graph(self, run: Step) -> Step:
+        """Return what runs it again."""
+        return run
+
+
 class StaticBatches:
     """As many batches as a step takes, always at the same addresses, filled from a pool."""
 
@@ -87,6 +99,7 @@ class CapturedStep:
     run: Step
     effective: Effective
     """What the kernels were given, seen in a step before the capture: a replay hides it."""
+    is_graph: bool = True
 
     def __call__(self) -> None:
         """Run one step."""

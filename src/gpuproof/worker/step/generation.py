@@ -16,7 +16,7 @@ from torch import nn
 from gpuproof.records.case import InferenceWork, ModelWork, ServingWork
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.data.batch_source import Batches
-from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, Step
+from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, Step, Uncaptured
 from gpuproof.worker.step.decoding import BUCKET, Decoding, bucket_end, bucket_ends
 from gpuproof.worker.step.fp8 import count_linear_layers
 from gpuproof.worker.step.precision import PrecisionPolicy
@@ -88,7 +88,8 @@ class DecodeStep(GenerationStep):
             self.generation.cache.length = max(self._prompt_tokens, end - BUCKET)
             self.decoding.bucket_step(lambda step: seen.append(observe(step)))
         self._go_back()
-        return CapturedStep(eager=self, run=self.next_within_bucket, effective=seen[0])
+        is_graph = not isinstance(self.decoding.capture, Uncaptured)
+        return CapturedStep(eager=self, run=self.next_within_bucket, effective=seen[0], is_graph=is_graph)
 
 
 class AnswerStep(GenerationStep):
@@ -157,6 +158,8 @@ def generation_step(
         "answer": (AnswerStep, new_tokens - 1),
     }[phase]
     limit = prompt_tokens + added
+    if capture is None and work.training.compile.enabled:
+        capture = Uncaptured()  # else each length might be compiled anew
     by_bucket = capture is not None and added > 0
     generation = Generation(
         module.eval(),  # type: ignore[arg-type]  # the workload says that it is a CachedModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from gpuproof.worker.step.generation import counted_item, generation_flops, prom
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
 
+Run = TypeVar("Run", bound=Callable[..., object])
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -120,13 +122,11 @@ def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape)
     return work.model.channels_last and has_layout and shape.kind == "image"
 
 
-def compiled(module: nn.Module, compute: TrainingSpec) -> nn.Module:
-    """Return the module compiled as asked; an error of the compiler is an error of the case."""
+def compiled(run: Run, compute: TrainingSpec) -> Run:
+    """Return a module or function compiled as asked; an error of the compiler is an error of the case."""
     if not compute.compile.enabled:
-        return module
+        return run
     mode, fullgraph = compute.compile.mode, compute.compile.fullgraph
     dynamic = compute.compile.dynamic
-    result: nn.Module = torch.compile(  # type: ignore[assignment]  # torch wraps a module in a module
-        module, mode=mode, fullgraph=fullgraph, dynamic=dynamic
-    )
+    result: Run = torch.compile(run, mode=mode, fullgraph=fullgraph, dynamic=dynamic)  # type: ignore[assignment]  # torch wraps a module in a module
     return result

@@ -51,6 +51,7 @@ from gpuproof.worker.step.generation import (
 from gpuproof.worker.step.inference import InferenceStep
 from gpuproof.worker.step.model import (
     WorkloadOnTorch,
+    compiled,
     load_workload,
     stored_as,
     uses_channels_last,
@@ -246,7 +247,9 @@ def _step(
 ) -> TrainingStep | InferenceStep | GenerationStep:
     module, precision = parallel.module, parallel.precision
     if work.generates:
-        return generation_step(work, workload.module, pool=pool, precision=precision, capture=capture)
+        step = generation_step(work, workload.module, pool=pool, precision=precision, capture=capture)
+        step.generation.next_scores = compiled(step.generation.next_scores, work.training)
+        return step
     if not isinstance(work, TrainingWork):
         return InferenceStep(module=module, pool=pool, precision=precision)
     return TrainingStep(
@@ -308,7 +311,7 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
         activation_checkpointing=None if optimizer is None else work.activation_checkpointing,
         checkpointed_modules=num_checkpointed(eager.module),
-        cuda_graphs=isinstance(step, CapturedStep) or bool(graph_ends(step)),
+        cuda_graphs=step.is_graph if isinstance(step, CapturedStep) else bool(graph_ends(step)),
         graph_ends=graph_ends(eager),
         deterministic=deterministic_now(),
         tf32=accelerator_of(device).tf32_switch(),

@@ -10,7 +10,6 @@ device says and attends to all places up to `end`; a mask hides those behind the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -106,17 +105,10 @@ class KeyValueCache:
 class Generation:
     """A model and its cache. Scores are (batch, vocab_size), those of the token to come."""
 
-    def __init__(
-        self,
-        model: CachedModel,
-        *,
-        num_slots: int,
-        max_tokens: int,
-        next_scores: Callable[[torch.Tensor, KeyValueCache], torch.Tensor] | None = None,
-    ) -> None:
-        """Make an empty cache; `next_scores` is what runs in place of the model's own, compiled say."""
+    def __init__(self, model: CachedModel, *, num_slots: int, max_tokens: int) -> None:
         self.model = model
-        self._next_scores = next_scores or model.next_scores
+        self.next_scores = model.next_scores
+        """What runs: the model's own, or that compiled."""
         self.batch = 0
         self.cache = model.new_cache(num_slots=num_slots, max_tokens=max_tokens)
 
@@ -153,7 +145,7 @@ class Generation:
         self.cache.end = end
         try:
             with torch.inference_mode():
-                scores = self._next_scores(tokens[:, None], self.cache)
+                scores = self.next_scores(tokens[:, None], self.cache)
                 self.cache.advance()
                 return scores
         finally:
@@ -177,6 +169,6 @@ class Generation:
                 f"{batch} × {num_tokens} do not fit behind the {self.length} that it holds"
             )
         with torch.inference_mode():
-            scores = self._next_scores(tokens, self.cache)
+            scores = self.next_scores(tokens, self.cache)
         self.cache.length += num_tokens
         return scores
