@@ -34,8 +34,12 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
     "prefill": "time to first token",
     "decode": "time per output token",
 }
-PHASE, PART = "phase", "memory_part"
-"""Labels of what a step and the memory of a rank are made of."""
+COMPARED: Mapping[InferencePhase, tuple[str, ...]] = {
+    "forward": (),
+    "prefill": (THROUGHPUT, LATENCY_OF["prefill"], "MFU", "energy"),
+    "decode": (THROUGHPUT, "per sequence", LATENCY_OF["decode"], "memory bandwidth use", "energy"),
+}
+"""What engines are compared by, in order: a page begins with it."""
 
 
 def latency_title(launch: Launch) -> str:
@@ -67,6 +71,11 @@ def recipe_measures(
             *work_measures(summary),
         ]
     measures += _energy(summary, energy)
+    work = summary.launches[0].case.work
+    if isinstance(work, InferenceWork) and not work.measures_latency:
+        measures += _of_generation(summary, work)
+        first = COMPARED[work.inference.phase]
+        measures.sort(key=lambda x: first.index(x.name) if x.name in first else len(first))
     if not summary.launches[0].case.measures_latency:
         measures += device_measures(summary, rates)
     return tuple(replace(measure, validity=summary.validity) for measure in measures)
@@ -86,6 +95,21 @@ def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator
             statistic="mean",
             better="higher",
         )
+
+
+def _of_generation(summary: RunSummary, work: InferenceWork) -> Iterator[Measure]:
+    """Say again in other words what a step of prefill or decode takes: of each sequence, and of a token."""
+    item, num = summary.launches[0].setup.item, summary.launches[0].samples_per_step_total
+    batch = f"{num} sequence{'s' * (num > 1)} at once"
+    if work.inference.phase == "decode" and summary.rate is not None:
+        rate = summary.rate / num
+        yield Measure(
+            name="per sequence", value=rate, unit=f"{item}/s", text=units.rate(rate, item), detail=batch
+        )
+    if work.generates:
+        detail = f"mean step of {batch}, none waited for: inference.mode=latency waits for each"
+        measure = seconds_measure(LATENCY_OF[work.inference.phase], summary.mean_step_s, detail)
+        yield replace(measure, statistic="mean", better=None)
 
 
 def _parts(summary: RunSummary) -> str:
