@@ -250,14 +250,15 @@ def test_tokens_are_those_of_llama_with_the_same_weights() -> None:
         layers: list[tuple[Any, Any]] = list(zip(model.layers, llama.model.layers, strict=True))
         for ours, theirs in layers:
             attention = theirs.self_attn
-            keys, values = ours.attention.keys_values.weight.chunk(2)
+            queries, keys, values = ours.attention.queries_keys_values.weight.split(ours.attention.widths)
+            gate, up = ours.feed_forward.gate_up.weight.chunk(2)
             pairs = [
-                (attention.q_proj, ours.attention.queries.weight),
+                (attention.q_proj, queries),
                 (attention.k_proj, keys),
                 (attention.v_proj, values),
                 (attention.o_proj, ours.attention.output.weight),
-                (theirs.mlp.gate_proj, ours.feed_forward.gate.weight),
-                (theirs.mlp.up_proj, ours.feed_forward.up.weight),
+                (theirs.mlp.gate_proj, gate),
+                (theirs.mlp.up_proj, up),
                 (theirs.mlp.down_proj, ours.feed_forward.down.weight),
             ]
             for layer, weight in pairs:

@@ -93,8 +93,8 @@ class CausalAttention(nn.Module):
         super().__init__()
         self.head_dim = plan.head_dim
         self.heads_per_group = plan.num_heads // plan.num_kv_heads
-        self.queries = nn.Linear(plan.d_model, plan.d_model, bias=False)
-        self.keys_values = nn.Linear(plan.d_model, 2 * plan.kv_width, bias=False)
+        self.widths = plan.d_model, plan.kv_width, plan.kv_width
+        self.queries_keys_values = nn.Linear(plan.d_model, sum(self.widths), bias=False)
         self.output = nn.Linear(plan.d_model, plan.d_model, bias=False)
 
     def forward(
@@ -104,9 +104,10 @@ class CausalAttention(nn.Module):
 
         Behind tokens in a cache comes one at a time.
         """
-        queries = rotate(self._heads(self.queries(hidden)), angles)
-        keys, values = map(self._heads, self.keys_values(hidden).chunk(2, dim=-1))
-        keys = rotate(keys, angles)
+        heads = self.queries_keys_values(hidden).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        groups = heads.shape[1] // (self.heads_per_group + 2)  # this rank's, whose share is a part of each
+        rotated, values = heads.split((heads.shape[1] - groups, groups), dim=1)
+        queries, keys = rotate(rotated, angles).split((rotated.shape[1] - groups, groups), dim=1)
         if cache is not None:
             keys, values = cache.append(keys, values)
         if cache is not None and keys.shape[2] > queries.shape[2]:
@@ -134,39 +135,37 @@ class CausalAttention(nn.Module):
         mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(queries.shape)
 
-    def _heads(self, projected: torch.Tensor) -> torch.Tensor:
-        """Cut (batch, seq_len, width) into (batch, heads, seq_len, head_dim)."""
-        heads: torch.Tensor = projected.unflatten(-1, (-1, self.head_dim))
-        return heads.transpose(1, 2)
-
 
 def rotary_angles(seq_len: int, head_dim: int) -> torch.Tensor:
-    """Return (2, seq_len, head_dim): cosines and sines of each position, for both halves of a head."""
+    """Return (2, seq_len, head_dim): cosines and sines of each position, for both halves of a head.
+
+    The sines of the first half are negative, as `rotate` wants them.
+    """
     frequencies = ROTARY_BASE ** (-torch.arange(0, head_dim, 2) / head_dim)
     angles = (torch.arange(seq_len)[:, None] * frequencies).repeat(1, 2)
-    return torch.stack((angles.cos(), angles.sin()))
+    signs = torch.tensor([-1.0, 1.0]).repeat_interleave(head_dim // 2)
+    return torch.stack((angles.cos(), signs * angles.sin()))
 
 
 def rotate(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """Turn each pair (i, i + head_dim / 2) of `heads` by its position's angle; keeps shape and type."""
     cosines, sines = angles
-    first, second = heads.chunk(2, dim=-1)
-    turned: torch.Tensor = heads * cosines + torch.cat((-second, first), dim=-1) * sines
+    turned: torch.Tensor = heads * cosines + heads.roll(heads.shape[-1] // 2, dims=-1) * sines
     return turned.type_as(heads)
 
 
 class SwiGlu(nn.Module):
-    """Two linear layers, the first gated by a third through SiLU (https://arxiv.org/abs/2002.05202)."""
+    """Two linear layers, the first gated by a third, made with it, through SiLU (https://arxiv.org/abs/2002.05202)."""
 
     def __init__(self, plan: DecoderPlan) -> None:
         super().__init__()
-        self.gate = nn.Linear(plan.d_model, plan.d_ff, bias=False)
-        self.up = nn.Linear(plan.d_model, plan.d_ff, bias=False)
+        self.gate_up = nn.Linear(plan.d_model, 2 * plan.d_ff, bias=False)
         self.down = nn.Linear(plan.d_ff, plan.d_model, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map (…, d_model) to the same shape."""
-        result: torch.Tensor = self.down(functional.silu(self.gate(hidden)) * self.up(hidden))
+        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
+        result: torch.Tensor = self.down(functional.silu(gate) * up)
         return result
 
 
