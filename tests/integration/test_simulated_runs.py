@@ -122,6 +122,20 @@ def test_decoding_is_a_graph_for_each_bucket_and_the_device_does_not_wait(tmp_pa
     assert window.caught_up_steps <= 1  # the first, to a device at rest: it never waited for its host
 
 
+def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Path) -> None:
+    """The allocator has taken 2 of 4 MiB; of the rest the weights take 209 KiB; 99 tokens of two layers, of keys and values of 32, 25,344 bytes."""
+    small = simulated(devices=1, memory_bytes=2**22)
+    result = gpuproof("run", "quick", *DECODING, "--data.batch_size=80", cwd=tmp_path, environment=small)
+    text = " ".join((result.stdout + result.stderr).split())
+    fitting = (2**21 - 2 * 107_072) // (99 * 2 * 2 * 32 * 2)
+    assert (
+        f"data.batch_size: 80 sequences of 99 tokens do not fit into 2.00 MiB of free memory: {fitting}"
+        in text
+    )
+    assert f"Set it to {fitting} or less" in text
+    assert result.returncode not in MEASURED
+
+
 def test_prefill_is_one_graph_and_experts_are_none(tmp_path: Path) -> None:
     prefill = (*DECODING, "--inference.phase=prefill", "--benchmark.measure_steps=8")
     result = gpuproof("run", "quick", *prefill, cwd=tmp_path, environment=simulated(devices=1))

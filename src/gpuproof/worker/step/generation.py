@@ -13,13 +13,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
+from gpuproof.errors import UsageError
 from gpuproof.records.case import InferenceWork, ModelWork, ServingWork
 from gpuproof.records.what_ran import Effective
+from gpuproof.units import memory
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, Step, Uncaptured
 from gpuproof.worker.step.decoding import BUCKET, Decoding, bucket_end, bucket_ends
 from gpuproof.worker.step.fp8 import count_linear_layers
-from gpuproof.worker.step.precision import PrecisionPolicy
+from gpuproof.worker.step.precision import AUTOCAST_TYPES, PrecisionPolicy
 from gpuproof.workloads.info.base import GenerationWork, InputShape, WorkloadInfo
 from gpuproof.workloads.torch.generation import Generation
 
@@ -186,6 +188,28 @@ def _generation_work(work: ModelWork, info: WorkloadInfo) -> GenerationWork:
     phase, prompt_tokens, new_tokens = _sizes(work)
     decoded = max(1, new_tokens - 1) if phase == "answer" else new_tokens  # prefill makes an answer's first
     return info.generation(info.options_type(**work.model.options), prompt_tokens, decoded)
+
+
+def require_room(work: ModelWork, info: WorkloadInfo, *, num_parameters: int, free_bytes: int) -> None:
+    """Refuse a batch whose cache has no room beside the weights; what steps need on top is not counted.
+
+    Raises:
+        UsageError: it names the largest batch that fits.
+    """
+    sizes, once = _sizes(work), work.training.precision == "fp8" and work.stored_type != "float32"
+    weight_bytes = 1 if once else getattr(torch, work.stored_type).itemsize
+    value_bytes = AUTOCAST_TYPES.get(work.training.precision, torch.float32).itemsize
+    places = sizes.prompt_tokens + (0 if sizes.phase == "prefill" else sizes.new_tokens - 1)
+    sequence_bytes = _generation_work(work, info).cache_elements_per_token * value_bytes * places
+    fitting = (free_bytes - num_parameters * weight_bytes) // sequence_bytes
+    if fitting < work.data.batch_size:
+        fits = f"{fitting} at most" if fitting > 0 else "not even one, beside the weights"
+        raise UsageError(
+            f"{work.data.batch_size} sequences of {places} tokens do not fit into {memory(free_bytes)} of "
+            f"free memory: {fits}",
+            place="data.batch_size",
+            next_step=f"Set it to {fitting} or less" if fitting > 0 else "Take a smaller model",
+        )
 
 
 def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
