@@ -123,7 +123,7 @@ def test_decoding_is_a_graph_for_each_bucket_and_the_device_does_not_wait(tmp_pa
 
 
 def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Path) -> None:
-    """The allocator has taken 2 of 4 MiB; of the rest the weights take 209 KiB; 99 tokens of two layers, of keys and values of 32, 25,344 bytes."""
+    """The allocator has taken 2 of 4 MiB; of the rest the weights take 209 KiB, a sequence 25,344 bytes."""
     small = simulated(devices=1, memory_bytes=2**22)
     result = gpuproof("run", "quick", *DECODING, "--data.batch_size=80", cwd=tmp_path, environment=small)
     text = " ".join((result.stdout + result.stderr).split())

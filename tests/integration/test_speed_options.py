@@ -81,7 +81,7 @@ def test_two_deterministic_launches_end_in_the_same_bits_and_say_what_ran(tmp_pa
     assert [host["environment"]["CUBLAS_WORKSPACE_CONFIG"] for host in facts.values()] == [":4096:8"]
     text = " ".join(result.stdout.split())
     options = "AdamW (fused), checkpointing all (1 module), deterministic"
-    assert f"options bf16, eager, no captured CUDA graph, {options}" in text
+    assert f"options bf16, weights in float32, eager, no captured CUDA graph, {options}" in text
     assert "observed matrix product: bfloat16 100 % of the FLOPs" in text
 
 
