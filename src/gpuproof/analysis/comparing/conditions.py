@@ -35,11 +35,12 @@ STACK = (
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
 )
 MACHINE = ("host", "memory_total_bytes")
-WEIGHTS = {
-    "training.weights": ("training", "load"),
-    "inference.weights": ("inference", "serving", "load"),
+LATER: Mapping[str, tuple[tuple[str, ...], Any]] = {
+    "training.weights": (("training", "load"), "fp32"),
+    "inference.weights": (("inference", "serving", "load"), "fp32"),
+    "inference.cuda_graphs": (("inference", "serving", "load"), False),
 }
-"""Keys that say how weights are stored, with the kinds of run that heed them."""
+"""Keys that older configs lack: the kinds of run that heed them, and what was done before."""
 Weight = Literal["differs", "unknown", "note"]
 """Whether figures hold: a difference forbids it, what one side did not record may, a note does not."""
 WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
@@ -74,23 +75,26 @@ def conditions_of(
     }
     if config is not None:
         conditions |= {key: value for key, value in _flat(config) if not _is_left_out(key)}
-        conditions |= _weights(config)
+        conditions |= _later_keys(config)
     return conditions | _of_hosts(hosts or {})
 
 
-def _weights(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Say how weights are stored: in fp32 where an older config does not say it; None in keys without effect.
+def _later_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys that older configs lack, with what those did; None where the kind of run does not heed one.
 
-    In precisions of fp32 they are fp32, too, whatever a key says; a sweep may have others.
+    In precisions of fp32 weights are fp32, whatever their key says; a sweep may have others.
     """
     is_whole = (
         not config.get("matrix") and (config.get("training") or {}).get("precision") not in STORED_TYPES
     )
-    stored = {key: (config.get(key.partition(".")[0]) or {}).get("weights", "fp32") for key in WEIGHTS}
-    return {
-        key: None if config.get("kind") not in kinds else "fp32" if is_whole else stored[key]
-        for key, kinds in WEIGHTS.items()
-    }
+
+    def value(key: str, older: Any) -> Any:
+        section, _, name = key.partition(".")
+        is_older = is_whole and name == "weights"
+        return older if is_older else (config.get(section) or {}).get(name, older)
+
+    kind = config.get("kind")
+    return {key: value(key, older) if kind in kinds else None for key, (kinds, older) in LATER.items()}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

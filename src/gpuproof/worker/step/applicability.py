@@ -118,10 +118,7 @@ def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         for key in ("weights", "cuda_graphs"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
     elif work.model.name.startswith(OWN_MODULE):
-        yield (
-            "inference.weights",
-            f"{work.model.name} keeps fp32: its code is not known to run in other types",
-        )
+        yield "inference.weights", "a module of your own keeps fp32: its code may not run in other types"
     if not isinstance(work, InferenceWork):
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"

@@ -20,6 +20,8 @@ from gpuproof.workloads.torch.initial_weights import draw_normal
 
 ROTARY_BASE = 10_000.0
 NORM_EPSILON = 1e-5
+HAS_GROUPS = "enable_gqa" in str(functional.scaled_dot_product_attention.__doc__)
+"""Whether this torch's attention takes fewer heads of keys than of queries: from 2.5 on."""
 
 
 def build_decoder(options: DecoderOptions | MoeDecoderOptions, shape: InputShape) -> nn.Module:
@@ -118,7 +120,8 @@ class CausalAttention(nn.Module):
         return result
 
     def _mix_causally(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        if self.heads_per_group > 1 and not torch.is_grad_enabled() and queries.element_size() == 2:
+        is_half = queries.element_size() == 2
+        if self.heads_per_group > 1 and HAS_GROUPS and is_half and not torch.is_grad_enabled():
             return functional.scaled_dot_product_attention(
                 queries, keys, values, is_causal=True, enable_gqa=True
             )
