@@ -153,7 +153,7 @@ def rotary_angles(seq_len: int, head_dim: int) -> torch.Tensor:
 def rotate(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """Turn each pair (i, i + head_dim / 2) of `heads` by its position's angle; keeps shape and type."""
     cosines, sines = angles
-    turned: torch.Tensor = heads * cosines + heads.roll(heads.shape[-1] // 2, dims=-1) * sines
+    turned = torch.addcmul(heads * cosines, heads.roll(heads.shape[-1] // 2, dims=-1), sines)
     return turned.type_as(heads)
 
 
