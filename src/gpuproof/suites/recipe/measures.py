@@ -36,7 +36,7 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
 }
 COMPARED: Mapping[InferencePhase, tuple[str, ...]] = {
     "forward": (),
-    "prefill": (THROUGHPUT, LATENCY_OF["prefill"], "MFU", "energy"),
+    "prefill": (THROUGHPUT, "mean step", "MFU", "energy"),
     "decode": (THROUGHPUT, "per sequence", LATENCY_OF["decode"], "memory bandwidth use", "energy"),
 }
 """What engines are compared by, in order: a page begins with it."""
@@ -98,18 +98,17 @@ def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator
 
 
 def _of_generation(summary: RunSummary, work: InferenceWork) -> Iterator[Measure]:
-    """Say again in other words what a step of prefill or decode takes: of each sequence, and of a token."""
+    """Say again in other words what decoding takes: of each sequence, and of a token."""
+    if work.inference.phase != "decode" or summary.rate is None:
+        return
     item, num = summary.launches[0].setup.item, summary.launches[0].samples_per_step_total
-    batch = f"{num} sequence{'s' * (num > 1)} at once"
-    if work.inference.phase == "decode" and summary.rate is not None:
-        rate = summary.rate / num
-        yield Measure(
-            name="per sequence", value=rate, unit=f"{item}/s", text=units.rate(rate, item), detail=batch
-        )
-    if work.generates:
-        detail = f"mean step of {batch}, none waited for: inference.mode=latency waits for each"
-        measure = seconds_measure(LATENCY_OF[work.inference.phase], summary.mean_step_s, detail)
-        yield replace(measure, statistic="mean", better=None)
+    rate, batch = summary.rate / num, f"{num} sequence{'s' * (num > 1)} at once"
+    text = units.rate(rate, item)
+    yield Measure(name="per sequence", value=rate, unit=f"{item}/s", text=text, detail=batch)
+    detail = f"mean step of {batch}, which are queued: none was waited for"
+    yield replace(
+        seconds_measure(LATENCY_OF["decode"], summary.mean_step_s, detail), statistic="mean", better=None
+    )
 
 
 def _parts(summary: RunSummary) -> str:
