@@ -156,6 +156,9 @@ class Setup:
     there is none, which is the rule: what caches keep is not known."""
     input_shape: tuple[int, ...] | None = None
     """One sample as the model takes it; sizes that nobody set are the model's own."""
+    padded_bytes_per_step: Amount | None = None
+    """Bytes of the cache that a decode step reads behind the tokens, since attention reads on to the end of a
+    bucket where steps are captured; in no other number. None where it reads no more than it must."""
     kv_cache_bytes: Natural | None = None
     """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
     data_used: DataUsed | None = None
