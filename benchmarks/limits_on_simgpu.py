@@ -52,8 +52,8 @@ def compute(rng: random.Random) -> Trial:
 
 def memory(rng: random.Random) -> Trial:
     """Passes over a buffer on a device whose memory is slow."""
-    buffer_bytes = rng.choice((16, 32, 64)) * 2**20
-    device = {"flops_per_s": 1e15, "memory_bytes_per_s": 3 * buffer_bytes / rng.uniform(0.004, 0.01)}
+    buffer_bytes = rng.choice((2, 4, 8)) * 2**20
+    device = {"flops_per_s": 1e15, "memory_bytes_per_s": 3 * buffer_bytes / rng.uniform(0.02, 0.04)}
     options = f"--model.options={{buffer_bytes: {buffer_bytes}}}"
     return Trial(device=device, words=("--kind=inference", "--model.name=memory", options, SHORT, CEILINGS))
 
