@@ -16,7 +16,7 @@ from fakes.completions_server import CompletionsServer, running
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.serving import Requests, ServingWindow
-from running import clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+from running import MEASURED, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 from waiting import PATIENCE_S
 
 TINY = (
@@ -143,6 +143,43 @@ def test_an_endpoint_is_loaded_and_its_tokens_timed(tmp_path: Path) -> None:
     assert window["time_per_token_s"]["p50"]["value"] > 0  # a first token read late makes the others early
     assert window["p50_latency_s"] >= 0.025
     assert "time to first token" in result.stdout
+
+
+def test_a_chat_is_timed_chunk_by_chunk_and_goes_on_after_failures(tmp_path: Path) -> None:
+    error = '{"error": {"message": "out of blocks"}}'
+    server = CompletionsServer(
+        first_token_s=0.01,
+        token_s=0.01,
+        reasoning_tokens=2,
+        tokens_per_event=2,
+        odd_event=error,
+        good_first=2,
+        paths=("/v1/chat/completions",),
+    )
+    with running(server):
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.new_tokens=6"),
+            "--serving.rate_per_s=100",
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    (window,) = summary(tmp_path)["windows"]
+    num_failed = window["num_failed"]
+    assert (num_failed, window["num_requests"]) == (25, 50)
+    assert window["failures"] == {"the server reports an error in its stream: out of blocks": num_failed}
+    num_answered = window["num_requests"] - num_failed
+    assert window["chunks"] == 3 * num_answered  # of two tokens each, and the role alone is none
+    assert window["inter_token_latency_s"]["p50"]["num_samples"] == 2 * num_answered
+    first, content = (
+        window[f"time_to_first_{kind}_s"]["p50"]["value"] for kind in ("token", "content_token")
+    )
+    assert content > first > 0.01
+    text = " ".join(result.stdout.split())
+    assert "p50 inter-token latency" in text
+    assert "gaps between chunks of 2 tokens on average" in text
+    assert f"{num_failed} of 50 requests failed" in text
+    assert "the endpoint refuses /completions: prompts were sent to /chat/completions" in text
 
 
 def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.analysis.requests.served import summarize_requests
+from gpuproof.analysis.requests.served import Served, summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import Requests
 from gpuproof.suites.serving.text import TextSizes, text_sizes
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about
 from planning import next_cases
-from served_by_hand import records
+from served_by_hand import SPEC, records
 
 ENDPOINT = {"url": "http://localhost:1/v1", "model": "tiny"}
 
@@ -92,7 +95,9 @@ def test_an_endpoint_is_asked_for_tokens_one_prompt_at_a_time(serving: dict[str,
         config(target="endpoint", endpoint=ENDPOINT, **serving)
 
 
-def with_tokens(written: CaseRecords, *, first_token_s: float, tokens: int) -> CaseRecords:
+def with_tokens(
+    written: CaseRecords, *, first_token_s: float, tokens: int | None, chunks: int = 0
+) -> CaseRecords:
     """Have each request of `written` make its tokens, the first so long after its time."""
     (requests,) = written.of(Requests)
     number = len(requests.scheduled_s)
@@ -100,6 +105,7 @@ def with_tokens(written: CaseRecords, *, first_token_s: float, tokens: int) -> C
         requests,
         first_token_s=tuple(due_s + first_token_s for due_s in requests.scheduled_s),
         tokens=(tokens,) * number,
+        chunks=(chunks,) * number,
     )
     return replace(written, records=tuple(made if found is requests else found for found in written.records))
 
@@ -119,3 +125,35 @@ def test_a_single_token_has_no_time_per_further_one() -> None:
     found = summarize_requests(with_tokens(records([0.5] * 20), first_token_s=0.5, tokens=2))
     assert found is not None
     assert found.token_s == ()
+
+
+def endpoint_window(*, tokens: int | None, chunks: int) -> Served:
+    spec = replace(SPEC, target="endpoint", samples_per_request=1)
+    written = records([0.5] * 20, spec=spec)
+    served = summarize_requests(with_tokens(written, first_token_s=0.1, tokens=tokens, chunks=chunks))
+    assert served is not None
+    return served
+
+
+def test_tokens_that_an_endpoint_does_not_count_are_missing() -> None:
+    served = endpoint_window(tokens=None, chunks=4)
+    assert (served.tokens, served.tokens_per_s, served.token_s) == (None, None, ())
+    assert served.chunks == 80
+    assert served.first_token_s == pytest.approx([0.1] * 20)
+    assert all(served.series.token_s == inf)  # within no bound of time per token
+    assert served.num_miscounted == 0
+
+
+@pytest.mark.parametrize(("chunks", "is_miscounted"), [(5, False), (2, False), (6, True)])
+def test_more_chunks_with_text_than_tokens_are_a_wrong_count(chunks: int, is_miscounted: bool) -> None:
+    served = endpoint_window(tokens=5, chunks=chunks)
+    assert served.num_miscounted == (20 if is_miscounted else 0)
+    codes = {doubt.code for doubt in doubts_about(Measured(launch=served.as_launch(), served=served))}
+    assert ("tokens-miscounted" in codes) is is_miscounted
+
+
+def test_gaps_are_samples_as_often_as_they_were_counted() -> None:
+    served = endpoint_window(tokens=5, chunks=5)
+    served = replace(served, window=replace(served.window, gaps=((0.005, 3), (0.02, 1))))
+    assert list(served.gaps_s) == [0.005, 0.005, 0.005, 0.02]
+    assert endpoint_window(tokens=5, chunks=5).gaps_s.size == 0

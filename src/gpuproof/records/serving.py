@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gpuproof.records.codec import Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import DeviceNeighbours, HostLoad
-from gpuproof.records.work.serving import Scenario
+from gpuproof.records.work.serving import Api, Scenario
 
 
 @record_kind("requests")
@@ -19,8 +19,8 @@ from gpuproof.records.work.serving import Scenario
 class Requests:
     """A stretch of requests in order of arrival. `first_request` counts from 0 in the window.
 
-    `first_token_s` and `tokens` are empty where no tokens are made. A request that failed has None for
-    `done_s`.
+    Columns of tokens are empty where no tokens are made. A request that failed has None for `done_s`, and one
+    whose tokens the endpoint did not count None for `tokens`.
     """
 
     first_request: int
@@ -29,7 +29,11 @@ class Requests:
     begun_s: tuple[float, ...]
     done_s: tuple[float | None, ...]
     first_token_s: tuple[float | None, ...] = ()
-    tokens: tuple[int, ...] = ()
+    tokens: tuple[int | None, ...] = ()
+    first_content_s: tuple[float | None, ...] = ()
+    """Of an endpoint: the first token that is no reasoning."""
+    chunks: tuple[int, ...] = ()
+    """Of an endpoint: the parts of its stream with text, each of one token or several."""
 
     def __post_init__(self) -> None:
         """Refuse columns that are not of the same requests.
@@ -38,7 +42,8 @@ class Requests:
             ValueError: they differ in length, or one was done before it was begun.
         """
         columns = (self.scheduled_s, self.issued_s, self.begun_s, self.done_s)
-        optional = [column for column in (self.first_token_s, self.tokens) if column]
+        of_tokens = (self.first_token_s, self.tokens, self.first_content_s, self.chunks)
+        optional = [column for column in of_tokens if column]
         if len({len(column) for column in (*columns, *optional)}) > 1:
             raise ValueError("its columns are of different numbers of requests")
         if any(end is not None and end < begin for begin, end in zip(self.begun_s, self.done_s, strict=True)):
@@ -72,3 +77,7 @@ class ServingWindow:
     """Requests sent a second time, as the endpoint had closed the connection that was kept for them."""
     refused_fields: tuple[str, ...] = ()
     """What an endpoint took no request with, so that it was left out."""
+    api: Api | None = None
+    """What an endpoint was asked by."""
+    gaps: tuple[tuple[float, int], ...] = ()
+    """Seconds from one chunk of an answer to its next, to four digits, and how many gaps had them."""

@@ -27,6 +27,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
+from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
@@ -46,9 +47,16 @@ class Served:
     """Issue less schedule, of all requests."""
     first_token_s: tuple[float, ...]
     """Latency of each request's first token; empty where no tokens are made."""
+    first_content_s: tuple[float, ...]
+    """Latency of each request's first token that is no reasoning; empty where no endpoint is loaded."""
     token_s: tuple[float, ...]
     """Mean time per further token of a sequence, of each request that made two or more a sequence."""
-    tokens: int
+    tokens: int | None
+    """Of all answers; None where an endpoint did not count those of each."""
+    chunks: int
+    """Parts of streams in which an endpoint sent them; 0 where none is loaded."""
+    num_miscounted: int
+    """Answers in more chunks with text than the endpoint counts tokens."""
     busy_s: float | None
     """Time in which batches ran; None where another server runs them."""
     setup: Setup | None
@@ -70,6 +78,12 @@ class Served:
     def tokens_per_s(self) -> float | None:
         """Tokens made, likewise; None where none are made."""
         return throughput(self.tokens, self.window.wall_s) if self.tokens else None
+
+    @property
+    def gaps_s(self) -> FloatArray:
+        """Return the times between chunks, a sample a gap, in order of length."""
+        lengths, counts = zip(*self.window.gaps, strict=True) if self.window.gaps else ((), ())
+        return np.repeat(np.array(lengths, dtype=np.float64), np.array(counts, dtype=np.int64))
 
     @property
     def mean_batch(self) -> float | None:
@@ -177,8 +191,15 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         first_token_s=tuple(
             row.first_token_s - row.scheduled_s for row in answered if row.first_token_s is not None
         ),
+        first_content_s=tuple(
+            row.first_content_s - row.scheduled_s for row in answered if row.first_content_s is not None
+        ),
         token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s(sequences)) is not None),
-        tokens=sum(row.tokens for row in answered),
+        tokens=None
+        if any(row.tokens is None for row in answered)
+        else sum(row.tokens or 0 for row in answered),
+        chunks=sum(row.chunks for row in answered),
+        num_miscounted=sum(row.tokens is not None and row.chunks > row.tokens for row in answered),
         # Requests of one batch share its begin and end.
         busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
         if windows[0].batches
@@ -190,13 +211,13 @@ def summarize_requests(records: CaseRecords) -> Served | None:
 
 def _series(rows: Sequence[_Row], sequences: int) -> RequestSeries:
     """Return all rows as numbers; None in the records is NaN on the way."""
-    due, done, first = (
+    due, done, first, tokens = (
         np.array([getattr(row, name) for row in rows], dtype=np.float64)
-        for name in ("scheduled_s", "done_s", "first_token_s")
+        for name in ("scheduled_s", "done_s", "first_token_s", "tokens")
     )
-    steps = np.array([row.tokens for row in rows]) // sequences - 1
+    steps = tokens // sequences - 1
     failed = np.isnan(done)
-    token_s = np.where(steps > 0, (done - first) / np.maximum(steps, 1), 0.0)
+    token_s = np.where(steps <= 0, 0.0, (done - first) / np.maximum(steps, 1))
     return RequestSeries(
         latency_s=np.where(failed, inf, done - due),
         first_token_s=np.where(failed | np.isnan(first), inf, first - due),
@@ -211,11 +232,13 @@ class _Row:
     begun_s: float
     done_s: float | None
     first_token_s: float | None
-    tokens: int
+    tokens: int | None
+    first_content_s: float | None
+    chunks: int
 
     def time_per_token_s(self, sequences: int) -> float | None:
         """Return the mean time from one token of a sequence to its next; all sequences grow in step."""
-        steps = self.tokens // sequences - 1
+        steps = 0 if self.tokens is None else self.tokens // sequences - 1
         if self.done_s is None or self.first_token_s is None or steps < 1:
             return None
         return (self.done_s - self.first_token_s) / steps
@@ -223,11 +246,12 @@ class _Row:
 
 def _rows(chunk: Requests) -> list[_Row]:
     number = len(chunk.scheduled_s)
-    first_token_s = chunk.first_token_s or (None,) * number
-    tokens = chunk.tokens or (0,) * number
-    return [
-        _Row(*values)
-        for values in zip(
-            chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s, first_token_s, tokens, strict=True
-        )
-    ]
+    nothing, zeros = (None,) * number, (0,) * number
+    optional = (
+        chunk.first_token_s or nothing,
+        chunk.tokens or zeros,
+        chunk.first_content_s or nothing,
+        chunk.chunks or zeros,
+    )
+    times = (chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s)
+    return [_Row(*values) for values in zip(*times, *optional, strict=True)]

@@ -14,16 +14,20 @@ PROMPT_TOKENS, NEW_TOKENS = 128, 64
 Rate = Annotated[float, Limits(gt=0, le=1e7)]
 Percent = Annotated[float, Limits(ge=50, lt=100)]
 ServingTarget = Literal["model", "noop", "endpoint"]
+Api = Literal["completions", "chat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec(Options):
-    """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
+    """An HTTP server that speaks OpenAI's protocol of completions or of chat, with streaming."""
 
     url: Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
     """URL up to and including the version, as in http://host:8000/v1."""
     model: Text | None = None
     """The name that the server knows its model by."""
+    api: Literal["completions", "chat", "auto"] = "auto"
+    """What is asked: /completions, or /chat/completions with the prompt as the user's message; auto asks one
+    request of /completions, and uses chat where the server refuses it."""
     api_key_variable: Text | None = None
     """The environment variable that holds the key; null sends none."""
     timeout_s: Seconds = 120.0

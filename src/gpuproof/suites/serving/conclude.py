@@ -37,7 +37,8 @@ UNSEEN = 3.0
 
 WITHOUT_FIELD = {
     "ignore_eos": "the endpoint refuses ignore_eos: an answer may end before new_tokens tokens",
-    "stream_options": "the endpoint refuses stream_options: tokens are the events of its stream",
+    "stream_options": "the endpoint refuses stream_options: it may send no token counts (usage)",
+    "temperature": "the endpoint refuses temperature 0: it samples its answers",
 }
 
 
@@ -176,6 +177,8 @@ def _notes(run: ServingRun) -> list[str]:
         )
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
+    if "chat" in {served.window.api for served in run.launches} and run.config.serving.endpoint.api == "auto":
+        notes.append("the endpoint refuses /completions: prompts were sent to /chat/completions")
     if num_resent := sum(served.window.num_resent for served in run.launches):
         notes.append(
             f"{units.count(num_resent)} requests were sent again on a new connection, which their latency "

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, inf
 
+import numpy as np
+
 from gpuproof import units
-from gpuproof.analysis.requests.bounds import ALL, RISK, BoundName, BoundStanding, bounds_judged
+from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding, bounds_judged
 from gpuproof.analysis.requests.served import PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
-from gpuproof.statistics.estimate import Unavailable, as_record
+from gpuproof.statistics.estimate import Numbers, Unavailable, as_record
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -26,6 +28,10 @@ OUTCOMES = {
 }
 COMPARED = (50.0, 99.0)
 """Percentiles by which servers are compared where no bound is set: of most requests, and of the tail."""
+CONTENT: tuple[str, Callable[[Served], Numbers]] = (
+    "time to first content token",
+    lambda served: served.first_content_s,
+)
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
 
 
@@ -269,13 +275,13 @@ def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
 def _percentiles(
     run: ServingRun,
     positions: Mapping[LaunchKey, int],
-    name: BoundName,
-    times_s: Callable[[Served], Sequence[float]],
+    name: str,
+    times_s: Callable[[Served], Numbers],
     qs: Sequence[float],
 ) -> list[Measure]:
     """Return percentiles of all launches together; where no bound judges those times, they are compared."""
     is_judged = run.search is not None or name in {limit for limit, _, _ in _limits(run.config)}
-    pooled_s = [time_s for served in run.main for time_s in times_s(served)]
+    pooled_s = np.concatenate([np.asarray(times_s(served), dtype=np.float64) for served in run.main])
     measures = [_percentile_measure(name, percentile(pooled_s, q)) for q in qs]
     return [
         _with_replicates(
@@ -309,23 +315,48 @@ def _percentile_measure(what: str, figure: Percentile) -> Measure:
 
 
 def _token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    tokens = sum(served.tokens for served in run.main)
-    if not tokens:
+    if not any(served.first_token_s for served in run.main):
         return []
-    rates = [served.tokens_per_s or 0.0 for served in run.main]
-    rate = sum(rates) / len(rates)
-    answered = sum(len(served.latencies_s) for served in run.main)
-    return [
-        Measure(
-            name="tokens",
-            value=rate,
-            unit="tokens/s",
-            text=units.rate(rate, "tokens"),
-            detail=f"{units.count(tokens)} made for {units.count(answered)} requests",
-        ),
+    measures = [
+        _token_rate(run),
         *_percentiles(run, positions, "time to first token", lambda served: served.first_token_s, COMPARED),
-        *_percentiles(run, positions, "time per token", lambda served: served.token_s, COMPARED),
     ]
+    if any(served.chunks for served in run.main):
+        measures += _percentiles(run, positions, *CONTENT, COMPARED)
+    measures += _percentiles(run, positions, "time per token", lambda served: served.token_s, COMPARED)
+    return [*measures, *_gap_measures(run, positions)]
+
+
+def _token_rate(run: ServingRun) -> Measure:
+    counts = [served.tokens for served in run.main if served.tokens is not None]
+    answered = sum(len(served.latencies_s) for served in run.main)
+    if len(counts) < len(run.main):
+        missing = "the endpoint sent no token count (usage) with some or all of its answers"
+        return Measure(
+            name="tokens", value=None, unit="tokens/s", text=units.MISSING, detail=missing, missing=missing
+        )
+    rates = [served.tokens_per_s or 0.0 for served in run.main]
+    rate, chunks = sum(rates) / len(rates), sum(served.chunks for served in run.main)
+    in_chunks = f" in {units.count(chunks)} chunks" if chunks else ""
+    return Measure(
+        name="tokens",
+        value=rate,
+        unit="tokens/s",
+        text=units.rate(rate, "tokens"),
+        detail=f"{units.count(sum(counts))} made for {units.count(answered)} requests{in_chunks}",
+    )
+
+
+def _gap_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return the inter-token latency, a sample a gap between chunks, as vLLM and SGLang define it."""
+    if not any(served.window.gaps for served in run.main):
+        return []
+    measures = _percentiles(run, positions, "inter-token latency", lambda served: served.gaps_s, COMPARED)
+    num_gaps = sum(len(served.gaps_s) for served in run.main)
+    tokens, chunks = (sum(getattr(x, name) or 0 for x in run.main) for name in ("tokens", "chunks"))
+    several = f" of {tokens / chunks:.3g} tokens on average" if tokens > chunks else ""
+    detail = f"of {units.count(num_gaps)} gaps between chunks{several}"
+    return [replace(x, detail=detail if x.value is not None else x.detail) for x in measures]
 
 
 def _generator_measures(served: Served) -> list[Measure]:

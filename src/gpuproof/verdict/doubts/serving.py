@@ -26,7 +26,14 @@ FAILED_SHARE = 0.001
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     """Find what makes the latencies of a window others than those of the server."""
     if measured.served is not None:
-        for rule in (_surplus_tokens, _late_generator, _growing_queue, _slow_start, _failed_requests):
+        for rule in (
+            _surplus_tokens,
+            _miscounted_tokens,
+            _late_generator,
+            _growing_queue,
+            _slow_start,
+            _failed_requests,
+        ):
             yield from rule(measured.served)
 
 
@@ -41,6 +48,16 @@ def _surplus_tokens(served: Served) -> Iterator[Doubt]:
             reason=f"for {count(served.window.num_with_surplus)} of {count(served.window.num_requests)} "
             "requests the server counts, or sent, more tokens than were asked for",
             remedy="Look whether the server obeys max_tokens, and what it counts as completion_tokens",
+        )
+
+
+def _miscounted_tokens(served: Served) -> Iterator[Doubt]:
+    if served.num_miscounted:
+        yield suspect(
+            code="tokens-miscounted",
+            reason=f"for {count(served.num_miscounted)} of {count(len(served.latencies_s))} answers the "
+            "server counts fewer tokens than it sent chunks with text, of a token or more each",
+            remedy="Look at what it counts as usage.completion_tokens, which time per token rests on",
         )
 
 

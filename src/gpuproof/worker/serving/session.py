@@ -27,8 +27,9 @@ from gpuproof.worker.engine.loop import paused_collector
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
-from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
+from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.traffic import traffic, traffic_plan
 
@@ -40,6 +41,8 @@ LEAD_S = 0.5
 LEAD_PER_REQUEST_S = 1e-6
 CHUNK = 2_000
 MICROSECOND_DIGITS = 6
+MOST_FAILURES = 20
+"""Kinds of failures that are told apart: servers put numbers of their own into their words."""
 BEAT_S = 0.5
 
 
@@ -143,7 +146,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     """Load an HTTP endpoint from this process's own event loop.
 
     Raises:
-        EnvironmentUnfitError: it answered no request.
+        EnvironmentUnfitError: it answered no request, or says too little for what is asked.
     """
     load = EndpointLoad(
         spec.endpoint,
@@ -153,6 +156,12 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     )
     with recorder.phase("warmup", expected_steps=1):
         asyncio.run(load.try_out())
+        if spec.bounds.tpot_s is not None and not load.expects_usage:
+            raise EnvironmentUnfitError(
+                f"{spec.endpoint.url} sends no token counts (usage), so that time per token is not known",
+                place="serving.bounds.tpot_s",
+                next_step="Set it to null, or have the server heed stream_options.include_usage",
+            )
     plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
@@ -166,6 +175,8 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
                 refused_fields=tuple(load.refused_fields),
                 num_with_surplus=sum(row.has_surplus for row in rows),
                 num_resent=sum(row.is_resent for row in rows),
+                api=load.api,
+                gaps=_gaps(rows),
             )
         )
     if all(row.done_s is None for row in rows):
@@ -234,7 +245,7 @@ def _write_requests(
         batches=(),
         load=load,
         neighbours=_neighbours(spec, device_uuid),
-        failures=dict(Counter(row.failure for row in rows if row.failure).most_common()),
+        failures=_failures(rows),
     )
 
 
@@ -246,7 +257,8 @@ def _neighbours(spec: ServingSpec, device_uuid: str | None) -> DeviceNeighbours:
 
 
 def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
-    has_tokens = any(row.tokens for row in rows)
+    has_tokens = any(row.tokens or row.first_token_s is not None for row in rows)
+    has_chunks = any(row.chunks for row in rows)
     return Requests(
         first_request=first,
         scheduled_s=tuple(round(row.scheduled_s, MICROSECOND_DIGITS) for row in rows),
@@ -255,8 +267,22 @@ def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
         done_s=_rounded(row.done_s for row in rows),
         first_token_s=_rounded(row.first_token_s for row in rows) if has_tokens else (),
         tokens=tuple(row.tokens for row in rows) if has_tokens else (),
+        first_content_s=_rounded(row.first_content_s for row in rows) if has_chunks else (),
+        chunks=tuple(len(row.chunks) for row in rows) if has_chunks else (),
     )
 
 
 def _rounded(times_s: Iterable[float | None]) -> tuple[float | None, ...]:
     return tuple(None if time_s is None else round(time_s, MICROSECOND_DIGITS) for time_s in times_s)
+
+
+def _gaps(rows: Sequence[RequestTimes]) -> tuple[tuple[float, int], ...]:
+    """Count the gaps between chunks, of all answers, by their length to four digits."""
+    return tuple(sorted(Counter(float(f"{gap:.4g}") for row in rows for gap in row.gaps_s).items()))
+
+
+def _failures(rows: Sequence[RequestTimes]) -> dict[str, int]:
+    """Count failures by their reason, the most frequent ones apart."""
+    counted = Counter(row.failure for row in rows if row.failure).most_common()
+    rest = sum(number for _, number in counted[MOST_FAILURES:])
+    return {**dict(counted[:MOST_FAILURES]), **({"other failures": rest} if rest else {})}
