@@ -11,13 +11,14 @@ from typing import Literal
 
 import pytest
 
-from fakes.completions_server import CompletionsServer, Fault, running
+from fakes.completions_server import PATHS, CompletionsServer, Fault, running
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.work.serving import EndpointSpec
+from gpuproof.records.work.serving import EndpointSpec, ServingSpec
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
+from gpuproof.worker.serving.prompts import Prompts
 from waiting import PATIENCE_S
 
 ApiChoice = Literal["completions", "chat", "auto"]
@@ -35,6 +36,7 @@ def load(
     api: ApiChoice = "auto",
     scheme: str = "http",
     is_tried: bool = False,
+    prompt_tokens: int = 6,
 ) -> list[RequestTimes]:
     spec = EndpointSpec(
         url=server.url.replace("http", scheme),
@@ -55,7 +57,7 @@ def load(
         min_s=0.0,
         max_s=3600.0,
     )
-    endpoint = EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
+    endpoint = EndpointLoad(spec, Prompts(ServingSpec(new_tokens=3, prompt_tokens=prompt_tokens), 5))
     if is_tried:
         asyncio.run(endpoint.try_out())
     return asyncio.run(endpoint.run(plan, lambda _: None))
@@ -218,7 +220,7 @@ def test_fields_that_a_server_refuses_are_left_out(unknown: tuple[str, ...], num
         endpoint = endpoint_of(server)
         asyncio.run(endpoint.try_out())
     assert sorted(endpoint.refused_fields) == sorted(unknown)
-    assert len(server.requests) == num_tries
+    assert [request["max_tokens"] for request in server.requests] == [3] * num_tries + [1] * 4
     assert not set(unknown) & set(server.requests[-1])
     assert set(OPTIONAL_FIELDS) - set(unknown) <= set(server.requests[-1])
 
@@ -272,7 +274,7 @@ def test_the_limit_is_called_as_the_server_wants_it() -> None:
     said = "max_tokens: use max_completion_tokens"
     with running(CompletionsServer(unknown_fields=("max_tokens",), refusal=said)) as server:
         asyncio.run(endpoint_of(server).try_out())
-    assert (len(server.requests), server.requests[-1]["max_completion_tokens"]) == (2, 3)
+    assert [request.get("max_completion_tokens") for request in server.requests] == [None, 3, 1, 1, 1, 1]
     assert "max_tokens" not in server.requests[-1]
 
 
@@ -339,7 +341,6 @@ def test_what_the_server_sent_before_the_window_must_come_in_it(
 ) -> None:
     with running(server):
         rows = load(server, num_requests=3, is_tried=True)
-    assert len(server.requests) == 4
     for row in rows:
         assert words in str(row.failure)
         assert (row.done_s, row.gaps_s) == (None, [])
@@ -358,9 +359,26 @@ def test_a_certificate_that_is_not_trusted_fails_each_request(tmp_path: Path) ->
     assert server.requests == []
 
 
+def test_prompts_get_the_length_that_the_server_counts() -> None:
+    server = CompletionsServer(paths=PATHS[1:], words_per_token=2.0, template_tokens=9)
+    with running(server):
+        rows = load(server, num_requests=4, is_tried=True, prompt_tokens=100)
+    assert [(row.prompt_tokens_asked, row.prompt_tokens) for row in rows] == [(100, 100)] * 4
+    # The other path refused, one answered, and two of each of two lengths to fit, of a token each.
+    assert [request["max_tokens"] for request in server.requests[:6]] == [3, 3, 1, 1, 1, 1]
+
+
+def test_prompts_that_no_server_counts_are_words() -> None:
+    with running(CompletionsServer(sends_usage=False)) as server:
+        rows = load(server, num_requests=2, is_tried=True)
+    assert [row.prompt_tokens for row in rows] == [None, None]
+    assert len(server.requests) == 3  # one before the window: nothing to be fitted
+    assert {len(str(request["prompt"]).split()) for request in server.requests} == {6}
+
+
 def endpoint_of(server: CompletionsServer, api: ApiChoice = "auto") -> EndpointLoad:
     spec = EndpointSpec(url=server.url, model="tiny", api=api, timeout_s=PATIENCE_S, max_connections=1)
-    return EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
+    return EndpointLoad(spec, Prompts(ServingSpec(new_tokens=3, prompt_tokens=6), 5))
 
 
 def test_nobody_there_is_a_failure_of_each_request() -> None:

@@ -18,7 +18,7 @@ from gpuproof.suites.serving.text import TextSizes, text_sizes
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
 from planning import next_cases
-from served_by_hand import SPEC, records
+from served_by_hand import SPEC, records, spec_in
 
 ENDPOINT = {"url": "http://localhost:1/v1", "model": "tiny"}
 
@@ -157,3 +157,82 @@ def test_gaps_are_samples_as_often_as_they_were_counted() -> None:
     served = replace(served, window=replace(served.window, gaps=((0.005, 3), (0.02, 1))))
     assert list(served.gaps_s) == [0.005, 0.005, 0.005, 0.02]
     assert endpoint_window(tokens=5, chunks=5).gaps_s.size == 0
+
+
+@pytest.mark.parametrize(
+    ("serving", "key"),
+    [
+        ({"target": "model", "lengths": {"new_spread": 0.5}}, "serving.lengths"),
+        ({"target": "model", "trace": "a.jsonl"}, "serving.trace"),
+        ({"target": "model", "shared_prefix": {"share": 0.5}}, "serving.shared_prefix"),
+        ({"lengths": {"new_spread": 1.5}}, "serving.lengths"),
+        ({"trace": "a.jsonl", "lengths": {"new_spread": 0.5}}, "serving.lengths"),
+        ({"trace": "a.jsonl", "arrivals": "trace"}, "serving.rate_per_s"),
+        ({"arrivals": "trace", "rate_per_s": None}, "serving.trace"),
+        ({"arrivals": "ramp", "rate_per_s": None, "latency_bound_s": 1.0}, "serving.rate_per_s"),
+        ({"burstiness": 2.0}, "serving.burstiness"),
+    ],
+)
+def test_what_arrivals_and_texts_do_not_go_with_is_refused(serving: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        config(**{"target": "endpoint", "endpoint": ENDPOINT, **serving})
+
+
+def test_a_trace_is_a_launch_of_its_own_and_no_search() -> None:
+    trace = {"trace": "a.jsonl", "arrivals": "trace", "rate_per_s": None}
+    (case,) = next_cases(config(target="endpoint", endpoint=ENDPOINT, **trace))
+    assert spec_in(case).trace == "a.jsonl"
+    assert (spec_in(case).scenario, spec_in(case).rate_per_s) == ("server", None)
+
+
+def with_lengths(asked: int, counted: list[int | None], tokens: list[int | None]) -> Served:
+    """Requests whose prompts and answers were asked to have so many tokens, with the server's counts."""
+    spec = replace(SPEC, target="endpoint", samples_per_request=1)
+    written = with_tokens(records([0.5] * len(counted), spec=spec), first_token_s=0.1, tokens=5, chunks=1)
+    (requests,) = written.of(Requests)
+    number = len(counted)
+    changed = replace(
+        requests,
+        tokens=tuple(tokens),
+        prompt_tokens=tuple(counted),
+        prompt_tokens_asked=(asked,) * number,
+        tokens_asked=(5,) * number,
+    )
+    served = summarize_requests(
+        replace(written, records=tuple(changed if one is requests else one for one in written.records))
+    )
+    assert served is not None
+    return served
+
+
+def codes_of(served: Served) -> dict[str, str]:
+    doubts = doubts_about(Measured(launch=served.as_launch(), served=served))
+    return {doubt.code: doubt.reason for doubt in doubts}
+
+
+def test_lengths_other_than_asked_for_are_doubts_with_their_share() -> None:
+    served = with_lengths(100, [105] * 15 + [106] * 5, [5] * 18 + [4, 3])
+    assert (served.prompts.num_off, served.answers.num_off) == (5, 2)
+    codes = codes_of(served)
+    assert "5 of 20 prompts (25 %)" in codes["prompts-of-other-length"]
+    assert "requested 100 tokens on average, counted 105.2" in codes["prompts-of-other-length"]
+    assert "2 of 20 answers (10 %)" in codes["answers-of-other-length"]
+    right = codes_of(with_lengths(100, [103] * 20, [5] * 20))
+    assert not {code for code in right if code.endswith("other-length")}
+
+
+def test_counts_that_are_not_whole_are_missing() -> None:
+    served = with_lengths(100, [100] * 19 + [None], [5] * 19 + [None])
+    assert (served.prompts.counted, served.answers.counted) == ((), ())
+    assert len(served.prompts.asked) == 20
+    assert served.tokens is None
+
+
+def test_a_trace_that_was_sent_late_is_rejected() -> None:
+    served = with_lengths(100, [100] * 20, [5] * 20)
+    late = replace(
+        served, spec=replace(served.spec, arrivals="trace"), sent_late_s=(0.0,) * 19 + (0.03,)
+    )  # of latencies of 0.5 s
+    assert "trace-late" in codes_of(late)
+    assert "trace-late" not in codes_of(replace(late, sent_late_s=(0.0,) * 19 + (0.02,)))
+    assert "trace-late" not in codes_of(replace(late, spec=served.spec))

@@ -34,6 +34,11 @@ class Requests:
     """Of an endpoint: the first token that is no reasoning."""
     chunks: tuple[int, ...] = ()
     """Of an endpoint: the parts of its stream with text, each of one token or several."""
+    prompt_tokens: tuple[int | None, ...] = ()
+    """Of an endpoint, as it counts them; None where it does not."""
+    prompt_tokens_asked: tuple[int, ...] = ()
+    tokens_asked: tuple[int, ...] = ()
+    """What the recipe asked for, of prompt and answer."""
 
     def __post_init__(self) -> None:
         """Refuse columns that are not of the same requests.
@@ -43,7 +48,8 @@ class Requests:
         """
         columns = (self.scheduled_s, self.issued_s, self.begun_s, self.done_s)
         of_tokens = (self.first_token_s, self.tokens, self.first_content_s, self.chunks)
-        optional = [column for column in of_tokens if column]
+        lengths = (self.prompt_tokens, self.prompt_tokens_asked, self.tokens_asked)
+        optional = [column for column in (*of_tokens, *lengths) if column]
         if len({len(column) for column in (*columns, *optional)}) > 1:
             raise ValueError("its columns are of different numbers of requests")
         if any(end is not None and end < begin for begin, end in zip(self.begun_s, self.done_s, strict=True)):

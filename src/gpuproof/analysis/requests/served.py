@@ -31,7 +31,28 @@ from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-"""The percentile that MLPerf's two streams are reported by."""
+PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
+"""What a prompt may have more or fewer tokens than asked for: words are not all split alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Tokens of the prompts or answers that were answered."""
+
+    asked: tuple[int, ...] = ()
+    """Empty where no endpoint is loaded."""
+    counted: tuple[int, ...] = ()
+    """By the endpoint; empty where it did not count those of each."""
+    num_off: int = 0
+    """Those whose count is another than was asked for, by more than a share and a number."""
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[int, int | None]], *, share: float, tokens: int) -> TokenCounts:
+        """Put together what was asked for and what was counted; `share` and `tokens` say what is off."""
+        counted = [count for _, count in pairs if count is not None]
+        off = (abs(count - asked) > max(tokens, share * asked) for asked, count in pairs if count is not None)
+        is_whole = len(counted) == len(pairs)
+        return cls(tuple(asked for asked, _ in pairs), tuple(counted) if is_whole else (), sum(off))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +78,11 @@ class Served:
     """Parts of streams in which an endpoint sent them; 0 where none is loaded."""
     num_miscounted: int
     """Answers in more chunks with text than the endpoint counts tokens."""
+    prompts: TokenCounts
+    answers: TokenCounts
+    """Tokens of an endpoint's prompts and answers, asked for and as it counts them."""
+    sent_late_s: tuple[float, ...]
+    """When each request had a connection, less schedule; empty where no endpoint is loaded."""
     busy_s: float | None
     """Time in which batches ran; None where another server runs them."""
     setup: Setup | None
@@ -200,6 +226,15 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         else sum(row.tokens or 0 for row in answered),
         chunks=sum(row.chunks for row in answered),
         num_miscounted=sum(row.tokens is not None and row.chunks > row.tokens for row in answered),
+        prompts=TokenCounts.of(
+            [(asked, row.prompt_tokens) for row in answered if (asked := row.prompt_tokens_asked)],
+            share=PROMPT_SHARE,
+            tokens=PROMPT_TOKENS_OFF,
+        ),
+        answers=TokenCounts.of(
+            [(asked, row.tokens) for row in answered if (asked := row.tokens_asked)], share=0, tokens=0
+        ),
+        sent_late_s=tuple(row.begun_s - row.scheduled_s for row in rows if row.tokens_asked),
         # Requests of one batch share its begin and end.
         busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
         if windows[0].batches
@@ -235,6 +270,9 @@ class _Row:
     tokens: int | None
     first_content_s: float | None
     chunks: int
+    prompt_tokens: int | None
+    prompt_tokens_asked: int
+    tokens_asked: int
 
     def time_per_token_s(self, sequences: int) -> float | None:
         """Return the mean time from one token of a sequence to its next; all sequences grow in step."""
@@ -252,6 +290,9 @@ def _rows(chunk: Requests) -> list[_Row]:
         chunk.tokens or zeros,
         chunk.first_content_s or nothing,
         chunk.chunks or zeros,
+        chunk.prompt_tokens or nothing,
+        chunk.prompt_tokens_asked or zeros,
+        chunk.tokens_asked or zeros,
     )
     times = (chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s)
     return [_Row(*values) for values in zip(*times, *optional, strict=True)]

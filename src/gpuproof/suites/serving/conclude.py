@@ -20,6 +20,7 @@ from gpuproof.suites.serving.exports import serving_exports
 from gpuproof.suites.serving.measures import limits_together, measures_of
 from gpuproof.suites.serving.plan import ServingPlan
 from gpuproof.suites.serving.run import ServingRun
+from gpuproof.suites.serving.tokens import token_measures
 from gpuproof.suites.serving.windows import rate_measures, window_measures
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
@@ -58,7 +59,8 @@ def conclude(evidence: Evidence) -> Conclusion:
     run = _serving_run(evidence, doubts_about_readings(explanations))
     launches = run.launches
     setup = launches[0].setup if launches else None
-    headlines = measures_of(run, positions_in_time(evidence.launches))
+    positions = positions_in_time(evidence.launches)
+    headlines = [*measures_of(run, positions), *token_measures(run, positions)]
     detail = ServingDetail(common=_common(evidence, run, explanations), num_headlines=len(headlines))
     result = benchmark_result(
         "serving",

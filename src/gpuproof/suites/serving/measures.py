@@ -28,10 +28,6 @@ OUTCOMES = {
 }
 COMPARED = (50.0, 99.0)
 """Percentiles by which servers are compared where no bound is set: of most requests, and of the tail."""
-CONTENT: tuple[str, Callable[[Served], Numbers]] = (
-    "time to first content token",
-    lambda served: served.first_content_s,
-)
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
 
 
@@ -54,7 +50,7 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
         better="higher",
         launches=_launch_values(main, positions, rates),
     )
-    latencies = _percentiles(run, positions, "latency", lambda served: served.latencies_s, PERCENTILES)
+    latencies = percentiles(run, positions, "latency", lambda served: served.latencies_s, PERCENTILES)
     if run.search is None and first.window.scenario == "server":
         measures += [*latencies, throughput, *_goodput(run, positions)]
     else:
@@ -62,7 +58,6 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     return [
         *measures,
         *_bound_measures(run, positions),
-        *_token_measures(run, positions),
         *_generator_measures(first),
     ]
 
@@ -272,7 +267,7 @@ def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
     return [(name, limit, q) for name, limit, q in limits if limit is not None]
 
 
-def _percentiles(
+def percentiles(
     run: ServingRun,
     positions: Mapping[LaunchKey, int],
     name: str,
@@ -312,51 +307,6 @@ def _percentile_measure(what: str, figure: Percentile) -> Measure:
         text=units.seconds(figure.value),
         detail=detail,
     )
-
-
-def _token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    if not any(served.first_token_s for served in run.main):
-        return []
-    measures = [
-        _token_rate(run),
-        *_percentiles(run, positions, "time to first token", lambda served: served.first_token_s, COMPARED),
-    ]
-    if any(served.chunks for served in run.main):
-        measures += _percentiles(run, positions, *CONTENT, COMPARED)
-    measures += _percentiles(run, positions, "time per token", lambda served: served.token_s, COMPARED)
-    return [*measures, *_gap_measures(run, positions)]
-
-
-def _token_rate(run: ServingRun) -> Measure:
-    counts = [served.tokens for served in run.main if served.tokens is not None]
-    answered = sum(len(served.latencies_s) for served in run.main)
-    if len(counts) < len(run.main):
-        missing = "the endpoint sent no token count (usage) with some or all of its answers"
-        return Measure(
-            name="tokens", value=None, unit="tokens/s", text=units.MISSING, detail=missing, missing=missing
-        )
-    rates = [served.tokens_per_s or 0.0 for served in run.main]
-    rate, chunks = sum(rates) / len(rates), sum(served.chunks for served in run.main)
-    in_chunks = f" in {units.count(chunks)} chunks" if chunks else ""
-    return Measure(
-        name="tokens",
-        value=rate,
-        unit="tokens/s",
-        text=units.rate(rate, "tokens"),
-        detail=f"{units.count(sum(counts))} made for {units.count(answered)} requests{in_chunks}",
-    )
-
-
-def _gap_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the inter-token latency, a sample a gap between chunks, as vLLM and SGLang define it."""
-    if not any(served.window.gaps for served in run.main):
-        return []
-    measures = _percentiles(run, positions, "inter-token latency", lambda served: served.gaps_s, COMPARED)
-    num_gaps = sum(len(served.gaps_s) for served in run.main)
-    tokens, chunks = (sum(getattr(x, name) or 0 for x in run.main) for name in ("tokens", "chunks"))
-    several = f" of {tokens / chunks:.3g} tokens on average" if tokens > chunks else ""
-    detail = f"of {units.count(num_gaps)} gaps between chunks{several}"
-    return [replace(x, detail=detail if x.value is not None else x.detail) for x in measures]
 
 
 def _generator_measures(served: Served) -> list[Measure]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -24,6 +23,7 @@ from gpuproof.redaction import redacted
 from gpuproof.worker.serving.answers import MOST_SAID, ProtocolError, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address, Answer, Connection
+from gpuproof.worker.serving.prompts import Ask, Calibration, Prompts, trial_numbers
 
 PATHS: Mapping[Api, str] = {"completions": "/completions", "chat": "/chat/completions"}
 DATA = "data:"
@@ -38,8 +38,8 @@ REFUSALS = ("HTTP 400", "HTTP 422")
 NO_SUCH_PATH = ("HTTP 404", "HTTP 405", "HTTP 501")
 LIMIT, LIMIT_SINCE = "max_tokens", "max_completion_tokens"
 """What the most tokens of an answer are called: by nearly all, and by OpenAI for models that reason."""
-PROMPT_WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
-"""Short common words, about a token each in the usual vocabularies."""
+CALIBRATIONS = 2
+"""Requests at each of two lengths of prompts."""
 
 
 @dataclass(slots=True)
@@ -47,9 +47,7 @@ class EndpointLoad:
     """Requests to one endpoint, over at most `max_connections` connections that are kept."""
 
     spec: EndpointSpec
-    new_tokens: int
-    prompt_tokens: int
-    seed: int
+    prompts: Prompts
     refused_fields: list[str] = field(default_factory=list)
     """What `try_out` found that the server takes no request with."""
     api: Api = field(init=False)
@@ -58,6 +56,8 @@ class EndpointLoad:
     """Whether `try_out` was sent a count of tokens, so that an answer without one is not whole …"""
     expects_done: bool = False
     """… and [DONE]."""
+    counts_prompts: bool = False
+    """Whether it was told the tokens of its prompt."""
     _limit: str = LIMIT
     _understood: dict[str, Any] = field(default_factory=lambda: dict(OPTIONAL_FIELDS))
     _idle: list[Connection] = field(default_factory=list)
@@ -81,27 +81,35 @@ class EndpointLoad:
         self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **authorization}
         self._room = asyncio.Semaphore(self.spec.max_connections)
 
-    def body(self, number: int) -> bytes:
-        """Return the body of request `number`: a prompt of its own, so that no prefix cache answers it."""
-        draw = random.Random(self.seed * 1_000_003 + number)  # noqa: S311  # a text, no secret
-        prompt = " ".join(draw.choice(PROMPT_WORDS) for _ in range(self.prompt_tokens))
+    def body(self, ask: Ask) -> bytes:
+        """Return the body of a request."""
         is_chat = self.api == "chat"
-        asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
-        fixed = {"model": self.spec.model, **asked, self._limit: self.new_tokens, "stream": True}
+        messages = [{"role": "user", "content": ask.prompt}]
+        prompt = {"messages": messages} if is_chat else {"prompt": ask.prompt}
+        fixed = {"model": self.spec.model, **prompt, self._limit: ask.new_tokens, "stream": True}
         return json.dumps({**fixed, **self._understood}).encode()
 
     async def try_out(self) -> None:
-        """Make one request before the window, leaving out what the server refuses, a field after the other.
+        """Make requests before the window, leaving out what the server refuses, a field after the other.
+
+        Then fit how many words of a prompt make a token, if the server counts them.
 
         Raises:
             EnvironmentUnfitError: the server answers none.
         """
-        number = -1
-        while True:
-            tried = await self.request(number, scheduled_s=0.0, begin_s=monotonic())
+        try:
+            numbers = trial_numbers()
+            await self._find_accepted(numbers)
+            await self._calibrate(numbers)
+        finally:
             self._close()  # the window has an event loop of its own
+
+    async def _find_accepted(self, numbers: Iterator[int]) -> None:
+        for number in numbers:
+            tried = await self.request(number, scheduled_s=0.0, begin_s=monotonic())
             if tried.failure is None:
                 self.expects_usage, self.expects_done = tried.tokens is not None, tried.is_closed_by_done
+                self.counts_prompts = tried.prompt_tokens is not None
                 return
             if not self._gives_way(tried.failure):
                 raise EnvironmentUnfitError(
@@ -109,7 +117,17 @@ class EndpointLoad:
                     place="serving.endpoint.url",
                     next_step="Try it with curl; look at address, model name, key, and the server's log",
                 )
-            number -= 1
+
+    async def _calibrate(self, numbers: Iterator[int]) -> None:
+        if not self.counts_prompts:
+            return
+        counts = []
+        for words in self.prompts.trial_words() * CALIBRATIONS:
+            ask = self.prompts.trial(next(numbers), words)
+            tried = await self._timed(ask, scheduled_s=0.0, begin_s=monotonic())
+            if tried.failure is None and tried.prompt_tokens is not None:
+                counts.append((words, tried.prompt_tokens))
+        self.prompts.calibration = Calibration.fit(counts)
 
     def _gives_way(self, failure: str) -> bool:
         """Ask otherwise after a refusal: another path, or a field less; False where nothing is left."""
@@ -130,22 +148,29 @@ class EndpointLoad:
         return True
 
     async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
-        """Make one request; whatever goes wrong is in its record."""
+        """Make request `number`; whatever goes wrong is in its record."""
+        return await self._timed(self.prompts.ask(number), scheduled_s=scheduled_s, begin_s=begin_s)
+
+    async def _timed(self, ask: Ask, *, scheduled_s: float, begin_s: float) -> RequestTimes:
         issued_s = monotonic() - begin_s
         times = RequestTimes(
-            scheduled_s=scheduled_s, issued_s=issued_s, begun_s=issued_s, tokens_asked=self.new_tokens
+            scheduled_s=scheduled_s,
+            issued_s=issued_s,
+            begun_s=issued_s,
+            tokens_asked=ask.new_tokens,
+            prompt_tokens_asked=ask.prompt_tokens,
         )
         async with self._room:
             times.begun_s = monotonic() - begin_s
             try:
-                await asyncio.wait_for(self._exchange(number, times, begin_s), self.spec.timeout_s)
+                await asyncio.wait_for(self._exchange(self.body(ask), times, begin_s), self.spec.timeout_s)
             except (asyncio.TimeoutError, OSError, ProtocolError, ValueError) as error:
                 times.fail(redacted(_failure_text(error, self.spec), secrets=self._secrets))
         return times
 
-    async def _exchange(self, number: int, times: RequestTimes, begin_s: float) -> None:
+    async def _exchange(self, body: bytes, times: RequestTimes, begin_s: float) -> None:
         connection = self._idle.pop() if self._idle else await Connection.open(self._address)
-        body, path = self.body(number), PATHS[self.api]
+        path = PATHS[self.api]
         try:
             try:
                 answer = await connection.post(self._address, path, self._headers, body)
@@ -183,11 +208,12 @@ class EndpointLoad:
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         """Run a plan; return the requests in order of issue. `on_done` is given the number done so far."""
+        times_s = plan.schedule() if plan.concurrency is None else None
         await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
         try:
-            if plan.concurrency is not None:
+            if times_s is None:
                 return await self._closed(plan, on_done)
-            return await self._open(plan, on_done)
+            return await self._open(times_s, plan.begin_monotonic_s, on_done)
         finally:
             self._close()
 
@@ -195,8 +221,10 @@ class EndpointLoad:
         while self._idle:
             self._idle.pop().close()
 
-    async def _open(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
-        begin_s, tasks = plan.begin_monotonic_s, []
+    async def _open(
+        self, times_s: Sequence[float], begin_s: float, on_done: Callable[[int], None]
+    ) -> list[RequestTimes]:
+        tasks = []
         num_done = 0
 
         def count(_: object) -> None:
@@ -204,7 +232,7 @@ class EndpointLoad:
             num_done += 1
             on_done(num_done)
 
-        for number, due_s in enumerate(plan.schedule()):
+        for number, due_s in enumerate(times_s):
             left_s = due_s - (monotonic() - begin_s)
             if left_s > 0:
                 await asyncio.sleep(left_s)

@@ -31,6 +31,7 @@ from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.traffic import traffic, traffic_plan
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 LEAD_S = 0.5
 """From the start of the generator to the window's begin: it imports and draws its schedule meanwhile."""
 LEAD_PER_REQUEST_S = 1e-6
+TRACE_LEAD_S = 2.0
+"""To read a trace: tens of thousands of lines take a second."""
 CHUNK = 2_000
 MICROSECOND_DIGITS = 6
 MOST_FAILURES = 20
@@ -148,12 +151,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     Raises:
         EnvironmentUnfitError: it answered no request, or says too little for what is asked.
     """
-    load = EndpointLoad(
-        spec.endpoint,
-        new_tokens=spec.new_tokens or 1,
-        prompt_tokens=spec.prompt_tokens or 1,
-        seed=seed,
-    )
+    load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
         asyncio.run(load.try_out())
         if spec.bounds.tpot_s is not None and not load.expects_usage:
@@ -191,7 +189,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
 
 def _plan(spec: ServingSpec, seed: int) -> TrafficPlan:
     expected = max(spec.min_requests, (spec.rate_per_s or 0) * spec.window_s)
-    lead_s = LEAD_S + LEAD_PER_REQUEST_S * expected
+    lead_s = LEAD_S + LEAD_PER_REQUEST_S * expected + (TRACE_LEAD_S if spec.trace else 0.0)
     return traffic_plan(spec, begin_monotonic_s=monotonic() + lead_s, seed=seed)
 
 
@@ -235,7 +233,7 @@ def _write_requests(
     return ServingWindow(
         host=socket.gethostname(),
         scenario=spec.scenario,
-        offered_per_s=plan.rate_per_s,
+        offered_per_s=plan.offered_per_s,
         num_requests=len(rows),
         num_failed=sum(row.done_s is None for row in rows),
         samples_per_request=spec.samples_per_request,
@@ -269,6 +267,9 @@ def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
         tokens=tuple(row.tokens for row in rows) if has_tokens else (),
         first_content_s=_rounded(row.first_content_s for row in rows) if has_chunks else (),
         chunks=tuple(len(row.chunks) for row in rows) if has_chunks else (),
+        prompt_tokens=tuple(row.prompt_tokens for row in rows) if has_chunks else (),
+        prompt_tokens_asked=tuple(row.prompt_tokens_asked for row in rows) if has_chunks else (),
+        tokens_asked=tuple(row.tokens_asked for row in rows) if has_chunks else (),
     )
 
 
