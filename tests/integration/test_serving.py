@@ -182,6 +182,30 @@ def test_a_chat_is_timed_chunk_by_chunk_and_goes_on_after_failures(tmp_path: Pat
     assert "the endpoint refuses /completions: prompts were sent to /chat/completions" in text
 
 
+def test_a_trace_is_replayed_with_its_lengths(tmp_path: Path) -> None:
+    lines = (
+        {"timestamp": 40 * k, "input_length": 20 + k, "output_length": 2 + k % 3, "hash_ids": [1]}
+        for k in range(60)
+    )
+    (tmp_path / "trace.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    with running(CompletionsServer(stops_after=2, template_tokens=8)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.endpoint.api=chat"),
+            *("--serving.arrivals=trace", "--serving.trace=trace.jsonl", "--serving.window_s=1"),
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    (chunk,) = only_case(run_directory(tmp_path, "s", "serving")).of(Requests)
+    assert list(chunk.scheduled_s) == pytest.approx([0.04 * k for k in range(25)])  # of the first second
+    assert list(chunk.prompt_tokens_asked) == list(chunk.prompt_tokens) == [20 + k for k in range(25)]
+    assert list(chunk.tokens_asked) == [2 + k % 3 for k in range(25)]
+    text = " ".join(result.stdout.split())
+    assert "tokens of prompts 32.0" in text
+    assert "tokens of answers, requested" in text
+    assert "answers-of-other-length" in text  # every second one ends after two
+
+
 def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:
     server = CompletionsServer()
     with running(server):
