@@ -47,8 +47,20 @@ class TokenCounts:
     """Those whose count is another than was asked for, by more than a share and a number."""
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[int, int | None]], *, share: float, tokens: int) -> TokenCounts:
-        """Put together what was asked for and what was counted; `share` and `tokens` say what is off."""
+    def of_prompts(cls, rows: Sequence[_Row]) -> TokenCounts:
+        """Put the prompts of an endpoint together."""
+        pairs = [(asked, row.prompt_tokens) for row in rows if (asked := row.prompt_tokens_asked)]
+        return cls._of(pairs, share=PROMPT_SHARE, tokens=PROMPT_TOKENS_OFF)
+
+    @classmethod
+    def of_answers(cls, rows: Sequence[_Row]) -> TokenCounts:
+        """Put its answers together, of which each has exactly the tokens asked for."""
+        return cls._of([(asked, row.tokens) for row in rows if (asked := row.tokens_asked)])
+
+    @classmethod
+    def _of(
+        cls, pairs: Sequence[tuple[int, int | None]], *, share: float = 0.0, tokens: int = 0
+    ) -> TokenCounts:
         counted = [count for _, count in pairs if count is not None]
         off = (abs(count - asked) > max(tokens, share * asked) for asked, count in pairs if count is not None)
         is_whole = len(counted) == len(pairs)
@@ -212,28 +224,18 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         case=records.case,
         spec=work.serving,
         window=windows[0],
-        latencies_s=tuple(row.done_s - row.scheduled_s for row in answered if row.done_s is not None),
+        latencies_s=_latencies(answered, "done_s"),
         lateness_s=tuple(row.issued_s - row.scheduled_s for row in rows),
-        first_token_s=tuple(
-            row.first_token_s - row.scheduled_s for row in answered if row.first_token_s is not None
-        ),
-        first_content_s=tuple(
-            row.first_content_s - row.scheduled_s for row in answered if row.first_content_s is not None
-        ),
+        first_token_s=_latencies(answered, "first_token_s"),
+        first_content_s=_latencies(answered, "first_content_s"),
         token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s(sequences)) is not None),
         tokens=None
         if any(row.tokens is None for row in answered)
         else sum(row.tokens or 0 for row in answered),
         chunks=sum(row.chunks for row in answered),
         num_miscounted=sum(row.tokens is not None and row.chunks > row.tokens for row in answered),
-        prompts=TokenCounts.of(
-            [(asked, row.prompt_tokens) for row in answered if (asked := row.prompt_tokens_asked)],
-            share=PROMPT_SHARE,
-            tokens=PROMPT_TOKENS_OFF,
-        ),
-        answers=TokenCounts.of(
-            [(asked, row.tokens) for row in answered if (asked := row.tokens_asked)], share=0, tokens=0
-        ),
+        prompts=TokenCounts.of_prompts(answered),
+        answers=TokenCounts.of_answers(answered),
         sent_late_s=tuple(row.begun_s - row.scheduled_s for row in rows if row.tokens_asked),
         # Requests of one batch share its begin and end.
         busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
@@ -242,6 +244,12 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         setup=next(iter(records.setups), None),
         series=_series(rows, sequences),
     )
+
+
+def _latencies(rows: Sequence[_Row], name: str) -> tuple[float, ...]:
+    """Return a time of each request less its schedule, of those that have it."""
+    times = ((getattr(row, name), row.scheduled_s) for row in rows)
+    return tuple(time_s - due_s for time_s, due_s in times if time_s is not None)
 
 
 def _series(rows: Sequence[_Row], sequences: int) -> RequestSeries:
