@@ -206,6 +206,24 @@ def test_a_trace_is_replayed_with_its_lengths(tmp_path: Path) -> None:
     assert "answers-of-other-length" in text  # every second one ends after two
 
 
+def test_a_search_of_an_endpoint_says_what_its_client_does_alone(tmp_path: Path) -> None:
+    with running(CompletionsServer(first_token_s=0.002)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.new_tokens=2", "--serving.bounds.ttft_s=60"),
+            "--serving.search_time_s=12",
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    cases = run_directory(tmp_path, "s", "serving").cases()
+    clients = {case.case.case_id: case.of(ServingWindow)[0].client for case in cases}
+    alone = clients.pop("offline")
+    assert alone is not None
+    assert alone.highest_per_s > 0
+    assert set(clients.values()) <= {None}  # once, before the search
+    assert "client ceiling" in result.stdout
+
+
 def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:
     server = CompletionsServer()
     with running(server):

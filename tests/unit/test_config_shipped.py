@@ -187,7 +187,7 @@ NEEDS = {
     "cases.fields": [*COMMAND, "--command.argv=[python, t.py, '{size}', '{epochs}']"],
     **dict.fromkeys(SERVING_KEYS, SERVED),
     "serving.burstiness": [*SERVED, "--serving.arrivals=gamma"],
-    **dict.fromkeys((key for key in SERVING_KEYS if key.startswith(OF_TEXTS)), [*SERVED, *ENDPOINT]),
+    **{key: [*SERVED, *ENDPOINT] for key in SERVING_KEYS if key.startswith(OF_TEXTS)},
     "serving.bounds.ttft_s": ["--kind=serving"],
     "serving.target": ["--kind=serving", "--serving.latency_bound_s=1"],
     "training.framework": PERCEPTRON,

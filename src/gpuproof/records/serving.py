@@ -56,6 +56,18 @@ class Requests:
             raise ValueError("a request was done before it was begun")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAlone:
+    """What a load client does with a server that answers at once."""
+
+    highest_per_s: float
+    """Requests answered a second, in a closed loop."""
+    rate_per_s: float
+    """Of a schedule, half of that …"""
+    p99_late_s: float
+    """… and how late its requests were issued."""
+
+
 @record_kind("serving_window")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWindow:
@@ -87,3 +99,5 @@ class ServingWindow:
     """What an endpoint was asked by."""
     gaps: tuple[tuple[float, int], ...] = ()
     """Seconds from one chunk of an answer to its next, to four digits, and how many gaps had them."""
+    client: ClientAlone | None = None
+    """Of an endpoint's client before a search: what it does by itself."""

@@ -16,6 +16,7 @@ from gpuproof.suites.base import Conclusion, launch_key
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
+from gpuproof.suites.serving.client import client_doubts, client_measures
 from gpuproof.suites.serving.exports import serving_exports
 from gpuproof.suites.serving.measures import limits_together, measures_of
 from gpuproof.suites.serving.plan import ServingPlan
@@ -60,7 +61,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     launches = run.launches
     setup = launches[0].setup if launches else None
     positions = positions_in_time(evidence.launches)
-    headlines = [*measures_of(run, positions), *token_measures(run, positions)]
+    headlines = [*measures_of(run, positions), *token_measures(run, positions), *client_measures(run)]
     detail = ServingDetail(common=_common(evidence, run, explanations), num_headlines=len(headlines))
     result = benchmark_result(
         "serving",
@@ -142,7 +143,8 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
     )
     # A rate over the highest overloads the server by intent: doubts count where figures are used.
     used = run.main or launches
-    doubts = [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
+    doubts = [*client_doubts(run)]
+    doubts += [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
     return replace(run, doubts=tuple({doubt.code: doubt for doubt in (*observed, *doubts)}.values()))
 
 

@@ -33,6 +33,7 @@ from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.traffic import traffic, traffic_plan
+from gpuproof.worker.serving.twin import measure_client
 
 if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
@@ -160,6 +161,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
                 place="serving.bounds.tpot_s",
                 next_step="Set it to null, or have the server heed stream_options.include_usage",
             )
+        client = measure_client(spec, seed=seed) if spec.scenario == "offline" else None
     plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
@@ -175,6 +177,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
                 num_resent=sum(row.is_resent for row in rows),
                 api=load.api,
                 gaps=_gaps(rows),
+                client=client,
             )
         )
     if all(row.done_s is None for row in rows):
