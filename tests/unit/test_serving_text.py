@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -179,13 +180,13 @@ def test_what_arrivals_and_texts_do_not_go_with_is_refused(serving: dict[str, An
 
 
 def test_a_trace_is_a_launch_of_its_own_and_no_search() -> None:
-    trace = {"trace": "a.jsonl", "arrivals": "trace", "rate_per_s": None}
+    trace: dict[str, Any] = {"trace": "a.jsonl", "arrivals": "trace", "rate_per_s": None}
     (case,) = next_cases(config(target="endpoint", endpoint=ENDPOINT, **trace))
     assert spec_in(case).trace == "a.jsonl"
     assert (spec_in(case).scenario, spec_in(case).rate_per_s) == ("server", None)
 
 
-def with_lengths(asked: int, counted: list[int | None], tokens: list[int | None]) -> Served:
+def with_lengths(asked: int, counted: Sequence[int | None], tokens: Sequence[int | None]) -> Served:
     """Requests whose prompts and answers were asked to have so many tokens, with the server's counts."""
     spec = replace(SPEC, target="endpoint", samples_per_request=1)
     written = with_tokens(records([0.5] * len(counted), spec=spec), first_token_s=0.1, tokens=5, chunks=1)
