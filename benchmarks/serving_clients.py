@@ -4,8 +4,8 @@ Runs the client of `kind: serving`, target endpoint, in this process, and the tw
 the first chunk after 20 ms, then one every 5 ms. A few launches at each of a ladder of rates, up and down in
 turn. For each rate: requests answered a second, the error of the median time to first token (from the
 schedule) and of the median gap between chunks, p99 lateness of issue, CPU time a request and peak memory of
-the client. With `--ceiling` the highest rate instead at which p99 lateness stays below 0.2 ms, for answers of one
-chunk and of 32 that come at once. Figures are good on a quiet machine, with two cores or more.
+the client. With `--ceiling` the highest rate instead at which p99 lateness stays below 0.2 ms, for answers of
+one chunk and of 32 that come at once. Figures are good on a quiet machine, with two cores or more.
 """
 
 from __future__ import annotations
