@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 MOST_SAID = 200
 """Characters of a server's own words that are repeated."""
@@ -62,10 +62,11 @@ class RequestTimes:
             ProtocolError: it is none of the protocol's, or reports an error.
         """
         choices = read_field(event, "choices", list) or []
-        texts = [text for choice in choices for text in _texts(choice)]
-        if any(texts):
-            self._add_chunk(now_s, is_content=any(texts[::2]))
-        self.is_finished |= any(read_field(choice, "finish_reason", str) for choice in choices)
+        kinds = [_kind(choice) for choice in choices]
+        if any(kinds):
+            self._add_chunk(now_s, is_content="content" in kinds)
+        for choice in choices:
+            self.is_finished |= bool(read_field(choice, "finish_reason", str))
         usage = read_field(event, "usage", dict)
         if usage is not None:
             self._add_usage(usage)
@@ -121,13 +122,14 @@ def read_field(event: object, name: str, kind: type[T]) -> T | None:
     raise ProtocolError(f"{name} of an event is no {kind.__name__}: {str(value)[:MOST_SAID]}")
 
 
-def _texts(choice: object) -> tuple[str | None, str | None]:
-    """Return the content and the reasoning of a choice."""
+def _kind(choice: object) -> Literal["content", "reasoning"] | None:
+    """Say which text a choice carries; None where it has none."""
     delta = read_field(choice, "delta", dict)
-    if delta is None:
-        return read_field(choice, "text", str), None
-    reasoning = (read_field(delta, name, str) for name in REASONING)
-    return read_field(delta, "content", str), next(filter(None, reasoning), None)
+    if read_field(choice, "text", str) if delta is None else read_field(delta, "content", str):
+        return "content"
+    if delta is not None and any(read_field(delta, name, str) for name in REASONING):
+        return "reasoning"
+    return None
 
 
 def _error(event: object) -> str | None:
