@@ -11,7 +11,6 @@ one chunk and of 32 that come at once. Figures are good on a quiet machine, with
 from __future__ import annotations
 
 import argparse
-import asyncio
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from gpuproof.units import seconds
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.twin import Told, twin
 from pairing import machine_line
@@ -86,7 +86,7 @@ def one_window(told: Told, rate_per_s: float, *, window_s: float, seed: int) -> 
             num_requests=round(rate_per_s * window_s),
         )
         before = resource.getrusage(resource.RUSAGE_SELF)
-        rows = asyncio.run(load.run(plan, lambda _: None))
+        rows = run_precisely(load.run(plan, lambda _: None))
         after = resource.getrusage(resource.RUSAGE_SELF)
     failures = {row.failure for row in rows if row.failure}
     if failures:

@@ -6,7 +6,6 @@ end all of their times.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import socket
@@ -31,6 +30,7 @@ from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.traffic import traffic, traffic_plan
 from gpuproof.worker.serving.twin import measure_client
@@ -154,7 +154,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     """
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
-        asyncio.run(load.try_out())
+        run_precisely(load.try_out())
         if spec.bounds.tpot_s is not None and not load.expects_usage:
             raise EnvironmentUnfitError(
                 f"{spec.endpoint.url} sends no token counts (usage), so that time per token is not known",
@@ -166,7 +166,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
         with paused_collector():
-            rows = asyncio.run(load.run(plan, beat.update))
+            rows = run_precisely(load.run(plan, beat.update))
         window_load = load_between(before, read_load())
         window = _write_requests(recorder, spec, plan, rows, end_s=monotonic(), load=window_load)
         recorder.write(

@@ -24,6 +24,7 @@ from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import NEW_TOKENS, EndpointSpec, ServingSpec
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         await server.serve_forever()
 
-    asyncio.run(serve())
+    run_precisely(serve())
     return 0
 
 
@@ -137,7 +138,7 @@ def measure_client(spec: ServingSpec, *, seed: int) -> ClientAlone:
         endpoint = EndpointSpec(url=url, model="twin", max_connections=spec.endpoint.max_connections)
         load = EndpointLoad(endpoint, Prompts(replace(spec, trace=None, arrivals="poisson"), seed))
         loop = TrafficPlan(begin_monotonic_s=monotonic() + LEAD_S, seed=seed, concurrency=USERS)
-        rows = asyncio.run(load.run(replace(loop, min_s=LOOP_S, max_s=LOOP_S), lambda _: None))
+        rows = run_precisely(load.run(replace(loop, min_s=LOOP_S, max_s=LOOP_S), lambda _: None))
         highest_per_s = sum(row.done_s is not None for row in rows) / LOOP_S
         rate_per_s = max(1.0, NEAR * highest_per_s)
         schedule = TrafficPlan(
@@ -147,7 +148,7 @@ def measure_client(spec: ServingSpec, *, seed: int) -> ClientAlone:
             rate_per_s=rate_per_s,
             num_requests=max(1, round(rate_per_s * SCHEDULE_S)),
         )
-        rows = asyncio.run(load.run(schedule, lambda _: None))
+        rows = run_precisely(load.run(schedule, lambda _: None))
     late_s = sorted(row.issued_s - row.scheduled_s for row in rows)
     return ClientAlone(
         highest_per_s=highest_per_s, rate_per_s=rate_per_s, p99_late_s=late_s[int(0.99 * len(late_s))]
