@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from fakes.completions_server import PATHS, CompletionsServer, Fault, running
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.work.serving import EndpointSpec, ServingSpec
+from gpuproof.records.work.serving import ConversationSpec, EndpointSpec, ServingSpec
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
@@ -37,6 +38,7 @@ def load(
     scheme: str = "http",
     is_tried: bool = False,
     prompt_tokens: int = 6,
+    conversation: ConversationSpec | None = None,
 ) -> list[RequestTimes]:
     spec = EndpointSpec(
         url=server.url.replace("http", scheme),
@@ -57,7 +59,10 @@ def load(
         min_s=0.0,
         max_s=3600.0,
     )
-    endpoint = EndpointLoad(spec, Prompts(ServingSpec(new_tokens=3, prompt_tokens=prompt_tokens), 5))
+    serving = ServingSpec(
+        new_tokens=3, prompt_tokens=prompt_tokens, conversation=conversation or ConversationSpec()
+    )
+    endpoint = EndpointLoad(spec, Prompts(serving, 5))
     if is_tried:
         asyncio.run(endpoint.try_out())
     return asyncio.run(endpoint.run(plan, lambda _: None))
@@ -374,6 +379,39 @@ def test_prompts_that_no_server_counts_are_words() -> None:
     assert [row.prompt_tokens for row in rows] == [None, None]
     assert len(server.requests) == 3  # one before the window: nothing to be fitted
     assert {len(str(request["prompt"]).split()) for request in server.requests} == {6}
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_turn_repeats_the_conversation_before_it(api: ApiChoice) -> None:
+    conversation = ConversationSpec(turns=3, think_s=0.001)
+    server = CompletionsServer(reasoning_tokens=1)
+    with running(server):
+        rows = load(
+            server, num_requests=7, rate_per_s=None, concurrency=1, api=api, conversation=conversation
+        )
+    assert [row.failure for row in rows] == [None] * 7
+    assert all(earlier.done_s < later.issued_s for earlier, later in pairwise(rows) if earlier.done_s)
+    # Only first turns have a length that is asked for: what a template adds to the others is not known.
+    assert [row.prompt_tokens_asked for row in rows] == [6, 0, 0, 6, 0, 0, 6]
+    if api == "completions":
+        texts = [str(request["prompt"]) for request in server.requests]
+        assert [text.startswith(before) for before, text in pairwise(texts)] == [True, True, False] * 2
+        return
+    talks: list[Any] = [request["messages"] for request in server.requests]
+    assert [len(talk) for talk in talks] == [1, 3, 5, 1, 3, 5, 1]
+    assert talks[2][:3] == talks[1]
+    assert talks[1][1] == {"role": "assistant", "content": " word word"}  # its reasoning is not repeated
+
+
+def test_a_conversation_ends_with_a_failure() -> None:
+    server = CompletionsServer(good_first=1, fault="error_event")
+    with running(server):
+        rows = load(
+            server, num_requests=4, rate_per_s=None, concurrency=1, conversation=ConversationSpec(turns=9)
+        )
+    assert [row.failure is None for row in rows] == [True, False, False, False]
+    texts = [str(request["prompt"]) for request in server.requests]
+    assert [len(text.split()) for text in texts] == [6, 6 + 3 + 6, 6, 6]
 
 
 def endpoint_of(server: CompletionsServer, api: ApiChoice = "auto") -> EndpointLoad:

@@ -172,6 +172,8 @@ def test_gaps_are_samples_as_often_as_they_were_counted() -> None:
         ({"arrivals": "trace", "rate_per_s": None}, "serving.trace"),
         ({"arrivals": "ramp", "rate_per_s": None, "latency_bound_s": 1.0}, "serving.rate_per_s"),
         ({"burstiness": 2.0}, "serving.burstiness"),
+        ({"conversation": {"turns": 2}}, "serving.conversation"),
+        ({"target": "model", "conversation": {"turns": 2}}, "serving.conversation"),
     ],
 )
 def test_what_arrivals_and_texts_do_not_go_with_is_refused(serving: dict[str, Any], key: str) -> None:

@@ -241,6 +241,12 @@ def arrivals_can_be_made(config: RunConfig) -> Refusals:
             "Set serving.rate_per_s to the mean rate of the ramp, or serving.arrivals to poisson",
         ),
         (
+            serving.conversation.turns > 1 and serving.scenario != "closed_loop",
+            "conversation",
+            "each turn waits for the answer before, and requests come by a schedule",
+            "Set serving.scenario to closed_loop, or remove serving.conversation",
+        ),
+        (
             arrivals != "gamma" and serving.burstiness != 1,
             "burstiness",
             f"it is of gamma arrivals, and serving.arrivals is {arrivals}",
@@ -256,7 +262,8 @@ def arrivals_can_be_made(config: RunConfig) -> Refusals:
 def texts_are_of_an_endpoint(config: RunConfig) -> Refusals:
     """Refuse lengths, prefixes and a trace of a target other than an endpoint, and a trace beside lengths."""
     serving, lengths = config.serving, config.serving.lengths
-    options = [name for name in ("trace", "lengths", "shared_prefix") if name in serving.changed()]
+    names = ("trace", "lengths", "shared_prefix", "conversation")
+    options = [name for name in names if name in serving.changed()]
     if options and serving.target != "endpoint":
         yield Refusal(
             keys=(f"serving.{options[0]}", "serving.target", "kind"),

@@ -78,6 +78,16 @@ class SharedPrefixSpec(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSpec(Options):
+    """Users of a closed loop who talk on with an endpoint."""
+
+    turns: Annotated[int, Limits(ge=1, le=1000)] = 1
+    """Requests of a conversation; each repeats all earlier prompts and answers before its own prompt."""
+    think_s: Annotated[float, Limits(ge=0, le=3600)] = 0.0
+    """Seconds from an answer to the next turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec(Options):
     """Requests under load."""
 
@@ -133,6 +143,7 @@ class ServingSpec(Options):
     a model with a key-value cache; 0 has such a model run whole sequences forward."""
     lengths: LengthsSpec = field(default_factory=LengthsSpec)
     shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
+    conversation: ConversationSpec = field(default_factory=ConversationSpec)
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to load."""
 

@@ -45,6 +45,8 @@ class RequestTimes:
     """As the server counts them; None where it sent no count."""
     chunks: array[float] = field(default_factory=lambda: array("d"))
     """When each chunk with text came."""
+    answer: list[str] | None = None
+    """Its content, where a next turn repeats it."""
     has_surplus: bool = False
     """Whether the server counts more tokens, or sent more of them, than were asked for."""
     is_resent: bool = False
@@ -65,6 +67,8 @@ class RequestTimes:
         kinds = [_kind(choice) for choice in choices]
         if any(kinds):
             self._add_chunk(now_s, is_content="content" in kinds)
+        if self.answer is not None:
+            self.answer.extend(map(_content, choices))
         for choice in choices:
             self.is_finished |= bool(read_field(choice, "finish_reason", str))
         usage = read_field(event, "usage", dict)
@@ -122,11 +126,17 @@ def read_field(event: object, name: str, kind: type[T]) -> T | None:
     raise ProtocolError(f"{name} of an event is no {kind.__name__}: {str(value)[:MOST_SAID]}")
 
 
+def _content(choice: object) -> str:
+    delta = read_field(choice, "delta", dict)
+    text = read_field(choice, "text", str) if delta is None else read_field(delta, "content", str)
+    return text or ""
+
+
 def _kind(choice: object) -> Literal["content", "reasoning"] | None:
     """Say which text a choice carries; None where it has none."""
-    delta = read_field(choice, "delta", dict)
-    if read_field(choice, "text", str) if delta is None else read_field(delta, "content", str):
+    if _content(choice):
         return "content"
+    delta = read_field(choice, "delta", dict)
     if delta is not None and any(read_field(delta, name, str) for name in REASONING):
         return "reasoning"
     return None

@@ -12,7 +12,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
@@ -83,9 +83,11 @@ class EndpointLoad:
 
     def body(self, ask: Ask) -> bytes:
         """Return the body of a request."""
-        is_chat = self.api == "chat"
-        messages = [{"role": "user", "content": ask.prompt}]
-        prompt = {"messages": messages} if is_chat else {"prompt": ask.prompt}
+        said = (*ask.history, ("user", ask.prompt))
+        if self.api == "chat":
+            prompt: dict[str, Any] = {"messages": [{"role": role, "content": text} for role, text in said]}
+        else:
+            prompt = {"prompt": " ".join(text for _, text in said)}
         fixed = {"model": self.spec.model, **prompt, self._limit: ask.new_tokens, "stream": True}
         return json.dumps({**fixed, **self._understood}).encode()
 
@@ -158,7 +160,8 @@ class EndpointLoad:
             issued_s=issued_s,
             begun_s=issued_s,
             tokens_asked=ask.new_tokens,
-            prompt_tokens_asked=ask.prompt_tokens,
+            prompt_tokens_asked=0 if ask.history else ask.prompt_tokens,
+            answer=[] if self.prompts.spec.conversation.turns > 1 else None,
         )
         async with self._room:
             times.begun_s = monotonic() - begin_s
@@ -252,16 +255,26 @@ class EndpointLoad:
 
         async def one_after_the_other() -> None:
             nonlocal issued
+            history: tuple[tuple[str, str], ...] = ()
             while goes_on():
-                number, issued = issued, issued + 1
-                requests.append(
-                    await self.request(number, scheduled_s=monotonic() - begin_s, begin_s=begin_s)
-                )
+                ask, issued = replace(self.prompts.ask(issued), history=history), issued + 1
+                times = await self._timed(ask, scheduled_s=monotonic() - begin_s, begin_s=begin_s)
+                requests.append(times)
                 on_done(len(requests))
+                history = self._history(ask, times)
+                if history:
+                    await asyncio.sleep(self.prompts.spec.conversation.think_s)
 
         users: list[Awaitable[None]] = [one_after_the_other() for _ in range(plan.concurrency or 1)]
         await asyncio.gather(*users)
         return sorted(requests, key=lambda times: times.issued_s)
+
+    def _history(self, ask: Ask, times: RequestTimes) -> tuple[tuple[str, str], ...]:
+        """Return what the next turn repeats; nothing where a conversation ends, or was broken off."""
+        is_last = len(ask.history) // 2 + 1 >= self.prompts.spec.conversation.turns
+        if is_last or times.failure is not None or times.answer is None:
+            return ()
+        return (*ask.history, ("user", ask.prompt), ("assistant", "".join(times.answer)))
 
 
 async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> None:

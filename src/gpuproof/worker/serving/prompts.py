@@ -31,6 +31,8 @@ class Ask:
     prompt: str
     prompt_tokens: int
     new_tokens: int
+    history: tuple[tuple[str, str], ...] = ()
+    """Of a conversation: who said what before, user and assistant in turn."""
 
 
 @dataclass(frozen=True, slots=True)
