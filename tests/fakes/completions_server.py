@@ -157,17 +157,17 @@ class CompletionsServer:
             await _flood(writer, chunk_bytes=2**40 if self.fault == "huge_chunk" else 2**16)
         is_chat, is_second = "messages" in body, len(self.requests) % 2 == 0
         if is_chat:
-            _event(writer, json.dumps({"choices": [{"delta": {"role": "assistant", "content": ""}}]}))
+            send_event(writer, json.dumps({"choices": [{"delta": {"role": "assistant", "content": ""}}]}))
         for place in range(0, num_tokens, self.tokens_per_event):
             await asyncio.sleep(self.token_s if place else self.first_token_s)
             if self._fault_now == "cut_in_the_middle" and place:
                 return False
             if self._fault_now in ODD_LINES and place:
-                _event(writer, ODD_LINES[self._fault_now])
+                send_event(writer, ODD_LINES[self._fault_now])
             event = json.dumps({"choices": [self._choice(place, is_chat=is_chat)]})
             await _send(writer, event, is_slow=self._fault_now == "byte_by_byte")
             if self.odd_event is not None and is_second and self._is_faulty:
-                _event(writer, self.odd_event)
+                send_event(writer, self.odd_event)
             await writer.drain()
         await self._end(writer, body, num_tokens)
         return True
@@ -203,11 +203,11 @@ class CompletionsServer:
         if self.finish_reason:
             together = {} if self.is_usage_last else usage
             choice = {"text": "", "finish_reason": self.finish_reason}
-            _event(writer, json.dumps({"choices": [choice], **together}))
+            send_event(writer, json.dumps({"choices": [choice], **together}))
         if usage and self.is_usage_last:
-            _event(writer, json.dumps({"choices": [], **usage}))
+            send_event(writer, json.dumps({"choices": [], **usage}))
         if self._fault_now != "no_done":
-            _event(writer, "[DONE]")
+            send_event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
         if self.fault == "answers_twice":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -234,7 +234,7 @@ ODD_LINES: dict[str, str] = {"error_event": '{"error": {"message": "out of block
 async def _send(writer: asyncio.StreamWriter, event: str, *, is_slow: bool) -> None:
     """Send an event, if slow a byte at a time, each in a chunk of its own."""
     if not is_slow:
-        _event(writer, event)
+        send_event(writer, event)
         return
     for byte in f"data: {event}\n\n".encode():
         writer.write(b"1\r\n%c\r\n" % byte)
@@ -252,7 +252,8 @@ async def _flood(writer: asyncio.StreamWriter, *, chunk_bytes: int) -> None:
         writer.write(b"\r\n")
 
 
-def _event(writer: asyncio.StreamWriter, data: str) -> None:
+def send_event(writer: asyncio.StreamWriter, data: str) -> None:
+    """Send an event, in a chunk of its own."""
     text = f"data: {data}\n\n".encode()
     writer.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
 
