@@ -299,3 +299,14 @@ def _generator_of(cwd: Path) -> int:
                     return int(folder.name)
         sleep(0.1)
     raise AssertionError("no generator was started")
+
+
+def test_a_bound_on_time_per_token_needs_the_count_of_tokens(tmp_path: Path) -> None:
+    with running(CompletionsServer(sends_usage=False)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.rate_per_s=50", "--serving.bounds.tpot_s=1"),
+        )
+    assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
+    assert "sends no token counts (usage)" in " ".join(result.stdout.split())

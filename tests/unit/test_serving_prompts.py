@@ -45,7 +45,8 @@ def test_uniform_lengths_fill_their_range() -> None:
     prompts = Prompts(spec, 1)
     asks = [prompts.ask(number) for number in range(2000)]
     lengths = [ask.prompt_tokens for ask in asks]
-    assert (min(lengths), max(lengths)) == (pytest.approx(100, abs=3), pytest.approx(300, abs=3))
+    assert min(lengths) == pytest.approx(100, abs=3)
+    assert max(lengths) == pytest.approx(300, abs=3)
     # A uniform distribution over 200 has a deviation of 200/√12; 4 standard errors of the mean.
     assert fmean(lengths) == pytest.approx(200, abs=4 * 57.7 / 2000**0.5)
     assert min(ask.new_tokens for ask in asks) >= 1
@@ -75,7 +76,8 @@ def test_prefixes_are_shared_and_what_follows_is_not() -> None:
 def test_words_follow_the_count_of_the_server() -> None:
     # Two words a token, and a template of 10 tokens: 200 tokens are 380 words.
     fitted = Calibration.fit([(100, 60), (200, 110), (100, 60), (200, 110)])
-    assert (fitted.tokens_per_word, fitted.added_tokens) == (pytest.approx(0.5), pytest.approx(10))
+    assert fitted.tokens_per_word == pytest.approx(0.5)
+    assert fitted.added_tokens == pytest.approx(10)
     assert fitted.words(200) == 380
     prompts = Prompts(TEXT, 1, fitted)
     assert len(prompts.ask(0).prompt.split()) == 380

@@ -154,13 +154,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     """
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
-        run_precisely(load.try_out())
-        if spec.bounds.tpot_s is not None and not load.expects_usage:
-            raise EnvironmentUnfitError(
-                f"{spec.endpoint.url} sends no token counts (usage), so that time per token is not known",
-                place="serving.bounds.tpot_s",
-                next_step="Set it to null, or have the server heed stream_options.include_usage",
-            )
+        _try_out(load, spec)
         client = measure_client(spec, seed=seed) if spec.scenario == "offline" else None
     plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
@@ -187,6 +181,16 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
             place="serving.endpoint.url",
             next_step="Look at the server's log; ask for fewer requests a second, or raise "
             "serving.endpoint.timeout_s",
+        )
+
+
+def _try_out(load: EndpointLoad, spec: ServingSpec) -> None:
+    run_precisely(load.try_out())
+    if spec.bounds.tpot_s is not None and not load.expects_usage:
+        raise EnvironmentUnfitError(
+            f"{spec.endpoint.url} sends no token counts (usage), so that time per token is not known",
+            place="serving.bounds.tpot_s",
+            next_step="Set it to null, or have the server heed stream_options.include_usage",
         )
 
 
