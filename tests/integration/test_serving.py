@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from fakes.completions_server import CompletionsServer, running
+from fakes.llama_server import LlamaServer
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.serving import Requests, ServingWindow
-from running import clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+from running import MEASURED, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 from waiting import PATIENCE_S
 
 TINY = (
@@ -145,6 +146,103 @@ def test_an_endpoint_is_loaded_and_its_tokens_timed(tmp_path: Path) -> None:
     assert "time to first token" in result.stdout
 
 
+def test_a_chat_is_timed_chunk_by_chunk_and_goes_on_after_failures(tmp_path: Path) -> None:
+    error = '{"error": {"message": "out of blocks"}}'
+    server = CompletionsServer(
+        first_token_s=0.01,
+        token_s=0.01,
+        reasoning_tokens=2,
+        tokens_per_event=2,
+        odd_event=error,
+        good_first=2,
+        paths=("/v1/chat/completions",),
+    )
+    with running(server):
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.new_tokens=6"),
+            "--serving.rate_per_s=100",
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    (window,) = summary(tmp_path)["windows"]
+    num_failed = window["num_failed"]
+    assert (num_failed, window["num_requests"]) == (25, 50)
+    assert window["failures"] == {"the server reports an error in its stream: out of blocks": num_failed}
+    num_answered = window["num_requests"] - num_failed
+    assert window["chunks"] == 3 * num_answered  # of two tokens each, and the role alone is none
+    assert window["inter_token_latency_s"]["p50"]["num_samples"] == 2 * num_answered
+    first, content = (
+        window[f"time_to_first_{kind}_s"]["p50"]["value"] for kind in ("token", "content_token")
+    )
+    assert content > first > 0.01
+    text = " ".join(result.stdout.split())
+    assert "p50 inter-token latency" in text
+    assert "gaps between chunks of 2 tokens on average" in text
+    assert f"{num_failed} of 50 requests failed" in text
+    assert "the endpoint refuses /completions: prompts were sent to /chat/completions" in text
+
+
+def test_a_real_model_and_tokenizer_answer_a_chat(tmp_path: Path) -> None:
+    with running(LlamaServer()) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=llama", "--serving.prompt_tokens=40", "--serving.new_tokens=6"),
+            "--serving.rate_per_s=20",
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "s", "serving"))
+    (chunk,), (window,) = records.of(Requests), records.of(ServingWindow)
+    assert (window.num_failed, window.api, window.num_requests) == (0, "chat", 50)
+    # The template adds marks, and no word is spelt: each prompt has just the tokens asked for.
+    assert set(chunk.prompt_tokens) == set(chunk.prompt_tokens_asked) == {40}
+    assert set(chunk.tokens) == set(chunk.tokens_asked) == set(chunk.chunks) == {6}
+    assert sum(count for _, count in window.gaps) == 50 * 5
+
+
+def test_a_trace_is_replayed_with_its_lengths(tmp_path: Path) -> None:
+    lines = (
+        {"timestamp": 40 * k, "input_length": 20 + k, "output_length": 2 + k % 3, "hash_ids": [1]}
+        for k in range(60)
+    )
+    (tmp_path / "trace.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    with running(CompletionsServer(stops_after=2, template_tokens=8)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.endpoint.api=chat"),
+            *("--serving.arrivals=trace", "--serving.trace=trace.jsonl", "--serving.window_s=1"),
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    (chunk,) = only_case(run_directory(tmp_path, "s", "serving")).of(Requests)
+    assert list(chunk.scheduled_s) == pytest.approx([0.04 * k for k in range(25)])  # of the first second
+    assert list(chunk.prompt_tokens_asked) == list(chunk.prompt_tokens) == [20 + k for k in range(25)]
+    assert list(chunk.tokens_asked) == [2 + k % 3 for k in range(25)]
+    text = " ".join(result.stdout.split())
+    assert "tokens of prompts 32.0" in text
+    assert "tokens of answers, requested" in text
+    assert "answers-of-other-length" in text  # every second one ends after two
+
+
+def test_a_search_of_an_endpoint_says_what_its_client_does_alone(tmp_path: Path) -> None:
+    with running(CompletionsServer(first_token_s=0.002)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.new_tokens=2", "--serving.bounds.ttft_s=60"),
+            "--serving.search_time_s=12",
+        )
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    cases = run_directory(tmp_path, "s", "serving").cases()
+    clients = {case.case.case_id: case.of(ServingWindow)[0].client for case in cases}
+    alone = clients.pop("offline")
+    assert alone is not None
+    assert alone.highest_per_s > 0
+    assert set(clients.values()) <= {None}  # once, before the search
+    assert "client ceiling" in result.stdout
+
+
 def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:
     server = CompletionsServer()
     with running(server):
@@ -201,3 +299,14 @@ def _generator_of(cwd: Path) -> int:
                     return int(folder.name)
         sleep(0.1)
     raise AssertionError("no generator was started")
+
+
+def test_a_bound_on_time_per_token_needs_the_count_of_tokens(tmp_path: Path) -> None:
+    with running(CompletionsServer(sends_usage=False)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.rate_per_s=50", "--serving.bounds.tpot_s=1"),
+        )
+    assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
+    assert "sends no token counts (usage)" in " ".join(result.stdout.split())

@@ -91,6 +91,16 @@ OTHER_VALUES: dict[str, Any] = {
     "serving.target": "noop",
     "serving.scenario": "closed_loop",
     "serving.arrivals": "constant",
+    "serving.burstiness": 0.5,
+    "serving.trace": "trace.jsonl",
+    "serving.lengths.shape": "lognormal",
+    "serving.lengths.prompt_spread": 0.5,
+    "serving.lengths.new_spread": 0.5,
+    "serving.shared_prefix.share": 0.5,
+    "serving.shared_prefix.number": 4,
+    "serving.endpoint.api": "chat",
+    "serving.conversation.turns": 4,
+    "serving.conversation.think_s": 0.5,
     "serving.rate_per_s": 250.5,
     "serving.latency_bound_s": 0.25,
     "serving.latency_percentile": 95.0,
@@ -143,6 +153,9 @@ PERCEPTRON = ["--model.name=medium", "--data.name=synthetic", "--training.precis
 FOLDER = ["--probe.storage.folder=scratch"]
 PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
 SERVED = ["--kind=serving", "--serving.bounds.ttft_s=1"]
+ENDPOINT = ["--serving.target=endpoint", "--serving.endpoint.url=http://h/v1", "--serving.endpoint.model=m"]
+TALK = [*ENDPOINT, "--serving.scenario=closed_loop"]
+OF_TEXTS = ("serving.trace", "serving.lengths.", "serving.shared_prefix.")
 SERVING_KEYS = [dotted(path) for path in all_keys() if path[0] == "serving"]
 COMMAND = ["--kind=command", "--command.argv=[python, t.py, '{size}']", "--matrix.size=[1,2]"]
 NEEDS = {
@@ -180,6 +193,9 @@ NEEDS = {
     **dict.fromkeys((f"cases.{key}" for key in CasesConfig.types()), COMMAND),
     "cases.fields": [*COMMAND, "--command.argv=[python, t.py, '{size}', '{epochs}']"],
     **dict.fromkeys(SERVING_KEYS, SERVED),
+    "serving.burstiness": [*SERVED, "--serving.arrivals=gamma"],
+    **{f"serving.conversation.{key}": [*SERVED, *TALK] for key in ("turns", "think_s")},
+    **{key: [*SERVED, *ENDPOINT] for key in SERVING_KEYS if key.startswith(OF_TEXTS)},
     "serving.bounds.ttft_s": ["--kind=serving"],
     "serving.target": ["--kind=serving", "--serving.latency_bound_s=1"],
     "training.framework": PERCEPTRON,

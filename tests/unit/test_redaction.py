@@ -16,11 +16,12 @@ from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError
 from gpuproof.errors import UsageError
 from gpuproof.records.run import Failure
-from gpuproof.records.work.serving import EndpointSpec
+from gpuproof.records.work.serving import EndpointSpec, ServingSpec
 from gpuproof.redaction import redacted, redacted_with_count, redacted_words, words_with_secrets
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.fabric import describe_fabric
 from gpuproof.worker.serving.endpoint import EndpointLoad
+from gpuproof.worker.serving.prompts import Prompts
 
 WORD = st.text(string.ascii_letters + string.digits, min_size=12, max_size=40)
 NAMED = ("NCCL_AUTH", "TORCH_PASSWD", "HF_TOKEN", "MY_API_KEY", "AWS_SECRET_ACCESS_KEY", "db_password")
@@ -121,9 +122,7 @@ async def answered(answer: bytes, spec: EndpointSpec) -> str | None:
             spec=EndpointSpec(
                 url=url, model="m", api_key_variable=spec.api_key_variable, timeout_s=20.0, max_connections=1
             ),
-            new_tokens=4,
-            prompt_tokens=4,
-            seed=0,
+            prompts=Prompts(ServingSpec(new_tokens=4, prompt_tokens=4), 0),
         )
         failure = (await load.request(0, scheduled_s=0.0, begin_s=0.0)).failure
         load._close()

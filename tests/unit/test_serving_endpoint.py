@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import subprocess
+from itertools import pairwise
+from pathlib import Path
 from time import monotonic
+from typing import Any, Literal
 
 import pytest
 
-from fakes.completions_server import CompletionsServer, Fault, running
+from fakes.completions_server import PATHS, CompletionsServer, Fault, running
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.work.serving import EndpointSpec
-from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad, RequestTimes
+from gpuproof.records.work.serving import ConversationSpec, EndpointSpec, ServingSpec
+from gpuproof.worker.serving.answers import RequestTimes
+from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
+from gpuproof.worker.serving.prompts import Prompts
 from waiting import PATIENCE_S
+
+ApiChoice = Literal["completions", "chat", "auto"]
 
 
 def load(
@@ -25,10 +34,16 @@ def load(
     max_connections: int = 8,
     timeout_s: float = PATIENCE_S,
     key_variable: str | None = None,
+    api: ApiChoice = "auto",
+    scheme: str = "http",
+    is_tried: bool = False,
+    prompt_tokens: int = 6,
+    conversation: ConversationSpec | None = None,
 ) -> list[RequestTimes]:
     spec = EndpointSpec(
-        url=server.url,
+        url=server.url.replace("http", scheme),
         model="tiny",
+        api=api,
         api_key_variable=key_variable,
         timeout_s=timeout_s,
         max_connections=max_connections,
@@ -44,7 +59,12 @@ def load(
         min_s=0.0,
         max_s=3600.0,
     )
-    endpoint = EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
+    serving = ServingSpec(
+        new_tokens=3, prompt_tokens=prompt_tokens, conversation=conversation or ConversationSpec()
+    )
+    endpoint = EndpointLoad(spec, Prompts(serving, 5))
+    if is_tried:
+        asyncio.run(endpoint.try_out())
     return asyncio.run(endpoint.run(plan, lambda _: None))
 
 
@@ -104,6 +124,16 @@ def test_tokens_are_those_that_the_server_counts() -> None:
         ("many_headers", "over 200 headers"),
         ("line_without_end", "a line without end"),
         ("huge_chunk", "a line without end"),
+        ("redirect", "HTTP 307 to http://elsewhere/v1: redirects are not followed"),
+        (
+            "error_body",
+            'HTTP 200 without an event (application/json): {"error": {"message": "no such model"}}',
+        ),
+        ("error_event", "the server reports an error in its stream: out of blocks"),
+        ("retry_after", "HTTP 429 (Retry-After: 7): too many requests"),
+        ("garbage", "HTTP 200 without an event"),
+        ("bad_chunk_length", "a length that is none: 'many'"),
+        ("empty_deltas", "no token came"),
     ],
 )
 def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: str) -> None:
@@ -195,7 +225,7 @@ def test_fields_that_a_server_refuses_are_left_out(unknown: tuple[str, ...], num
         endpoint = endpoint_of(server)
         asyncio.run(endpoint.try_out())
     assert sorted(endpoint.refused_fields) == sorted(unknown)
-    assert len(server.requests) == num_tries
+    assert [request["max_tokens"] for request in server.requests] == [3] * num_tries + [1] * 4
     assert not set(unknown) & set(server.requests[-1])
     assert set(OPTIONAL_FIELDS) - set(unknown) <= set(server.requests[-1])
 
@@ -212,18 +242,181 @@ def test_a_server_that_answers_nothing_is_said_before_the_window(fault: Fault, w
 
 def test_a_server_that_refuses_everything_is_asked_no_further() -> None:
     with (
-        running(CompletionsServer(unknown_fields=("prompt",))) as server,
-        pytest.raises(EnvironmentUnfitError, match="HTTP 422"),
+        running(CompletionsServer(unknown_fields=("model",))) as server,
+        pytest.raises(EnvironmentUnfitError, match=r"HTTP 422.*/chat/completions was asked"),
     ):
         asyncio.run(endpoint_of(server).try_out())
-    assert len(server.requests) == 1 + len(OPTIONAL_FIELDS)
+    assert len(server.requests) == 2 * (1 + len(OPTIONAL_FIELDS))  # of each path
 
 
-def endpoint_of(server: CompletionsServer) -> EndpointLoad:
-    spec = EndpointSpec(
-        url=server.url, model="tiny", api_key_variable=None, timeout_s=PATIENCE_S, max_connections=1
-    )
-    return EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
+@pytest.mark.parametrize(
+    ("server", "api"),
+    [
+        (CompletionsServer(), "completions"),
+        (CompletionsServer(paths=("/v1/chat/completions",)), "chat"),
+        (CompletionsServer(unknown_fields=("prompt",)), "chat"),
+    ],
+)
+def test_auto_asks_completions_and_then_chat(server: CompletionsServer, api: str) -> None:
+    with running(server):
+        endpoint = endpoint_of(server)
+        asyncio.run(endpoint.try_out())
+    assert endpoint.api == api
+    assert endpoint.refused_fields == []
+    assert ("messages" in server.requests[-1]) is (api == "chat")
+
+
+def test_a_path_that_is_named_is_not_left() -> None:
+    with (
+        running(CompletionsServer(paths=("/v1/chat/completions",))) as server,
+        pytest.raises(EnvironmentUnfitError, match="HTTP 404: not found"),
+    ):
+        asyncio.run(endpoint_of(server, api="completions").try_out())
+    assert len(server.requests) == 1
+
+
+def test_the_limit_is_called_as_the_server_wants_it() -> None:
+    said = "max_tokens: use max_completion_tokens"
+    with running(CompletionsServer(unknown_fields=("max_tokens",), refusal=said)) as server:
+        asyncio.run(endpoint_of(server).try_out())
+    assert [request.get("max_completion_tokens") for request in server.requests] == [None, 3, 1, 1, 1, 1]
+    assert "max_tokens" not in server.requests[-1]
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_no_content_and_the_role_no_token(name: str) -> None:
+    server = CompletionsServer(first_token_s=0.02, token_s=0.03, reasoning_tokens=2, reasoning_field=name)
+    with running(server):
+        rows = load(server, num_requests=2, api="chat")
+    for row in rows:
+        assert (row.failure, row.tokens, len(row.chunks)) == (None, 3, 3)
+        assert row.first_token_s is not None
+        assert row.first_content_s is not None
+        assert row.first_token_s - row.begun_s >= 0.02
+        assert row.first_content_s - row.begun_s >= 0.02 + 2 * 0.03
+        assert row.first_content_s == row.done_s
+        assert list(row.chunks) == sorted(row.chunks)
+        assert len(row.gaps_s) == 2
+        assert sum(row.gaps_s) == pytest.approx(row.done_s - row.first_token_s)
+
+
+def test_an_answer_of_reasoning_alone_has_no_content() -> None:
+    with running(CompletionsServer(reasoning_tokens=3)) as server:
+        (row,) = load(server, num_requests=1, api="chat")
+    assert row.failure is None
+    assert row.first_token_s is not None
+    assert row.first_content_s is None
+
+
+def test_chunks_and_tokens_are_counted_separately() -> None:
+    with running(CompletionsServer(tokens_per_event=2)) as server:
+        (row,) = load(server, num_requests=1, api="chat")
+    assert (row.tokens, len(row.chunks), len(row.gaps_s)) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_usage_counts_in_whichever_chunk_it_comes(is_last: bool) -> None:
+    server = CompletionsServer(tokens_per_event=2, finish_reason="length", is_usage_last=is_last)
+    with running(server):
+        (row,) = load(server, num_requests=1)
+    assert (row.failure, row.tokens, row.prompt_tokens) == (None, 3, 6)
+
+
+def test_tokens_that_no_server_counts_are_not_known() -> None:
+    with running(CompletionsServer(sends_usage=False)) as server:
+        (row,) = load(server, num_requests=1)
+    assert (row.failure, row.tokens, row.prompt_tokens, len(row.chunks)) == (None, None, None, 3)
+
+
+def test_bytes_that_come_one_at_a_time_are_an_answer() -> None:
+    with running(CompletionsServer(fault="byte_by_byte")) as server:
+        (row,) = load(server, num_requests=1, api="chat")
+    assert (row.failure, row.tokens, len(row.chunks)) == (None, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (CompletionsServer(good_first=1, sends_usage=False), "no usage came"),
+        (CompletionsServer(good_first=1, fault="no_done", finish_reason="length"), "ended without [DONE]"),
+    ],
+)
+def test_what_the_server_sent_before_the_window_must_come_in_it(
+    server: CompletionsServer, words: str
+) -> None:
+    with running(server):
+        rows = load(server, num_requests=3, is_tried=True)
+    for row in rows:
+        assert words in str(row.failure)
+        assert (row.done_s, row.gaps_s) == (None, [])
+
+
+def test_a_certificate_that_is_not_trusted_fails_each_request(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    names = ("-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(certificate))
+    command = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names)
+    subprocess.run(command, check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with running(CompletionsServer(), tls=tls) as server:
+        rows = load(server, num_requests=2, scheme="https")
+    assert all("certificate verify failed" in str(row.failure) for row in rows)
+    assert server.requests == []
+
+
+def test_prompts_get_the_length_that_the_server_counts() -> None:
+    server = CompletionsServer(paths=PATHS[1:], words_per_token=2.0, template_tokens=9)
+    with running(server):
+        rows = load(server, num_requests=4, is_tried=True, prompt_tokens=100)
+    assert [(row.prompt_tokens_asked, row.prompt_tokens) for row in rows] == [(100, 100)] * 4
+    # The other path refused, one answered, and two of each of two lengths to fit, of a token each.
+    assert [request["max_tokens"] for request in server.requests[:6]] == [3, 3, 1, 1, 1, 1]
+
+
+def test_prompts_that_no_server_counts_are_words() -> None:
+    with running(CompletionsServer(sends_usage=False)) as server:
+        rows = load(server, num_requests=2, is_tried=True)
+    assert [row.prompt_tokens for row in rows] == [None, None]
+    assert len(server.requests) == 3  # one before the window: nothing to be fitted
+    assert {len(str(request["prompt"]).split()) for request in server.requests} == {6}
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_turn_repeats_the_conversation_before_it(api: ApiChoice) -> None:
+    conversation = ConversationSpec(turns=3, think_s=0.001)
+    server = CompletionsServer(reasoning_tokens=1)
+    with running(server):
+        rows = load(
+            server, num_requests=7, rate_per_s=None, concurrency=1, api=api, conversation=conversation
+        )
+    assert [row.failure for row in rows] == [None] * 7
+    assert all(earlier.done_s < later.issued_s for earlier, later in pairwise(rows) if earlier.done_s)
+    # Only first turns have a length that is asked for: what a template adds to the others is not known.
+    assert [row.prompt_tokens_asked for row in rows] == [6, 0, 0, 6, 0, 0, 6]
+    if api == "completions":
+        texts = [str(request["prompt"]) for request in server.requests]
+        assert [text.startswith(before) for before, text in pairwise(texts)] == [True, True, False] * 2
+        return
+    talks: list[Any] = [request["messages"] for request in server.requests]
+    assert [len(talk) for talk in talks] == [1, 3, 5, 1, 3, 5, 1]
+    assert talks[2][:3] == talks[1]
+    assert talks[1][1] == {"role": "assistant", "content": " word word"}  # its reasoning is not repeated
+
+
+def test_a_conversation_ends_with_a_failure() -> None:
+    server = CompletionsServer(good_first=1, fault="error_event")
+    with running(server):
+        rows = load(
+            server, num_requests=4, rate_per_s=None, concurrency=1, conversation=ConversationSpec(turns=9)
+        )
+    assert [row.failure is None for row in rows] == [True, False, False, False]
+    texts = [str(request["prompt"]) for request in server.requests]
+    assert [len(text.split()) for text in texts] == [6, 6 + 3 + 6, 6, 6]
+
+
+def endpoint_of(server: CompletionsServer, api: ApiChoice = "auto") -> EndpointLoad:
+    spec = EndpointSpec(url=server.url, model="tiny", api=api, timeout_s=PATIENCE_S, max_connections=1)
+    return EndpointLoad(spec, Prompts(ServingSpec(new_tokens=3, prompt_tokens=6), 5))
 
 
 def test_nobody_there_is_a_failure_of_each_request() -> None:

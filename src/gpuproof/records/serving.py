@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gpuproof.records.codec import Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import DeviceNeighbours, HostLoad
-from gpuproof.records.work.serving import Scenario
+from gpuproof.records.work.serving import Api, Scenario
 
 
 @record_kind("requests")
@@ -19,8 +19,8 @@ from gpuproof.records.work.serving import Scenario
 class Requests:
     """A stretch of requests in order of arrival. `first_request` counts from 0 in the window.
 
-    `first_token_s` and `tokens` are empty where no tokens are made. A request that failed has None for
-    `done_s`.
+    Columns of tokens are empty where no tokens are made. A request that failed has None for `done_s`, and one
+    whose tokens the endpoint did not count None for `tokens`.
     """
 
     first_request: int
@@ -29,7 +29,16 @@ class Requests:
     begun_s: tuple[float, ...]
     done_s: tuple[float | None, ...]
     first_token_s: tuple[float | None, ...] = ()
-    tokens: tuple[int, ...] = ()
+    tokens: tuple[int | None, ...] = ()
+    first_content_s: tuple[float | None, ...] = ()
+    """Of an endpoint: the first token that is no reasoning."""
+    chunks: tuple[int, ...] = ()
+    """Of an endpoint: the parts of its stream with text, each of one token or several."""
+    prompt_tokens: tuple[int | None, ...] = ()
+    """Of an endpoint, as it counts them; None where it does not."""
+    prompt_tokens_asked: tuple[int, ...] = ()
+    tokens_asked: tuple[int, ...] = ()
+    """What the recipe asked for, of prompt and answer."""
 
     def __post_init__(self) -> None:
         """Refuse columns that are not of the same requests.
@@ -38,11 +47,25 @@ class Requests:
             ValueError: they differ in length, or one was done before it was begun.
         """
         columns = (self.scheduled_s, self.issued_s, self.begun_s, self.done_s)
-        optional = [column for column in (self.first_token_s, self.tokens) if column]
+        of_tokens = (self.first_token_s, self.tokens, self.first_content_s, self.chunks)
+        lengths = (self.prompt_tokens, self.prompt_tokens_asked, self.tokens_asked)
+        optional = [column for column in (*of_tokens, *lengths) if column]
         if len({len(column) for column in (*columns, *optional)}) > 1:
             raise ValueError("its columns are of different numbers of requests")
         if any(end is not None and end < begin for begin, end in zip(self.begun_s, self.done_s, strict=True)):
             raise ValueError("a request was done before it was begun")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAlone:
+    """What a load client does with a server that answers at once."""
+
+    highest_per_s: float
+    """Requests answered a second, in a closed loop."""
+    rate_per_s: float
+    """Of a schedule, half of that …"""
+    p99_late_s: float
+    """… and how late its requests were issued."""
 
 
 @record_kind("serving_window")
@@ -72,3 +95,9 @@ class ServingWindow:
     """Requests sent a second time, as the endpoint had closed the connection that was kept for them."""
     refused_fields: tuple[str, ...] = ()
     """What an endpoint took no request with, so that it was left out."""
+    api: Api | None = None
+    """What an endpoint was asked by."""
+    gaps: tuple[tuple[float, int], ...] = ()
+    """Seconds from one chunk of an answer to its next, to four digits, and how many gaps had them."""
+    client: ClientAlone | None = None
+    """Of an endpoint's client before a search: what it does by itself."""

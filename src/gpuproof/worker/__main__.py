@@ -28,6 +28,7 @@ COMMANDS = {
     "probe": ("gpuproof.worker.commands.probe:main", "print what this machine has, as JSON"),
     "sample": ("gpuproof.worker.commands.sample:main", "print readings of GPUs and host, as JSON Lines"),
     "generate": ("gpuproof.worker.serving.generator:main", "issue requests, as a serving case asks"),
+    "twin": ("gpuproof.worker.serving.twin:main", "answer requests as told, in place of an endpoint"),
     "record": (
         "gpuproof.worker.commands.record:main",
         "write readings to a file, beside a command or until Ctrl-C",

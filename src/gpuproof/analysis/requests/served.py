@@ -27,10 +27,44 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
+from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-"""The percentile that MLPerf's two streams are reported by."""
+PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
+"""What a prompt may have more or fewer tokens than asked for: words are not all split alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Tokens of the prompts or answers that were answered."""
+
+    asked: tuple[int, ...] = ()
+    """Empty where no endpoint is loaded."""
+    counted: tuple[int, ...] = ()
+    """By the endpoint; empty where it did not count those of each."""
+    num_off: int = 0
+    """Those whose count is another than was asked for, by more than a share and a number."""
+
+    @classmethod
+    def of_prompts(cls, rows: Sequence[_Row]) -> TokenCounts:
+        """Put the prompts of an endpoint together."""
+        pairs = [(asked, row.prompt_tokens) for row in rows if (asked := row.prompt_tokens_asked)]
+        return cls._of(pairs, share=PROMPT_SHARE, tokens=PROMPT_TOKENS_OFF)
+
+    @classmethod
+    def of_answers(cls, rows: Sequence[_Row]) -> TokenCounts:
+        """Put its answers together, of which each has exactly the tokens asked for."""
+        return cls._of([(asked, row.tokens) for row in rows if (asked := row.tokens_asked)])
+
+    @classmethod
+    def _of(
+        cls, pairs: Sequence[tuple[int, int | None]], *, share: float = 0.0, tokens: int = 0
+    ) -> TokenCounts:
+        counted = [count for _, count in pairs if count is not None]
+        off = (abs(count - asked) > max(tokens, share * asked) for asked, count in pairs if count is not None)
+        is_whole = len(counted) == len(pairs)
+        return cls(tuple(asked for asked, _ in pairs), tuple(counted) if is_whole else (), sum(off))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +80,21 @@ class Served:
     """Issue less schedule, of all requests."""
     first_token_s: tuple[float, ...]
     """Latency of each request's first token; empty where no tokens are made."""
+    first_content_s: tuple[float, ...]
+    """Latency of each request's first token that is no reasoning; empty where no endpoint is loaded."""
     token_s: tuple[float, ...]
     """Mean time per further token of a sequence, of each request that made two or more a sequence."""
-    tokens: int
+    tokens: int | None
+    """Of all answers; None where an endpoint did not count those of each."""
+    chunks: int
+    """Parts of streams in which an endpoint sent them; 0 where none is loaded."""
+    num_miscounted: int
+    """Answers in more chunks with text than the endpoint counts tokens."""
+    prompts: TokenCounts
+    answers: TokenCounts
+    """Tokens of an endpoint's prompts and answers, asked for and as it counts them."""
+    sent_late_s: tuple[float, ...]
+    """When each request had a connection, less schedule; empty where no endpoint is loaded."""
     busy_s: float | None
     """Time in which batches ran; None where another server runs them."""
     setup: Setup | None
@@ -70,6 +116,12 @@ class Served:
     def tokens_per_s(self) -> float | None:
         """Tokens made, likewise; None where none are made."""
         return throughput(self.tokens, self.window.wall_s) if self.tokens else None
+
+    @property
+    def gaps_s(self) -> FloatArray:
+        """Return the times between chunks, a sample a gap, in order of length."""
+        lengths, counts = zip(*self.window.gaps, strict=True) if self.window.gaps else ((), ())
+        return np.repeat(np.array(lengths, dtype=np.float64), np.array(counts, dtype=np.int64))
 
     @property
     def mean_batch(self) -> float | None:
@@ -172,13 +224,19 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         case=records.case,
         spec=work.serving,
         window=windows[0],
-        latencies_s=tuple(row.done_s - row.scheduled_s for row in answered if row.done_s is not None),
+        latencies_s=_latencies(answered, "done_s"),
         lateness_s=tuple(row.issued_s - row.scheduled_s for row in rows),
-        first_token_s=tuple(
-            row.first_token_s - row.scheduled_s for row in answered if row.first_token_s is not None
-        ),
+        first_token_s=_latencies(answered, "first_token_s"),
+        first_content_s=_latencies(answered, "first_content_s"),
         token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s(sequences)) is not None),
-        tokens=sum(row.tokens for row in answered),
+        tokens=None
+        if any(row.tokens is None for row in answered)
+        else sum(row.tokens or 0 for row in answered),
+        chunks=sum(row.chunks for row in answered),
+        num_miscounted=sum(row.tokens is not None and row.chunks > row.tokens for row in answered),
+        prompts=TokenCounts.of_prompts(answered),
+        answers=TokenCounts.of_answers(answered),
+        sent_late_s=tuple(row.begun_s - row.scheduled_s for row in rows if row.tokens_asked),
         # Requests of one batch share its begin and end.
         busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
         if windows[0].batches
@@ -188,15 +246,21 @@ def summarize_requests(records: CaseRecords) -> Served | None:
     )
 
 
+def _latencies(rows: Sequence[_Row], name: str) -> tuple[float, ...]:
+    """Return a time of each request less its schedule, of those that have it."""
+    times = ((getattr(row, name), row.scheduled_s) for row in rows)
+    return tuple(time_s - due_s for time_s, due_s in times if time_s is not None)
+
+
 def _series(rows: Sequence[_Row], sequences: int) -> RequestSeries:
     """Return all rows as numbers; None in the records is NaN on the way."""
-    due, done, first = (
+    due, done, first, tokens = (
         np.array([getattr(row, name) for row in rows], dtype=np.float64)
-        for name in ("scheduled_s", "done_s", "first_token_s")
+        for name in ("scheduled_s", "done_s", "first_token_s", "tokens")
     )
-    steps = np.array([row.tokens for row in rows]) // sequences - 1
+    steps = tokens // sequences - 1
     failed = np.isnan(done)
-    token_s = np.where(steps > 0, (done - first) / np.maximum(steps, 1), 0.0)
+    token_s = np.where(steps <= 0, 0.0, (done - first) / np.maximum(steps, 1))
     return RequestSeries(
         latency_s=np.where(failed, inf, done - due),
         first_token_s=np.where(failed | np.isnan(first), inf, first - due),
@@ -211,11 +275,16 @@ class _Row:
     begun_s: float
     done_s: float | None
     first_token_s: float | None
-    tokens: int
+    tokens: int | None
+    first_content_s: float | None
+    chunks: int
+    prompt_tokens: int | None
+    prompt_tokens_asked: int
+    tokens_asked: int
 
     def time_per_token_s(self, sequences: int) -> float | None:
         """Return the mean time from one token of a sequence to its next; all sequences grow in step."""
-        steps = self.tokens // sequences - 1
+        steps = 0 if self.tokens is None else self.tokens // sequences - 1
         if self.done_s is None or self.first_token_s is None or steps < 1:
             return None
         return (self.done_s - self.first_token_s) / steps
@@ -223,11 +292,15 @@ class _Row:
 
 def _rows(chunk: Requests) -> list[_Row]:
     number = len(chunk.scheduled_s)
-    first_token_s = chunk.first_token_s or (None,) * number
-    tokens = chunk.tokens or (0,) * number
-    return [
-        _Row(*values)
-        for values in zip(
-            chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s, first_token_s, tokens, strict=True
-        )
-    ]
+    nothing, zeros = (None,) * number, (0,) * number
+    optional = (
+        chunk.first_token_s or nothing,
+        chunk.tokens or zeros,
+        chunk.first_content_s or nothing,
+        chunk.chunks or zeros,
+        chunk.prompt_tokens or nothing,
+        chunk.prompt_tokens_asked or zeros,
+        chunk.tokens_asked or zeros,
+    )
+    times = (chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s)
+    return [_Row(*values) for values in zip(*times, *optional, strict=True)]

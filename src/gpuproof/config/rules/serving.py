@@ -41,7 +41,7 @@ def serving_can_be_judged(config: RunConfig) -> Refusals:
     serving, bounds = config.serving, config.serving.bounds
     if serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s:
         return
-    if serving.scenario == "server" and serving.rate_per_s is None:
+    if serving.scenario == "server" and serving.rate_per_s is None and serving.arrivals != "trace":
         yield Refusal(
             keys=("serving.rate_per_s", "serving.latency_bound_s", "kind"),
             cause="the highest rate under a latency bound is asked for, but serving.latency_bound_s is null, "
@@ -217,6 +217,73 @@ def _cache_refusals(config: RunConfig) -> Refusals:
         )
 
 
+def arrivals_can_be_made(config: RunConfig) -> Refusals:
+    """Refuse arrivals without what they need, and what they would not heed."""
+    serving = config.serving
+    arrivals, rate_per_s = serving.arrivals, serving.rate_per_s
+    refused = (
+        (
+            arrivals == "trace" and serving.trace is None,
+            "trace",
+            "arrivals are those of a trace, and serving.trace names none",
+            "Set serving.trace to a file of JSON lines, or serving.arrivals to poisson",
+        ),
+        (
+            arrivals == "trace" and rate_per_s is not None,
+            "rate_per_s",
+            "the trace has the times of its requests, which no rate stretches",
+            "Remove serving.rate_per_s, or set serving.arrivals to poisson: lengths are the trace's still",
+        ),
+        (
+            arrivals == "ramp" and serving.scenario == "server" and rate_per_s is None,
+            "rate_per_s",
+            "a search judges steady rates, and a ramp rises",
+            "Set serving.rate_per_s to the mean rate of the ramp, or serving.arrivals to poisson",
+        ),
+        (
+            serving.conversation.turns > 1 and serving.scenario != "closed_loop",
+            "conversation",
+            "each turn waits for the answer before, and requests come by a schedule",
+            "Set serving.scenario to closed_loop, or remove serving.conversation",
+        ),
+        (
+            arrivals != "gamma" and serving.burstiness != 1,
+            "burstiness",
+            f"it is of gamma arrivals, and serving.arrivals is {arrivals}",
+            "Set serving.arrivals to gamma, or remove serving.burstiness",
+        ),
+    )
+    for is_so, key, cause, next_step in refused:
+        if is_so:
+            keys = (f"serving.{key}", "serving.arrivals", "kind")
+            yield Refusal(keys=keys, cause=cause, next_step=next_step)
+
+
+def texts_are_of_an_endpoint(config: RunConfig) -> Refusals:
+    """Refuse lengths, prefixes and a trace of a target other than an endpoint, and a trace beside lengths."""
+    serving, lengths = config.serving, config.serving.lengths
+    names = ("trace", "lengths", "shared_prefix", "conversation")
+    options = [name for name in names if name in serving.changed()]
+    if options and serving.target != "endpoint":
+        yield Refusal(
+            keys=(f"serving.{options[0]}", "serving.target", "kind"),
+            cause=f"the requests of target {serving.target} are all alike",
+            next_step=f"Remove serving.{options[0]}, or load an endpoint",
+        )
+    elif "trace" in options and len(options) > 1:
+        yield Refusal(
+            keys=(f"serving.{options[1]}", "serving.trace", "kind"),
+            cause="the trace has the lengths of its requests, and what they share",
+            next_step=f"Remove serving.{options[1]}, or serving.trace",
+        )
+    elif lengths.shape == "uniform" and max(lengths.prompt_spread, lengths.new_spread) > 1:
+        yield Refusal(
+            keys=("serving.lengths", "kind"),
+            cause="uniform lengths begin at mean · (1 − spread), which is under 0 for a spread over 1",
+            next_step="Set the spread to 1 or less, or serving.lengths.shape to lognormal",
+        )
+
+
 RULES = RuleSet(
     of_recipe=(
         serving_can_be_judged,
@@ -226,6 +293,8 @@ RULES = RuleSet(
         one_rank_serves,
         prompts_are_answered,
         an_endpoint_gets_single_prompts,
+        arrivals_can_be_made,
+        texts_are_of_an_endpoint,
     ),
     of_workload=(requests_are_answered,),
     of_new_run=(scenario_is_measured, serving_sweeps_nothing, an_address_can_be_reached),

@@ -14,16 +14,22 @@ PROMPT_TOKENS, NEW_TOKENS = 128, 64
 Rate = Annotated[float, Limits(gt=0, le=1e7)]
 Percent = Annotated[float, Limits(ge=50, lt=100)]
 ServingTarget = Literal["model", "noop", "endpoint"]
+Api = Literal["completions", "chat"]
+Arrivals = Literal["poisson", "constant", "gamma", "ramp", "trace"]
+Spread = Annotated[float, Limits(ge=0, le=10)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec(Options):
-    """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
+    """An HTTP server that speaks OpenAI's protocol of completions or of chat, with streaming."""
 
     url: Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
     """URL up to and including the version, as in http://host:8000/v1."""
     model: Text | None = None
     """The name that the server knows its model by."""
+    api: Literal["completions", "chat", "auto"] = "auto"
+    """What is asked: /completions, or /chat/completions with the prompt as the user's message; auto asks one
+    request of /completions, and uses chat where the server refuses it."""
     api_key_variable: Text | None = None
     """The environment variable that holds the key; null sends none."""
     timeout_s: Seconds = 120.0
@@ -50,6 +56,38 @@ class BoundsSpec(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LengthsSpec(Options):
+    """How the lengths of an endpoint's prompts and answers differ; serving.trace gives them by a file."""
+
+    shape: Literal["uniform", "lognormal"] = "uniform"
+    """uniform: over the mean · (1 ± spread); lognormal: the spread is standard deviation over mean."""
+    prompt_spread: Spread = 0.0
+    """Of prompts about serving.prompt_tokens; 0 makes all alike."""
+    new_spread: Spread = 0.0
+    """Of answers about serving.new_tokens; 0 makes all alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPrefixSpec(Options):
+    """What prompts to an endpoint have in common, for a prefix cache to answer."""
+
+    share: Annotated[float, Limits(ge=0, le=0.99)] = 0.0
+    """Of each prompt, the part that is a shared prefix; 0 shares nothing."""
+    number: Annotated[int, Limits(ge=1, le=1_000_000)] = 1
+    """How many prefixes there are; each prompt begins with one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSpec(Options):
+    """Users of a closed loop who talk on with an endpoint."""
+
+    turns: Annotated[int, Limits(ge=1, le=1000)] = 1
+    """Requests of a conversation; each repeats all earlier prompts and answers before its own prompt."""
+    think_s: Annotated[float, Limits(ge=0, le=3600)] = 0.0
+    """Seconds from an answer to the next turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec(Options):
     """Requests under load."""
 
@@ -58,8 +96,15 @@ class ServingSpec(Options):
     measure the generator."""
     scenario: Scenario = "server"
     """server: by a schedule; closed_loop: a number of users who each wait for their answer."""
-    arrivals: Literal["poisson", "constant"] = "poisson"
-    """Gaps between the requests of a schedule: exponential (poisson), or all equal."""
+    arrivals: Arrivals = "poisson"
+    """Gaps between the requests of a schedule: exponential (poisson), all equal (constant), or gamma with
+    serving.burstiness; ramp: poisson at a rate that rises evenly from 0 to twice rate_per_s; trace: as
+    serving.trace has them."""
+    burstiness: Annotated[float, Limits(ge=0.01, le=100)] = 1.0
+    """Shape of gamma gaps: 1 is poisson, less comes in bursts, more is more even."""
+    trace: Text | None = None
+    """JSON lines in Mooncake's form (timestamp in ms, input_length, output_length, hash_ids): lengths of
+    prompts and answers, and with arrivals trace their times, of the first window_s seconds."""
     rate_per_s: Rate | None = None
     """Requests a second of a schedule; null finds the highest that meets all bounds."""
     concurrency: Annotated[int, Limits(ge=1, le=65_536)] = 8
@@ -90,12 +135,15 @@ class ServingSpec(Options):
     curve: bool = True
     """After the search, measure lower rates too: the throughput–latency curve."""
     prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] | None = None
-    """Tokens of each request's prompt (an endpoint: words, about a token each); null is 128 where text is
-    made."""
+    """Tokens of each request's prompt (an endpoint's own count is fitted before the window); null is 128
+    where text is made."""
     new_tokens: Annotated[int, Limits(ge=0, le=MAX_TOKENS)] | None = None
     """Tokens made for each request. A model is served in static batches: a batch reads its prompts and makes
     all its tokens, and only then the next begins (no continuous batching). null is 64 for an endpoint and for
     a model with a key-value cache; 0 has such a model run whole sequences forward."""
+    lengths: LengthsSpec = field(default_factory=LengthsSpec)
+    shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
+    conversation: ConversationSpec = field(default_factory=ConversationSpec)
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to load."""
 

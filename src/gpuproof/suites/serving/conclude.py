@@ -17,10 +17,12 @@ from gpuproof.suites.base import Conclusion, launch_key
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
+from gpuproof.suites.serving.client import client_doubts, client_measures
 from gpuproof.suites.serving.exports import serving_exports
 from gpuproof.suites.serving.measures import limits_together, measures_of
 from gpuproof.suites.serving.plan import ServingPlan
 from gpuproof.suites.serving.run import ServingRun
+from gpuproof.suites.serving.tokens import token_measures
 from gpuproof.suites.serving.windows import rate_measures, window_measures
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
@@ -38,7 +40,8 @@ UNSEEN = 3.0
 
 WITHOUT_FIELD = {
     "ignore_eos": "the endpoint refuses ignore_eos: an answer may end before new_tokens tokens",
-    "stream_options": "the endpoint refuses stream_options: tokens are the events of its stream",
+    "stream_options": "the endpoint refuses stream_options: it may send no token counts (usage)",
+    "temperature": "the endpoint refuses temperature 0: it samples its answers",
 }
 
 
@@ -58,7 +61,8 @@ def conclude(evidence: Evidence) -> Conclusion:
     run = _serving_run(evidence, doubts_about_readings(explanations))
     launches = run.launches
     setup = launches[0].setup if launches else None
-    headlines = measures_of(run, positions_in_time(evidence.launches))
+    positions = positions_in_time(evidence.launches)
+    headlines = [*measures_of(run, positions), *token_measures(run, positions), *client_measures(run)]
     detail = ServingDetail(common=_common(evidence, run, explanations), num_headlines=len(headlines))
     result = benchmark_result(
         "serving",
@@ -140,7 +144,8 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
     )
     # A rate over the highest overloads the server by intent: doubts count where figures are used.
     used = run.main or launches
-    doubts = [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
+    doubts = [*client_doubts(run)]
+    doubts += [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
     return replace(run, doubts=tuple({doubt.code: doubt for doubt in (*observed, *doubts)}.values()))
 
 
@@ -177,6 +182,8 @@ def _notes(run: ServingRun) -> list[str]:
         )
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
+    if "chat" in {served.window.api for served in run.launches} and run.config.serving.endpoint.api == "auto":
+        notes.append("the endpoint refuses /completions: prompts were sent to /chat/completions")
     if num_resent := sum(served.window.num_resent for served in run.launches):
         notes.append(
             f"{units.count(num_resent)} requests were sent again on a new connection, which their latency "

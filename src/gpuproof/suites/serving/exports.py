@@ -9,6 +9,7 @@ from gpuproof.analysis.requests.served import Served
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import worst
+from gpuproof.statistics.estimate import Numbers
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export, PictureContent
 from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
@@ -82,7 +83,10 @@ def _window(served: Served) -> dict[str, Any]:
         "tokens_per_s": served.tokens_per_s,
         "latency_s": {f"p{p.q:g}": to_json(p) for p in served.latency_percentiles()},
         "time_to_first_token_s": _tokens_json(served.first_token_s),
+        "time_to_first_content_token_s": _tokens_json(served.first_content_s),
         "time_per_token_s": _tokens_json(served.token_s),
+        "inter_token_latency_s": _tokens_json(served.gaps_s),
+        "chunks": served.chunks or None,
         "generator_lateness_s": to_json(percentile(served.lateness_s, 99)),
         "verdict": to_json(served.verdict),
         "mlperf_stream_latency_s": None,  # of scenarios that are no longer measured
@@ -92,5 +96,5 @@ def _window(served: Served) -> dict[str, Any]:
     }
 
 
-def _tokens_json(times_s: Sequence[float]) -> dict[str, Any] | None:
-    return {f"p{q:g}": to_json(percentile(times_s, q)) for q in (50.0, 90.0, 99.0)} if times_s else None
+def _tokens_json(times_s: Numbers) -> dict[str, Any] | None:
+    return {f"p{q:g}": to_json(percentile(times_s, q)) for q in (50.0, 90.0, 99.0)} if len(times_s) else None

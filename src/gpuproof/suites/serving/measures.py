@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, inf
 
+import numpy as np
+
 from gpuproof import units
-from gpuproof.analysis.requests.bounds import ALL, RISK, BoundName, BoundStanding, bounds_judged
+from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding, bounds_judged
 from gpuproof.analysis.requests.served import PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
-from gpuproof.statistics.estimate import Unavailable, as_record
+from gpuproof.statistics.estimate import Numbers, Unavailable, as_record
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -48,7 +50,7 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
         better="higher",
         launches=_launch_values(main, positions, rates),
     )
-    latencies = _percentiles(run, positions, "latency", lambda served: served.latencies_s, PERCENTILES)
+    latencies = percentiles(run, positions, "latency", lambda served: served.latencies_s, PERCENTILES)
     if run.search is None and first.window.scenario == "server":
         measures += [*latencies, throughput, *_goodput(run, positions)]
     else:
@@ -56,7 +58,6 @@ def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Mea
     return [
         *measures,
         *_bound_measures(run, positions),
-        *_token_measures(run, positions),
         *_generator_measures(first),
     ]
 
@@ -266,16 +267,16 @@ def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
     return [(name, limit, q) for name, limit, q in limits if limit is not None]
 
 
-def _percentiles(
+def percentiles(
     run: ServingRun,
     positions: Mapping[LaunchKey, int],
-    name: BoundName,
-    times_s: Callable[[Served], Sequence[float]],
+    name: str,
+    times_s: Callable[[Served], Numbers],
     qs: Sequence[float],
 ) -> list[Measure]:
     """Return percentiles of all launches together; where no bound judges those times, they are compared."""
     is_judged = run.search is not None or name in {limit for limit, _, _ in _limits(run.config)}
-    pooled_s = [time_s for served in run.main for time_s in times_s(served)]
+    pooled_s = np.concatenate([np.asarray(times_s(served), dtype=np.float64) for served in run.main])
     measures = [_percentile_measure(name, percentile(pooled_s, q)) for q in qs]
     return [
         _with_replicates(
@@ -306,26 +307,6 @@ def _percentile_measure(what: str, figure: Percentile) -> Measure:
         text=units.seconds(figure.value),
         detail=detail,
     )
-
-
-def _token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    tokens = sum(served.tokens for served in run.main)
-    if not tokens:
-        return []
-    rates = [served.tokens_per_s or 0.0 for served in run.main]
-    rate = sum(rates) / len(rates)
-    answered = sum(len(served.latencies_s) for served in run.main)
-    return [
-        Measure(
-            name="tokens",
-            value=rate,
-            unit="tokens/s",
-            text=units.rate(rate, "tokens"),
-            detail=f"{units.count(tokens)} made for {units.count(answered)} requests",
-        ),
-        *_percentiles(run, positions, "time to first token", lambda served: served.first_token_s, COMPARED),
-        *_percentiles(run, positions, "time per token", lambda served: served.token_s, COMPARED),
-    ]
 
 
 def _generator_measures(served: Served) -> list[Measure]:

@@ -47,7 +47,7 @@ class Load:
 
 def is_search(serving: ServingSpec) -> bool:
     """Say whether a recipe asks for the highest rate instead of naming one."""
-    return serving.scenario == "server" and serving.rate_per_s is None
+    return serving.scenario == "server" and serving.rate_per_s is None and serving.arrivals != "trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,10 @@ class ServingPlan:
         serving, left = self.config.serving, self.num_left
         if is_search(serving):
             return max(0.0, serving.search_time_s - self.used_s) if left else 0.0
-        if serving.scenario != "server" or serving.rate_per_s is None:
+        if serving.scenario != "server":
             return None
+        if serving.rate_per_s is None:
+            return left * (serving.window_s + self.beside_s)
         arrivals_s = max(serving.window_s, serving.min_requests / serving.rate_per_s)
         return left * (arrivals_s + self.beside_s)
 

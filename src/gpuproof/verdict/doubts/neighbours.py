@@ -57,8 +57,9 @@ def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
 
 
 def _fewer_threads(measured: Measured) -> str:
-    """Advise fewer threads, unless a rank has but one."""
-    return ", or lower distributed.threads_per_rank" if measured.launch.setup.threads > 1 else ""
+    """Advise fewer threads, unless a rank has but one, or nothing of ours is run (an endpoint, no-op)."""
+    has_threads = any(setup.threads > 1 for setup in measured.launch.setups)
+    return ", or lower distributed.threads_per_rank" if has_threads else ""
 
 
 def _others_cpus(windows: Sequence[Window]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 from gpuproof.analysis.requests.served import Served
 from gpuproof.records.result import Doubt
@@ -21,12 +21,25 @@ GROWTH = 2.0
 HEAD = 20
 """The part of a window, one of so many, that is held against the rest for a slow start."""
 FAILED_SHARE = 0.001
+OTHER_SHARE = 0.01
+"""Of prompts or answers whose lengths are others than asked for."""
+STEADY = ("poisson", "constant", "gamma")
+"""Arrivals of one rate, under which a queue that grows shows one that is too high."""
 
 
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     """Find what makes the latencies of a window others than those of the server."""
     if measured.served is not None:
-        for rule in (_surplus_tokens, _late_generator, _growing_queue, _slow_start, _failed_requests):
+        for rule in (
+            _surplus_tokens,
+            _miscounted_tokens,
+            _other_lengths,
+            _late_trace,
+            _late_generator,
+            _growing_queue,
+            _slow_start,
+            _failed_requests,
+        ):
             yield from rule(measured.served)
 
 
@@ -44,7 +57,54 @@ def _surplus_tokens(served: Served) -> Iterator[Doubt]:
         )
 
 
+def _miscounted_tokens(served: Served) -> Iterator[Doubt]:
+    if served.num_miscounted:
+        yield suspect(
+            code="tokens-miscounted",
+            reason=f"for {count(served.num_miscounted)} of {count(len(served.latencies_s))} answers the "
+            "server counts fewer tokens than it sent chunks with text, of a token or more each",
+            remedy="Look at what it counts as usage.completion_tokens, which time per token rests on",
+        )
+
+
+def _other_lengths(served: Served) -> Iterator[Doubt]:
+    """Compare the endpoint's counts of tokens with what was asked for."""
+    for what, counts, remedy in (
+        ("prompts", served.prompts, "Compare by the tokens counted, or set serving.prompt_tokens higher"),
+        ("answers", served.answers, "Have the server heed ignore_eos, or compare by the tokens counted"),
+    ):
+        num = len(counts.asked)
+        if counts.num_off <= OTHER_SHARE * num:
+            continue
+        means = f", counted {mean(counts.counted):.4g}" if counts.counted else ""
+        yield suspect(
+            code=f"{what}-of-other-length",
+            reason=f"{count(counts.num_off)} of {count(num)} {what} ({share(counts.num_off / num)}) have "
+            f"another length by the server's count than requested: requested {mean(counts.asked):.4g} tokens "
+            f"on average{means}",
+            remedy=remedy,
+        )
+
+
+def _late_trace(served: Served) -> Iterator[Doubt]:
+    """Reject a trace that was not sent at its times: it would be another trace."""
+    if served.spec.arrivals != "trace" or served.window.scenario != "server":
+        return
+    late_s = percentile(served.sent_late_s, 99).value
+    late_s = max(served.sent_late_s) if late_s is None else late_s
+    if late_s > max(LATENESS_S, LATENESS_SHARE * median(served.latencies_s)):
+        yield invalid(
+            code="trace-late",
+            reason=f"1 % of the trace's requests were sent {seconds(late_s)} after their time or later: the "
+            "client did not keep up with the trace",
+            remedy="Leave it a processor of its own, raise serving.endpoint.max_connections, or send a "
+            "shorter or calmer part of the trace",
+        )
+
+
 def _late_generator(served: Served) -> Iterator[Doubt]:
+    if served.spec.arrivals == "trace":
+        return
     late_s = percentile(served.lateness_s, 99).value
     typical_s = median(served.latencies_s)
     if late_s is None or late_s <= max(LATENESS_S, LATENESS_SHARE * typical_s):
@@ -58,7 +118,7 @@ def _late_generator(served: Served) -> Iterator[Doubt]:
 
 
 def _growing_queue(served: Served) -> Iterator[Doubt]:
-    if served.window.scenario != "server":
+    if served.window.scenario != "server" or served.spec.arrivals not in STEADY:
         return
     quarter = len(served.latencies_s) // 4
     if quarter < 10:

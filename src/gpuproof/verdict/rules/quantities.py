@@ -46,11 +46,15 @@ UNITS: Mapping[str, tuple[str, ...]] = {
 }
 """By the name of a measure."""
 AT_A_SIZE = rf"({'|'.join(get_args(Operation))}) of [^,]+"
+LATENCIES = (
+    *("step", "latency", "time to first token", "time to first content token"),
+    *("time per output token", "time per token", "inter-token latency"),
+)
 PATTERNS: Mapping[str, tuple[str, ...]] = {
     rf"{AT_A_SIZE}(, algorithm bandwidth)?": ("B/s",),
     rf"{AT_A_SIZE}, (mean|p[\d.]+|longest) latency": ("s",),
     rf"{AT_A_SIZE}, (rank spread|wrong values)": ("1",),
-    r"(p[\d.]+|mean|shortest|longest) (step|latency|time to first token|time per output token)": ("s",),
+    rf"(p[\d.]+|mean|shortest|longest) ({'|'.join(LATENCIES)})": ("s",),
 }
 MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
 """By unit, what nothing is over: boards switch off below 110 °C."""

@@ -1,7 +1,7 @@
-"""Load on a server that speaks the OpenAI completions protocol: vLLM, SGLang, TGI, llama.cpp or any other.
+"""Load on a server that speaks OpenAI's protocol: vLLM, SGLang, TGI, llama.cpp or any other.
 
 The generator runs in this process, on an event loop: it issues requests by the schedule or on completion,
-reads each answer as a stream, and notes when the first and the last token came. Protocol:
+and reads each answer as a stream (`answers.py`). Protocol, of completions and of chat:
 https://platform.openai.com/docs/api-reference/completions (`stream: true`, server-sent events, `data:
 [DONE]`).
 """
@@ -11,74 +11,35 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.outside import parse_json
-from gpuproof.records.work.serving import EndpointSpec
+from gpuproof.records.work.serving import Api, EndpointSpec
 from gpuproof.redaction import redacted
+from gpuproof.worker.serving.answers import MOST_SAID, ProtocolError, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.http_stream import Address, Connection, ProtocolError
+from gpuproof.worker.serving.http_stream import Address, Answer, Connection
+from gpuproof.worker.serving.prompts import Ask, Calibration, Prompts, trial_numbers
 
+PATHS: Mapping[Api, str] = {"completions": "/completions", "chat": "/chat/completions"}
 DATA = "data:"
 DONE = "[DONE]"
 OPTIONAL_FIELDS: Mapping[str, Any] = {
     "ignore_eos": True,  # of vLLM and SGLang: every answer has its full length
     "stream_options": {"include_usage": True},  # the server's own count of tokens
+    "temperature": 0,  # models that reason have one of their own
 }
-MOST_SAID = 200
-"""Characters of a server's own words that are repeated."""
 REFUSALS = ("HTTP 400", "HTTP 422")
 """How servers answer a field that they do not know, where they do not pass over it."""
-PROMPT_WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
-"""Short common words, about a token each in the usual vocabularies."""
-
-
-@dataclass(slots=True)
-class RequestTimes:
-    """One request, in seconds from the window's begin."""
-
-    scheduled_s: float
-    issued_s: float
-    begun_s: float
-    """When it had a connection and was sent."""
-    first_token_s: float | None = None
-    done_s: float | None = None
-    """None where it failed."""
-    tokens_asked: int = 0
-    tokens: int = 0
-    """As the server counts them, else the events that carried text, which may hold several. A count of more
-    than were asked for is not believed."""
-    has_surplus: bool = False
-    """Whether the server counts more tokens, or sent more of them, than were asked for."""
-    is_resent: bool = False
-    """Whether the server had closed the kept connection without a word, so that it was sent on a new one."""
-    failure: str | None = None
-    is_finished: bool = False
-    """Whether the server said that this is the end: a torn stream is no answer."""
-
-    def add_event(self, event: object, now_s: float) -> None:
-        """Add an event of the stream; the last ones carry the reason of the end or the usage only.
-
-        Raises:
-            ProtocolError: it is none of the protocol's.
-        """
-        choices = _field(event, "choices", list) or []
-        if any(_carries_text(choice) for choice in choices):
-            self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
-            self.tokens += 1
-            self.done_s = now_s
-        self.is_finished |= any(_field(choice, "finish_reason", str) for choice in choices)
-        counted = _field(_field(event, "usage", dict) or {}, "completion_tokens", int)
-        if counted is not None and counted < 0:
-            raise ProtocolError(f"the server counts {counted} tokens")
-        self.has_surplus |= max(self.tokens, counted or 0) > self.tokens_asked
-        if counted and counted <= self.tokens_asked:
-            self.tokens = counted
+NO_SUCH_PATH = ("HTTP 404", "HTTP 405", "HTTP 501")
+LIMIT, LIMIT_SINCE = "max_tokens", "max_completion_tokens"
+"""What the most tokens of an answer are called: by nearly all, and by OpenAI for models that reason."""
+CALIBRATIONS = 2
+"""Requests at each of two lengths of prompts."""
 
 
 @dataclass(slots=True)
@@ -86,11 +47,18 @@ class EndpointLoad:
     """Requests to one endpoint, over at most `max_connections` connections that are kept."""
 
     spec: EndpointSpec
-    new_tokens: int
-    prompt_tokens: int
-    seed: int
+    prompts: Prompts
     refused_fields: list[str] = field(default_factory=list)
     """What `try_out` found that the server takes no request with."""
+    api: Api = field(init=False)
+    """What it is asked by; of `auto` what `try_out` came to."""
+    expects_usage: bool = False
+    """Whether `try_out` was sent a count of tokens, so that an answer without one is not whole …"""
+    expects_done: bool = False
+    """… and [DONE]."""
+    counts_prompts: bool = False
+    """Whether it was told the tokens of its prompt."""
+    _limit: str = LIMIT
     _understood: dict[str, Any] = field(default_factory=lambda: dict(OPTIONAL_FIELDS))
     _idle: list[Connection] = field(default_factory=list)
     _room: asyncio.Semaphore = field(init=False)
@@ -106,114 +74,149 @@ class EndpointLoad:
         """
         assert self.spec.url is not None  # a rule of the recipe's
         self._address = Address.parse(self.spec.url)
+        self.api = "chat" if self.spec.api == "chat" else "completions"
         key = _key(self.spec)
         self._secrets = () if key is None else (key,)
         authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **authorization}
         self._room = asyncio.Semaphore(self.spec.max_connections)
 
-    def body(self, number: int) -> bytes:
-        """Return the body of request `number`: a prompt of its own, so that no prefix cache answers it."""
-        draw = random.Random(self.seed * 1_000_003 + number)  # noqa: S311  # a text, no secret
-        prompt = " ".join(draw.choice(PROMPT_WORDS) for _ in range(self.prompt_tokens))
-        return json.dumps(
-            {
-                "model": self.spec.model,
-                "prompt": prompt,
-                "max_tokens": self.new_tokens,
-                "temperature": 0,
-                "stream": True,
-                **self._understood,
-            }
-        ).encode()
+    def body(self, ask: Ask) -> bytes:
+        """Return the body of a request."""
+        said = (*ask.history, ("user", ask.prompt))
+        if self.api == "chat":
+            prompt: dict[str, Any] = {"messages": [{"role": role, "content": text} for role, text in said]}
+        else:
+            prompt = {"prompt": " ".join(text for _, text in said)}
+        fixed = {"model": self.spec.model, **prompt, self._limit: ask.new_tokens, "stream": True}
+        return json.dumps({**fixed, **self._understood}).encode()
 
     async def try_out(self) -> None:
-        """Make one request before the window, leaving out what the server refuses, a field after the other.
+        """Make requests before the window, leaving out what the server refuses, a field after the other.
+
+        Then fit how many words of a prompt make a token, if the server counts them.
 
         Raises:
             EnvironmentUnfitError: the server answers none.
         """
-        number = -1
-        while True:
-            tried = await self.request(number, scheduled_s=0.0, begin_s=monotonic())
+        try:
+            numbers = trial_numbers()
+            await self._find_accepted(numbers)
+            await self._calibrate(numbers)
+        finally:
             self._close()  # the window has an event loop of its own
+
+    async def _find_accepted(self, numbers: Iterator[int]) -> None:
+        for number in numbers:
+            tried = await self.request(number, scheduled_s=0.0, begin_s=monotonic())
             if tried.failure is None:
+                self.expects_usage, self.expects_done = tried.tokens is not None, tried.is_closed_by_done
+                self.counts_prompts = tried.prompt_tokens is not None
                 return
-            if not (tried.failure.startswith(REFUSALS) and self._understood):
+            if not self._gives_way(tried.failure):
                 raise EnvironmentUnfitError(
-                    f"{self.spec.url} answers no request: {tried.failure}",
+                    f"{self.spec.url} answers no request: {tried.failure} ({PATHS[self.api]} was asked)",
                     place="serving.endpoint.url",
                     next_step="Try it with curl; look at address, model name, key, and the server's log",
                 )
-            named = [name for name in self._understood if name in tried.failure]
-            refused = named[0] if named else next(iter(self._understood))
-            del self._understood[refused]
-            self.refused_fields.append(refused)
-            number -= 1
+
+    async def _calibrate(self, numbers: Iterator[int]) -> None:
+        if not self.counts_prompts:
+            return
+        counts = []
+        for words in self.prompts.trial_words() * CALIBRATIONS:
+            ask = self.prompts.trial(next(numbers), words)
+            tried = await self._timed(ask, scheduled_s=0.0, begin_s=monotonic())
+            if tried.failure is None and tried.prompt_tokens is not None:
+                counts.append((words, tried.prompt_tokens))
+        self.prompts.calibration = Calibration.fit(counts)
+
+    def _gives_way(self, failure: str) -> bool:
+        """Ask otherwise after a refusal: another path, or a field less; False where nothing is left."""
+        may_switch = self.spec.api == "auto" and self.api == "completions"
+        is_refusal = failure.startswith(REFUSALS)
+        if may_switch and (failure.startswith(NO_SUCH_PATH) or (is_refusal and not self._understood)):
+            self.api, self._understood = "chat", dict(OPTIONAL_FIELDS)
+            self.refused_fields.clear()
+            return True
+        if is_refusal and self._limit == LIMIT and LIMIT_SINCE in failure:
+            self._limit = LIMIT_SINCE
+            return True
+        if not (is_refusal and self._understood):
+            return False
+        refused = next((name for name in self._understood if name in failure), next(iter(self._understood)))
+        del self._understood[refused]
+        self.refused_fields.append(refused)
+        return True
 
     async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
-        """Make one request; whatever goes wrong is in its record."""
+        """Make request `number`; whatever goes wrong is in its record."""
+        return await self._timed(self.prompts.ask(number), scheduled_s=scheduled_s, begin_s=begin_s)
+
+    async def _timed(self, ask: Ask, *, scheduled_s: float, begin_s: float) -> RequestTimes:
         issued_s = monotonic() - begin_s
         times = RequestTimes(
-            scheduled_s=scheduled_s, issued_s=issued_s, begun_s=issued_s, tokens_asked=self.new_tokens
+            scheduled_s=scheduled_s,
+            issued_s=issued_s,
+            begun_s=issued_s,
+            tokens_asked=ask.new_tokens,
+            prompt_tokens_asked=0 if ask.history else ask.prompt_tokens,
+            answer=[] if self.prompts.spec.conversation.turns > 1 else None,
         )
         async with self._room:
             times.begun_s = monotonic() - begin_s
             try:
-                await asyncio.wait_for(self._exchange(number, times, begin_s), self.spec.timeout_s)
-            except (
-                asyncio.TimeoutError,
-                OSError,
-                asyncio.IncompleteReadError,
-                ProtocolError,
-                ValueError,
-                RecursionError,  # of JSON nested without end
-            ) as error:
-                times.failure = redacted(_failure_text(error, self.spec), secrets=self._secrets)
-                times.done_s = None
+                await asyncio.wait_for(self._exchange(self.body(ask), times, begin_s), self.spec.timeout_s)
+            except (asyncio.TimeoutError, OSError, ProtocolError, ValueError) as error:
+                times.fail(redacted(_failure_text(error, self.spec), secrets=self._secrets))
         return times
 
-    async def _exchange(self, number: int, times: RequestTimes, begin_s: float) -> None:
+    async def _exchange(self, body: bytes, times: RequestTimes, begin_s: float) -> None:
         connection = self._idle.pop() if self._idle else await Connection.open(self._address)
-        body = self.body(number)
+        path = PATHS[self.api]
         try:
             try:
-                answer = await connection.post(self._address, "/completions", self._headers, body)
+                answer = await connection.post(self._address, path, self._headers, body)
             except (OSError, ProtocolError):
                 if not connection.is_stale:
                     raise
                 connection.close()
                 times.is_resent = True
                 connection = await Connection.open(self._address)
-                answer = await connection.post(self._address, "/completions", self._headers, body)
+                answer = await connection.post(self._address, path, self._headers, body)
             if answer.status != 200:
-                words = [line[:MOST_SAID] async for line in answer.lines()]
-                raise ProtocolError(f"HTTP {answer.status}: {' '.join(words)[:MOST_SAID]}")
-            async for line in answer.lines():
-                if not line.startswith(DATA):
-                    continue
-                data = line[len(DATA) :].strip()
-                if data == DONE:
-                    times.is_finished = True
-                else:
-                    times.add_event(parse_json(data), monotonic() - begin_s)
-            if not times.is_finished:
-                raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
-            if times.done_s is None:
-                raise ProtocolError("no token came")
+                raise ProtocolError(await _refusal(answer))
+            await _read_stream(answer, times, begin_s)
+            self._refuse_part(times)
         finally:
             if connection.is_reusable:
                 self._idle.append(connection)
             else:
                 connection.close()
 
+    def _refuse_part(self, times: RequestTimes) -> None:
+        """Refuse an answer that is not whole.
+
+        Raises:
+            ProtocolError: tokens, their count or the end did not come.
+        """
+        if not times.is_finished:
+            raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
+        if self.expects_done and not times.is_closed_by_done:
+            raise ProtocolError("the stream ended without [DONE], which the server sent before")
+        if times.done_s is None:
+            raise ProtocolError("no token came")
+        if self.expects_usage and times.tokens is None:
+            raise ProtocolError("no usage came, which the server sent before")
+
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         """Run a plan; return the requests in order of issue. `on_done` is given the number done so far."""
+        times_s = plan.schedule() if plan.concurrency is None else None
         await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
         try:
-            if plan.concurrency is not None:
+            if times_s is None:
                 return await self._closed(plan, on_done)
-            return await self._open(plan, on_done)
+            return await self._open(times_s, plan.begin_monotonic_s, on_done)
         finally:
             self._close()
 
@@ -221,8 +224,10 @@ class EndpointLoad:
         while self._idle:
             self._idle.pop().close()
 
-    async def _open(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
-        begin_s, tasks = plan.begin_monotonic_s, []
+    async def _open(
+        self, times_s: Sequence[float], begin_s: float, on_done: Callable[[int], None]
+    ) -> list[RequestTimes]:
+        tasks = []
         num_done = 0
 
         def count(_: object) -> None:
@@ -230,7 +235,7 @@ class EndpointLoad:
             num_done += 1
             on_done(num_done)
 
-        for number, due_s in enumerate(plan.schedule()):
+        for number, due_s in enumerate(times_s):
             left_s = due_s - (monotonic() - begin_s)
             if left_s > 0:
                 await asyncio.sleep(left_s)
@@ -250,37 +255,61 @@ class EndpointLoad:
 
         async def one_after_the_other() -> None:
             nonlocal issued
+            history: tuple[tuple[str, str], ...] = ()
             while goes_on():
-                number, issued = issued, issued + 1
-                requests.append(
-                    await self.request(number, scheduled_s=monotonic() - begin_s, begin_s=begin_s)
-                )
+                ask, issued = replace(self.prompts.ask(issued), history=history), issued + 1
+                times = await self._timed(ask, scheduled_s=monotonic() - begin_s, begin_s=begin_s)
+                requests.append(times)
                 on_done(len(requests))
+                history = self._history(ask, times)
+                if history:
+                    await asyncio.sleep(self.prompts.spec.conversation.think_s)
 
         users: list[Awaitable[None]] = [one_after_the_other() for _ in range(plan.concurrency or 1)]
         await asyncio.gather(*users)
         return sorted(requests, key=lambda times: times.issued_s)
 
+    def _history(self, ask: Ask, times: RequestTimes) -> tuple[tuple[str, str], ...]:
+        """Return what the next turn repeats; nothing where a conversation ends, or was broken off."""
+        is_last = len(ask.history) // 2 + 1 >= self.prompts.spec.conversation.turns
+        if is_last or times.failure is not None or times.answer is None:
+            return ()
+        return (*ask.history, ("user", ask.prompt), ("assistant", "".join(times.answer)))
 
-T = TypeVar("T")
 
-
-def _field(event: object, name: str, kind: type[T]) -> T | None:
-    """Read a field of an event; None where it is not there or null.
+async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> None:
+    """Read an answer to its end.
 
     Raises:
-        ProtocolError: the event is no object, or the field of another type.
+        ProtocolError: it is no stream of events, or one of them is not of the protocol.
     """
-    if not isinstance(event, dict):
-        raise ProtocolError(f"an event of the stream is no object: {str(event)[:MOST_SAID]}")
-    value = event.get(name)
-    if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
-        return value
-    raise ProtocolError(f"{name} of an event is no {kind.__name__}: {str(value)[:MOST_SAID]}")
+    has_event, other = False, ""
+    async for line in answer.lines():
+        if not line.startswith(DATA):
+            other = other or line.strip()
+            continue
+        has_event, data = True, line[len(DATA) :].strip()
+        if data == DONE:
+            times.is_finished = times.is_closed_by_done = True
+            continue
+        try:
+            event = parse_json(data)
+        except (ValueError, RecursionError):
+            raise ProtocolError(f"an event of the stream is no JSON: {data[:MOST_SAID]}") from None
+        times.add_event(event, monotonic() - begin_s)
+    if not has_event:
+        kind = answer.headers.get("content-type", "no content type")
+        raise ProtocolError(f"HTTP 200 without an event ({kind}): {other[:MOST_SAID]}")
 
 
-def _carries_text(choice: object) -> bool:
-    return bool(_field(choice, "text", str) or _field(_field(choice, "delta", dict) or {}, "content", str))
+async def _refusal(answer: Answer) -> str:
+    """Return what a server answers instead of a stream: its status, where it sends us, its words."""
+    words = [line[:MOST_SAID] async for line in answer.lines()]
+    headers = answer.headers
+    if 300 <= answer.status < 400 and "location" in headers:
+        return f"HTTP {answer.status} to {headers['location'][:MOST_SAID]}: redirects are not followed"
+    again = f" (Retry-After: {headers['retry-after'][:MOST_SAID]})" if "retry-after" in headers else ""
+    return f"HTTP {answer.status}{again}: {' '.join(words)[:MOST_SAID]}"
 
 
 def _key(spec: EndpointSpec) -> str | None:

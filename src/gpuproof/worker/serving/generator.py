@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import random
 import sys
@@ -23,10 +24,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from time import monotonic
-from typing import Literal
 
-Arrivals = Literal["poisson", "constant"]
+from gpuproof.records.work.serving import Arrivals
+from gpuproof.worker.serving.trace import read_trace
+
 WATCH_S = 0.5
 
 
@@ -40,6 +43,9 @@ class TrafficPlan:
     rate_per_s: float | None = None
     num_requests: int | None = None
     """Open loop: all of them. Without a rate they come all at once."""
+    burstiness: float = 1.0
+    trace: str | None = None
+    """Open loop: a file with the times of its first `max_s` seconds."""
     concurrency: int | None = None
     """Closed loop: requests under way; a new one is issued when one is done."""
     min_requests: int = 0
@@ -48,13 +54,30 @@ class TrafficPlan:
     """A closed loop ends when it has `min_requests` and `min_s` is over, or with `max_s`."""
 
     def schedule(self) -> array[float]:
-        """Return the scheduled times of an open loop, in seconds from the begin."""
+        """Return the scheduled times of an open loop, in seconds from the begin.
+
+        Raises:
+            EnvironmentUnfitError: they are in a trace that cannot be read.
+        """
+        if self.trace is not None:
+            return array("d", (row.at_s or 0.0 for row in read_trace(self.trace, max_s=self.max_s)))
         assert self.num_requests is not None
         if self.rate_per_s is None or self.arrivals is None:
             return at_once(self.num_requests)
         return schedule(
-            self.arrivals, rate_per_s=self.rate_per_s, num_requests=self.num_requests, seed=self.seed
+            self.arrivals,
+            rate_per_s=self.rate_per_s,
+            num_requests=self.num_requests,
+            seed=self.seed,
+            burstiness=self.burstiness,
         )
+
+    @property
+    def offered_per_s(self) -> float | None:
+        """Return the mean rate of a schedule; None where there is none."""
+        if self.trace is None or self.num_requests is None:
+            return self.rate_per_s
+        return self.num_requests / self.max_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +96,14 @@ class Wire:
         return os.eventfd_read(self.done)
 
 
-def schedule(arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: int) -> array[float]:
+def schedule(
+    arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: int, burstiness: float = 1.0
+) -> array[float]:
     """Return the arrival times of `num_requests` requests in seconds; the first comes after one gap.
 
     Poisson arrivals have independent exponential gaps of mean 1/rate, as users who know nothing of each
-    other.
+    other; gamma ones have a coefficient of variation of 1/√burstiness. A ramp's rate rises from 0 to 2·rate
+    at the end, num_requests/rate: the k-th comes where a Poisson process of the integral r·t²/T has it.
 
     >>> list(schedule("constant", rate_per_s=4, num_requests=3, seed=0))
     [0.25, 0.5, 0.75]
@@ -89,12 +115,16 @@ def schedule(arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: 
         raise ValueError(f"a rate is above 0 requests/s, not {rate_per_s}")
     if arrivals == "constant":
         return array("d", ((k + 1) / rate_per_s for k in range(num_requests)))
-    draw = random.Random(seed).expovariate  # noqa: S311  # a schedule, no secret
-    times = array("d", bytes(8 * num_requests))
-    now_s = 0.0
-    for k in range(num_requests):
-        now_s += draw(rate_per_s)
-        times[k] = now_s
+    draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
+    if arrivals == "gamma":
+        scale_s = 1 / (rate_per_s * burstiness)
+        gaps_s = (draw.gammavariate(burstiness, scale_s) for _ in range(num_requests))
+    else:
+        gaps_s = (draw.expovariate(rate_per_s) for _ in range(num_requests))
+    times = array("d", accumulate(gaps_s))
+    if arrivals == "ramp":
+        end_s = num_requests / rate_per_s
+        return array("d", (math.sqrt(time_s * end_s) for time_s in times))
     return times
 
 

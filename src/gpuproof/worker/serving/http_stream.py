@@ -11,8 +11,11 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import SupportsIndex
 from urllib.parse import urlsplit
+
+from gpuproof.worker.serving.answers import ProtocolError
 
 MAX_LINE_BYTES = 2**20
 MAX_ANSWER_BYTES = 2**26
@@ -20,10 +23,7 @@ MAX_ANSWER_BYTES = 2**26
 MAX_HEADERS = 200
 PIECE_BYTES = 2**16
 """Read at a time, however much the server says will come."""
-
-
-class ProtocolError(Exception):
-    """The other side does not speak HTTP/1.1 as it should."""
+CLOSED = "the connection was closed in the middle of an answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,12 @@ class Address:
         return cls(host=parts.hostname, port=port, path=parts.path.rstrip("/"), is_tls=is_tls)
 
 
+@lru_cache(maxsize=1)
+def _tls_context() -> ssl.SSLContext:
+    """Return the context of all connections: reading the host's certificates takes milliseconds."""
+    return ssl.create_default_context()
+
+
 class CountingReader(asyncio.StreamReader):
     """Counts what has come, read or not."""
 
@@ -85,8 +91,8 @@ class Connection:
 
     @classmethod
     async def open(cls, address: Address) -> Connection:
-        """Connect; OSError where nobody answers."""
-        context = ssl.create_default_context() if address.is_tls else None
+        """Connect; OSError where nobody answers, or with a certificate that is not trusted."""
+        context = _tls_context() if address.is_tls else None
         loop = asyncio.get_running_loop()
         reader = CountingReader(limit=MAX_LINE_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -125,10 +131,11 @@ class Connection:
         Raises:
             ProtocolError: the body or a line of it is too long, or more than one answer came.
         """
-        rest, num_bytes = b"", 0
+        rest, num_bytes = bytearray(), 0
         async for data in self._body(headers):
             num_bytes += len(data)
-            *lines, rest = (rest + data).split(b"\n")
+            rest += data
+            *lines, rest = rest.split(b"\n") if b"\n" in data else (rest,)
             if num_bytes > MAX_ANSWER_BYTES or len(rest) > MAX_LINE_BYTES:
                 raise ProtocolError(f"an answer of over {num_bytes:,} bytes, or a line without end")
             for line in lines:
@@ -140,7 +147,7 @@ class Connection:
 
     async def _body(self, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
         if headers.get("transfer-encoding", "").lower() == "chunked":
-            while size := int((await self._line()).partition(";")[0] or "0", 16):
+            while size := _length((await self._line()).partition(";")[0], base=16):
                 async for piece in self._pieces(size):
                     yield piece
                 await self._line()
@@ -149,7 +156,7 @@ class Connection:
                     return
             raise ProtocolError(f"over {MAX_HEADERS} trailers")
         if "content-length" in headers:
-            async for piece in self._pieces(int(headers["content-length"])):
+            async for piece in self._pieces(_length(headers["content-length"], base=10)):
                 yield piece
             return
         while data := await self._reader.read(PIECE_BYTES):
@@ -157,11 +164,11 @@ class Connection:
             yield data
 
     async def _pieces(self, size: int) -> AsyncIterator[bytes]:
-        """Read so many bytes, a piece at a time."""
-        if size < 0:
-            raise ProtocolError(f"a length of {size} bytes")
+        """Read so many bytes, as they come: a piece at a time, and no more than is there."""
         while size:
-            piece = await self._reader.readexactly(min(size, PIECE_BYTES))
+            piece = await self._reader.read(min(size, PIECE_BYTES))
+            if not piece:
+                raise ProtocolError(CLOSED)
             self._num_taken += len(piece)
             size -= len(piece)
             yield piece
@@ -171,15 +178,33 @@ class Connection:
             raise ProtocolError("the server sent more than one answer to a request")
 
     async def _line(self) -> str:
-        line = await self._reader.readline()
+        try:
+            line = await self._reader.readline()
+        except ValueError:
+            raise ProtocolError(f"a header line of over {MAX_LINE_BYTES:,} bytes") from None
         self._num_taken += len(line)
         if not line.endswith(b"\n"):
-            raise ProtocolError("the connection was closed in the middle of an answer")
+            raise ProtocolError(CLOSED)
         return line.rstrip(b"\r\n").decode("latin-1")
 
     def close(self) -> None:
         """Close at once."""
         self._writer.close()
+
+
+def _length(text: str, *, base: int) -> int:
+    """Read the length of a chunk or a body.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        length = int(text, base)
+    except ValueError:
+        length = -1
+    if length < 0:
+        raise ProtocolError(f"a length that is none: {text[:80]!r}")
+    return length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ end all of their times.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import socket
@@ -27,10 +26,14 @@ from gpuproof.worker.engine.loop import paused_collector
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
-from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
+from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.loop import run_precisely
+from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.traffic import traffic, traffic_plan
+from gpuproof.worker.serving.twin import measure_client
 
 if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
@@ -38,8 +41,12 @@ if TYPE_CHECKING:
 LEAD_S = 0.5
 """From the start of the generator to the window's begin: it imports and draws its schedule meanwhile."""
 LEAD_PER_REQUEST_S = 1e-6
+TRACE_LEAD_S = 2.0
+"""To read a trace: tens of thousands of lines take a second."""
 CHUNK = 2_000
 MICROSECOND_DIGITS = 6
+MOST_FAILURES = 20
+"""Kinds of failures that are told apart: servers put numbers of their own into their words."""
 BEAT_S = 0.5
 
 
@@ -143,21 +150,17 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     """Load an HTTP endpoint from this process's own event loop.
 
     Raises:
-        EnvironmentUnfitError: it answered no request.
+        EnvironmentUnfitError: it answered no request, or says too little for what is asked.
     """
-    load = EndpointLoad(
-        spec.endpoint,
-        new_tokens=spec.new_tokens or 1,
-        prompt_tokens=spec.prompt_tokens or 1,
-        seed=seed,
-    )
+    load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
-        asyncio.run(load.try_out())
+        _try_out(load, spec)
+        client = measure_client(spec, seed=seed) if spec.scenario == "offline" else None
     plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
         with paused_collector():
-            rows = asyncio.run(load.run(plan, beat.update))
+            rows = run_precisely(load.run(plan, beat.update))
         window_load = load_between(before, read_load())
         window = _write_requests(recorder, spec, plan, rows, end_s=monotonic(), load=window_load)
         recorder.write(
@@ -166,6 +169,9 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
                 refused_fields=tuple(load.refused_fields),
                 num_with_surplus=sum(row.has_surplus for row in rows),
                 num_resent=sum(row.is_resent for row in rows),
+                api=load.api,
+                gaps=_gaps(rows),
+                client=client,
             )
         )
     if all(row.done_s is None for row in rows):
@@ -178,9 +184,19 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
         )
 
 
+def _try_out(load: EndpointLoad, spec: ServingSpec) -> None:
+    run_precisely(load.try_out())
+    if spec.bounds.tpot_s is not None and not load.expects_usage:
+        raise EnvironmentUnfitError(
+            f"{spec.endpoint.url} sends no token counts (usage), so that time per token is not known",
+            place="serving.bounds.tpot_s",
+            next_step="Set it to null, or have the server heed stream_options.include_usage",
+        )
+
+
 def _plan(spec: ServingSpec, seed: int) -> TrafficPlan:
     expected = max(spec.min_requests, (spec.rate_per_s or 0) * spec.window_s)
-    lead_s = LEAD_S + LEAD_PER_REQUEST_S * expected
+    lead_s = LEAD_S + LEAD_PER_REQUEST_S * expected + (TRACE_LEAD_S if spec.trace else 0.0)
     return traffic_plan(spec, begin_monotonic_s=monotonic() + lead_s, seed=seed)
 
 
@@ -224,7 +240,7 @@ def _write_requests(
     return ServingWindow(
         host=socket.gethostname(),
         scenario=spec.scenario,
-        offered_per_s=plan.rate_per_s,
+        offered_per_s=plan.offered_per_s,
         num_requests=len(rows),
         num_failed=sum(row.done_s is None for row in rows),
         samples_per_request=spec.samples_per_request,
@@ -234,7 +250,7 @@ def _write_requests(
         batches=(),
         load=load,
         neighbours=_neighbours(spec, device_uuid),
-        failures=dict(Counter(row.failure for row in rows if row.failure).most_common()),
+        failures=_failures(rows),
     )
 
 
@@ -246,7 +262,8 @@ def _neighbours(spec: ServingSpec, device_uuid: str | None) -> DeviceNeighbours:
 
 
 def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
-    has_tokens = any(row.tokens for row in rows)
+    has_tokens = any(row.tokens or row.first_token_s is not None for row in rows)
+    has_chunks = any(row.chunks for row in rows)
     return Requests(
         first_request=first,
         scheduled_s=tuple(round(row.scheduled_s, MICROSECOND_DIGITS) for row in rows),
@@ -255,8 +272,25 @@ def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
         done_s=_rounded(row.done_s for row in rows),
         first_token_s=_rounded(row.first_token_s for row in rows) if has_tokens else (),
         tokens=tuple(row.tokens for row in rows) if has_tokens else (),
+        first_content_s=_rounded(row.first_content_s for row in rows) if has_chunks else (),
+        chunks=tuple(len(row.chunks) for row in rows) if has_chunks else (),
+        prompt_tokens=tuple(row.prompt_tokens for row in rows) if has_chunks else (),
+        prompt_tokens_asked=tuple(row.prompt_tokens_asked for row in rows) if has_chunks else (),
+        tokens_asked=tuple(row.tokens_asked for row in rows) if has_chunks else (),
     )
 
 
 def _rounded(times_s: Iterable[float | None]) -> tuple[float | None, ...]:
     return tuple(None if time_s is None else round(time_s, MICROSECOND_DIGITS) for time_s in times_s)
+
+
+def _gaps(rows: Sequence[RequestTimes]) -> tuple[tuple[float, int], ...]:
+    """Count the gaps between chunks, of all answers, by their length to four digits."""
+    return tuple(sorted(Counter(float(f"{gap:.4g}") for row in rows for gap in row.gaps_s).items()))
+
+
+def _failures(rows: Sequence[RequestTimes]) -> dict[str, int]:
+    """Count failures by their reason, the most frequent ones apart."""
+    counted = Counter(row.failure for row in rows if row.failure).most_common()
+    rest = sum(number for _, number in counted[MOST_FAILURES:])
+    return {**dict(counted[:MOST_FAILURES]), **({"other failures": rest} if rest else {})}

@@ -18,6 +18,7 @@ from functools import partial
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.serving.generator import TrafficPlan, Wire, command
+from gpuproof.worker.serving.trace import read_trace
 
 END_S = 30.0
 """Time that a generator gets to hand its issue times over."""
@@ -30,14 +31,26 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
 
     server: by a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
     answer. The first two are MLPerf's: https://github.com/mlcommons/inference_policies, section Scenarios.
+
+    Raises:
+        EnvironmentUnfitError: there is a trace that cannot be read.
     """
     plan = partial(TrafficPlan, begin_monotonic_s=begin_monotonic_s, seed=seed)
     if spec.scenario == "offline":
         return plan(num_requests=spec.min_requests)
+    if spec.scenario == "server" and spec.arrivals == "trace":
+        assert spec.trace is not None  # a rule of the recipe's
+        num_requests = len(read_trace(spec.trace, max_s=spec.window_s))
+        return plan(trace=spec.trace, num_requests=num_requests, max_s=spec.window_s)
     if spec.scenario == "server":
         assert spec.rate_per_s is not None
         num_requests = max(spec.min_requests, math.ceil(spec.rate_per_s * spec.window_s))
-        return plan(arrivals=spec.arrivals, rate_per_s=spec.rate_per_s, num_requests=num_requests)
+        return plan(
+            arrivals=spec.arrivals,
+            rate_per_s=spec.rate_per_s,
+            num_requests=num_requests,
+            burstiness=spec.burstiness,
+        )
     return plan(
         concurrency=spec.concurrency,
         min_requests=spec.min_requests,

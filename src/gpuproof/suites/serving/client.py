@@ -1,0 +1,47 @@
+"""What the load client does by itself, and whether a search came near to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuproof import units
+from gpuproof.records.result import Doubt, Measure
+from gpuproof.suites.serving.run import ServingRun
+from gpuproof.verdict.doubts.base import suspect
+
+
+def client_measures(run: ServingRun) -> Iterator[Measure]:
+    """Yield the client's highest rate and its lateness at half of it, against a twin of the endpoint."""
+    for alone in [served.window.client for served in run.launches if served.window.client][:1]:
+        rate = units.rate(alone.rate_per_s, "requests")
+        yield Measure(
+            name="client ceiling",
+            value=alone.highest_per_s,
+            unit="requests/s",
+            text=units.rate(alone.highest_per_s, "requests"),
+            detail="of this client with a local server that answers at once, on the same cores",
+        )
+        yield Measure(
+            name="client p99 lateness",
+            value=alone.p99_late_s,
+            unit="s",
+            text=units.seconds(alone.p99_late_s),
+            detail=f"from schedule to issue, at {rate} of that server",
+        )
+
+
+def client_doubts(run: ServingRun) -> Iterator[Doubt]:
+    """Say that a rate was refuted, or the offline rate reached, where the client is at its own limit."""
+    search = run.search
+    alone = next((served.window.client for served in run.launches if served.window.client), None)
+    if search is None or alone is None or search.ceiling_per_s is None:
+        return
+    rate = search.ceiling_per_s if search.not_met_per_s is None else search.not_met_per_s
+    if rate > alone.rate_per_s:
+        yield suspect(
+            code="client-limit",
+            reason=f"cannot tell: client. {units.rate(rate, 'requests')} did not hold, and this client "
+            f"reaches {units.rate(alone.highest_per_s, 'requests')} of a server that answers at once: the "
+            "server may do more",
+            remedy="Run the client on a host of its own, or on several, each with a part of the rate",
+        )

@@ -1,0 +1,158 @@
+"""What each request of an endpoint brings: a text of so many tokens, and the tokens asked of its answer.
+
+In: the recipe's lengths, prefixes and trace, and a seed. Out: for every number of a request always the same
+text. Texts are of short common words; how many make a token is the server's to say, so that before the window
+a few prompts are sent and its own counts fitted (`Calibration`). No two prompts begin alike, so that no
+prefix cache answers them, but where prefixes are shared by intent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+from random import Random
+
+from gpuproof.records.work.serving import NEW_TOKENS, PROMPT_TOKENS, ServingSpec
+from gpuproof.worker.serving.trace import BLOCK_TOKENS, TraceRow, read_trace
+
+WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
+"""Short common words, about a token each in the usual vocabularies."""
+POOL_WORDS = 2**16
+HEAD_WORDS = 12
+"""Words that begin a prompt and are its own: a block of the smallest prefix caches has 16 tokens."""
+MIN_TRIAL_WORDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one request asks."""
+
+    prompt: str
+    prompt_tokens: int
+    new_tokens: int
+    history: tuple[tuple[str, str], ...] = ()
+    """Of a conversation: who said what before, user and assistant in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many tokens a server counts of a prompt: so many a word, and what its template adds."""
+
+    tokens_per_word: float = 1.0
+    added_tokens: float = 0.0
+
+    @classmethod
+    def fit(cls, counts: Sequence[tuple[int, int]]) -> Calibration:
+        """Fit a line by least squares to words and tokens; a word a token where they show none.
+
+        >>> Calibration.fit([(10, 25), (20, 45)])
+        Calibration(tokens_per_word=2.0, added_tokens=5.0)
+        """
+        if not counts:
+            return cls()
+        mean_words, mean_tokens = (sum(pair[side] for pair in counts) / len(counts) for side in (0, 1))
+        square = sum((words - mean_words) ** 2 for words, _ in counts)
+        product = sum((words - mean_words) * (tokens - mean_tokens) for words, tokens in counts)
+        if square <= 0 or product <= 0:
+            return cls()
+        slope = product / square
+        return cls(slope, mean_tokens - slope * mean_words)
+
+    def words(self, tokens: int) -> int:
+        """Return the words of a prompt of so many tokens; one at least."""
+        return max(1, round((tokens - self.added_tokens) / self.tokens_per_word))
+
+
+@dataclass(slots=True)
+class Prompts:
+    """The prompts of a launch."""
+
+    spec: ServingSpec
+    seed: int
+    calibration: Calibration = Calibration()
+    _pool: list[str] = field(init=False)
+    _trace: tuple[TraceRow, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Draw the words, and read the trace.
+
+        Raises:
+            EnvironmentUnfitError: there is one that cannot be read.
+        """
+        spec = self.spec
+        max_s = spec.window_s if spec.arrivals == "trace" else None
+        self._trace = () if spec.trace is None else read_trace(spec.trace, max_s=max_s)
+        self._pool = _random(self.seed).choices(WORDS, k=POOL_WORDS)
+
+    def ask(self, number: int) -> Ask:
+        """Return what request `number` asks."""
+        draw = _random(self.seed * 1_000_003 + number)
+        if self._trace:
+            row = self._trace[number % len(self._trace)]
+            words = self.calibration.words(row.prompt_tokens)
+            prompt = self._text(draw, words, self._blocks(row.hash_ids, words))
+            return Ask(prompt, row.prompt_tokens, row.new_tokens)
+        lengths = self.spec.lengths
+        prompt_tokens = self._length(draw, self.spec.prompt_tokens or PROMPT_TOKENS, lengths.prompt_spread)
+        new_tokens = self._length(draw, self.spec.new_tokens or NEW_TOKENS, lengths.new_spread)
+        words = self.calibration.words(prompt_tokens)
+        return Ask(self._text(draw, words, self._prefix(draw, words)), prompt_tokens, new_tokens)
+
+    def trial(self, number: int, num_words: int) -> Ask:
+        """Return a prompt of so many words, whatever they count, for an answer of a single token."""
+        draw = _random(self.seed * 1_000_003 + number)
+        return Ask(self._text(draw, num_words, []), num_words, 1)
+
+    def trial_words(self) -> tuple[int, int]:
+        """Return two lengths at which the server's count is asked for: about the mean, and half of it."""
+        tokens = [row.prompt_tokens for row in self._trace] or [self.spec.prompt_tokens or PROMPT_TOKENS]
+        words = max(MIN_TRIAL_WORDS, round(sum(tokens) / len(tokens)))
+        return words, words // 2
+
+    def _length(self, draw: Random, mean: int, spread: float) -> int:
+        """Draw a length: uniform over mean·(1 ± spread), or log-normal of that coefficient of variation."""
+        if spread == 0:
+            return mean
+        if self.spec.lengths.shape == "uniform":
+            return max(1, round(mean * draw.uniform(1 - spread, 1 + spread)))
+        sigma = sqrt(log(1 + spread**2))
+        return max(1, round(exp(draw.gauss(log(mean) - sigma**2 / 2, sigma))))
+
+    def _prefix(self, draw: Random, words: int) -> list[str]:
+        """Return the words that this prompt shares: those of one of the prefixes."""
+        prefix = self.spec.shared_prefix
+        if prefix.share == 0:
+            return []
+        return self._slice(
+            _random(self.seed + 1 + draw.randrange(prefix.number)), round(words * prefix.share)
+        )
+
+    def _blocks(self, hash_ids: Sequence[int], words: int) -> list[str]:
+        """Return the words of a trace's blocks, each the same wherever its hash stands."""
+        size = self.calibration.words(BLOCK_TOKENS)
+        shared = (word for name in hash_ids for word in self._slice(_random(name), size))
+        return [word for word, _ in zip(shared, range(words), strict=False)]
+
+    def _text(self, draw: Random, words: int, shared: list[str]) -> str:
+        left = words - len(shared)
+        own = draw.choices(WORDS, k=min(left, HEAD_WORDS))
+        return " ".join([*shared, *own, *self._slice(draw, left - len(own))])
+
+    def _slice(self, draw: Random, words: int) -> list[str]:
+        """Return words of the pool from a place that is drawn: drawing each would hold up the schedule."""
+        place = draw.randrange(POOL_WORDS)
+        times = -(-(place + words) // POOL_WORDS)
+        return (self._pool * times)[place : place + words] if times > 1 else self._pool[place : place + words]
+
+
+def _random(seed: int) -> Random:
+    return Random(seed)  # noqa: S311  # texts and lengths, no secret
+
+
+def trial_numbers() -> Iterator[int]:
+    """Yield the numbers of requests before the window, which none of it has."""
+    number = -1
+    while True:
+        yield number
+        number -= 1

@@ -1,0 +1,155 @@
+"""A twin of an endpoint: a server of ours that answers as told, to see what the client does by itself.
+
+In: chunks an answer, seconds to the first and between them. Out: the port, as the first line of standard
+output; then answers to POST of any path, as `/completions` has them, at times counted from when the request
+was whole. It is a process of its own, and ends with the one that started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from time import monotonic
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.serving import ClientAlone
+from gpuproof.records.work.serving import NEW_TOKENS, EndpointSpec, ServingSpec
+from gpuproof.worker.serving.endpoint import EndpointLoad
+from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.loop import run_precisely
+from gpuproof.worker.serving.prompts import Prompts
+
+LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+USERS = 32
+"""Of the closed loop that shows the highest rate: enough that a request is always to be read."""
+LOOP_S, SCHEDULE_S = 2.0, 1.0
+LEAD_S = 0.05
+NEAR = 0.5
+"""Share of the highest rate at which lateness is measured; over it the client may be what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """How a twin answers."""
+
+    chunks: int
+    first_s: float = 0.0
+    gap_s: float = 0.0
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data)
+
+
+class Answering(asyncio.Protocol):
+    """One connection of a twin."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._came = b""
+        usage = {"choices": [], "usage": {"completion_tokens": told.chunks}}
+        self._text = _chunk(b'{"choices":[{"text":" word"}]}')
+        self._end = _chunk(json.dumps(usage).encode()) + _chunk(b"[DONE]") + b"0\r\n\r\n"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a request when it is whole; the client sends one at a time."""
+        self._came += data
+        head, mark, body = self._came.partition(b"\r\n\r\n")
+        length = LENGTH.search(head)
+        if mark and length is not None and len(body) >= int(length[1]):
+            self._came = b""
+            self._answer()
+
+    def _answer(self) -> None:
+        told, loop = self._told, asyncio.get_running_loop()
+        if not told.first_s and not told.gap_s:
+            self._transport.write(HEAD + self._text * told.chunks + self._end)
+            return
+        begin_s = loop.time() + told.first_s
+        for place in range(told.chunks):
+            before = b"" if place else HEAD
+            behind = self._end if place == told.chunks - 1 else b""  # calls of one time come in any order
+            loop.call_at(begin_s + place * told.gap_s, self._transport.write, before + self._text + behind)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer until standard input ends, with the process that started it; started by that, not by people."""
+    told = Told(**json.loads(arguments[0]))
+
+    def end_with_the_client() -> None:
+        sys.stdin.buffer.read()  # nothing comes: its end is the client's
+        os._exit(0)
+
+    threading.Thread(target=end_with_the_client, name="gpuproof-watch", daemon=True).start()
+
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: Answering(told), "127.0.0.1", 0)
+        sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+        sys.stdout.flush()
+        await server.serve_forever()
+
+    run_precisely(serve())
+    return 0
+
+
+@contextmanager
+def twin(told: Told) -> Iterator[str]:
+    """Start a twin and give its address; it does not outlive the block.
+
+    Raises:
+        EnvironmentUnfitError: it did not start.
+    """
+    words = ("-m", "gpuproof.worker", "twin", json.dumps(asdict(told)))
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().strip()
+        if not port:
+            raise EnvironmentUnfitError(f"the twin of the endpoint ended with {process.wait()}")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def measure_client(spec: ServingSpec, *, seed: int) -> ClientAlone:
+    """Load a twin that answers at once as this client loads its endpoint: how fast is it, and how late?
+
+    Raises:
+        EnvironmentUnfitError: the twin did not start.
+    """
+    with twin(Told(chunks=spec.new_tokens or NEW_TOKENS)) as url:
+        endpoint = EndpointSpec(url=url, model="twin", max_connections=spec.endpoint.max_connections)
+        load = EndpointLoad(endpoint, Prompts(replace(spec, trace=None, arrivals="poisson"), seed))
+        loop = TrafficPlan(begin_monotonic_s=monotonic() + LEAD_S, seed=seed, concurrency=USERS)
+        rows = run_precisely(load.run(replace(loop, min_s=LOOP_S, max_s=LOOP_S), lambda _: None))
+        highest_per_s = sum(row.done_s is not None for row in rows) / LOOP_S
+        rate_per_s = max(1.0, NEAR * highest_per_s)
+        schedule = TrafficPlan(
+            begin_monotonic_s=monotonic() + LEAD_S,
+            seed=seed,
+            arrivals="poisson",
+            rate_per_s=rate_per_s,
+            num_requests=max(1, round(rate_per_s * SCHEDULE_S)),
+        )
+        rows = run_precisely(load.run(schedule, lambda _: None))
+    late_s = sorted(row.issued_s - row.scheduled_s for row in rows)
+    return ClientAlone(
+        highest_per_s=highest_per_s, rate_per_s=rate_per_s, p99_late_s=late_s[int(0.99 * len(late_s))]
+    )
