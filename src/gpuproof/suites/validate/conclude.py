@@ -30,6 +30,7 @@ from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
 from gpuproof.suites.validate.readiness.contracts import rules_to_fill
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
+from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rollup import Readiness, exit_code_of
@@ -94,7 +95,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     cap = _cap(evidence)
-    readiness = judge_readiness(order, facts, judged, capped=cap)
+    readiness = judge_readiness(order, facts, judged, unsettled=_unsettled(results), capped=cap)
     detail = ValidateDetail(
         common=_common(facts.hosts_there, results, evidence, options),
         readiness=readiness,
@@ -110,6 +111,16 @@ def conclude(evidence: Evidence) -> Conclusion:
     if detail.chosen is not None:
         exports += chosen_exports(detail.chosen, evidence.description)
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
+
+
+def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:
+    """Return the cases whose window ended before the controller at the power cap had settled."""
+    return {
+        one.case.case_id: doubt
+        for one in results
+        for doubt in (() if one.result is None else one.result.doubts)
+        if doubt.code == SHORT_AT_POWER_CAP
+    }
 
 
 def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -> ChosenHosts | None:
