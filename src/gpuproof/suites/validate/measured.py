@@ -178,6 +178,8 @@ def _labels(concluded: StageResult) -> dict[str, Any]:
     shared["at_once"] = concluded.case.ranks_per_host > 1
     if concluded.config.kind in ("collective", "probe"):
         return {**shared, **(concluded.case.labels if _is_in_force(concluded) else {})}
+    if concluded.case.of_model and concluded.case.case_id != concluded.case.name:
+        shared["case"] = concluded.case.name  # rows and rules name it, whichever host it was placed on
     return {
         **shared,
         "workload": concluded.config.model.name,
