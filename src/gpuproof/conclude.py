@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.subjects import device_indices
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Text
+from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Section, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
+from gpuproof.records.subject_names import named_page
 from gpuproof.report.formats import json_text
 from gpuproof.report.page_parts import with_pictures
 from gpuproof.store import layout
@@ -129,6 +132,7 @@ def page_of_result(result: Result) -> Page:
         page = load_suite(result.suite).page(result)
     except (UsageError, RecordError):
         page = _page_of_measures(result)
+    page = named_page(page, result.device_indices)
     return marked(page) if result.conditions.get(CONDITION) else page
 
 
@@ -150,8 +154,10 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
     """Return a result with its page, which says where it is from; both say so where no hardware ran it."""
     simulated = is_simulated(evidence.launches)
+    result = replace(result, device_indices=device_indices(evidence.launches))
     result = as_simulated(result) if simulated else result
-    page = marked(suite.page(result)) if simulated else suite.page(result)
+    page = named_page(suite.page(result), result.device_indices)
+    page = marked(page) if simulated else page
     hosts = environment_facts(evidence.launches, by_inventory=True) or {}
     provenance = of_run(evidence.description, evidence.launches, hosts, result.conditions)
     return Concluded(result=result, page=replace(page, provenance=provenance))
@@ -270,7 +276,16 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
     more = [Text(title="" if has_notes else "Notes", lines=lines)] if lines else []
     files = Files(title="Files", folder=str(run.root), names=tuple(names))
     commands = Commands(title="Next", commands=tuple(_next_commands(run, result, suite)))
-    return replace(page, sections=(*page.sections, *more, files, commands))
+    sections = (_of_run(section, run) for section in page.sections)
+    return replace(page, sections=(*sections, *more, files, commands))
+
+
+def _of_run(section: Section, run: RunDirectory) -> Section:
+    """Return a section whose commands name the run, of which a suite knows no place."""
+    if not isinstance(section, Commands):
+        return section
+    root = shlex.quote(str(run.root))
+    return replace(section, commands=tuple(re.sub(r"\bRUN\b", lambda _: root, x) for x in section.commands))
 
 
 def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:

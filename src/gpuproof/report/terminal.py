@@ -90,7 +90,9 @@ def _parts(page: pages.Page, console: Console) -> Iterator[PagePart]:
             content = pages.Text(title="", lines=(NOTHING,)) if is_nothing else section
             for part, fold in _body(content, console.width - INDENT):
                 lines += _lines(console, (Padding(part, (0, 0, 0, INDENT)) if fold else part, fold))
-        is_folded = any(isinstance(section, pages.Table) and section.is_folded for section in sections)
+        is_folded = any(
+            isinstance(section, pages.Table | pages.Pivot) and section.is_folded for section in sections
+        )
         yield PagePart(title=title, lines=tuple(lines), is_folded=is_folded)
 
 

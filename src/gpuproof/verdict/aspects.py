@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
-from gpuproof.records.outcome import Judged, Status, parent_of
+from gpuproof.records.outcome import JUDGED, Judged, Status, parent_of
 from gpuproof.records.result import WHOLE, Doubt, Measure
 from gpuproof.units import share
 
@@ -327,14 +327,15 @@ def _reason_open(
     undecided = [item for item in items if _standing(item) == "undecided" and item.basis != "peers"]
     if losses:
         loss, name = min(losses)
-        return f"{name} sees no loss under {share(loss)}, and {share(detects)} is to be seen", SHARPEN
+        seen = f"sees no loss under {share(loss)}" if loss < 1 else "cannot show any loss"
+        return f"{name} {seen}, and {share(detects)} is to be seen", SHARPEN
     if undecided:
         return "; ".join(dict.fromkeys(map(_why, undecided))), undecided[0].outcome.next_step or SHARPEN
     if any(item.basis in ("absolute", "baseline") for item in items):
         return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
     if not outcomes.values_of(row, subject):
         return _reason_not_measured(row, outcomes.launches_of(row, subject))
-    if any(item.basis == "peers" for item in items):
+    if any(item.basis == "peers" and item.outcome.status in JUDGED for item in items):
         return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
     return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
 

@@ -174,7 +174,7 @@ def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[M
 
 
 def _labels(concluded: StageResult) -> dict[str, Any]:
-    shared = {"stage": concluded.stage.name, "num_devices": sum(1 for _ in _ranks(concluded))}
+    shared: dict[str, Any] = {"stage": concluded.stage.name, "num_devices": sum(1 for _ in _ranks(concluded))}
     shared["at_once"] = concluded.case.ranks_per_host > 1
     if concluded.config.kind in ("collective", "probe"):
         return {**shared, **(concluded.case.labels if _is_in_force(concluded) else {})}
