@@ -72,20 +72,21 @@ def what_of(cell: AspectCell, measure: Measure | None = None) -> str:
     labels = {**cell.labels, **({} if measure is None else measure.labels)}
     match cell.aspect:
         case "compute":
-            return f"GEMM {labels.get('dtype', '')}".strip()
+            name = f"GEMM {labels.get('dtype', '')}".strip()
         case "memory":
-            return "memory"
+            name = "memory"
         case "links":
-            return WAYS.get(str(labels.get("kind")), cell.title)
+            name = WAYS.get(str(labels.get("kind")), cell.title)
         case "collectives":
             where = "over hosts" if cell.subject == WHOLE else "within a host"
-            return f"{str(labels.get('operation', cell.title)).replace('_', '-')} {where}"
+            name = f"{str(labels.get('operation', cell.title)).replace('_', '-')} {where}"
         case "training" if cell.labels.get("case") not in (None, "training-one"):
-            return str(cell.labels["case"]).replace("-", ", ", 1)
+            name = str(cell.labels["case"]).replace("-", ", ", 1)
         case "training":
-            return cell.title
+            name = cell.title
         case _:
-            return cell.name
+            name = cell.name
+    return name
 
 
 def _row(
