@@ -85,7 +85,8 @@ def test_what_does_not_close_a_rate_leaves_it_open(judged: tuple[Judged, ...], r
 def test_what_was_not_measured_is_said_so() -> None:
     reason = "it was not measured (throughput of stage gemm)"
     assert cell(measures=()).reason == reason
-    assert cell(measures=(replace(MEASURED, validity="INVALID"),)).reason == reason
+    invalid = cell(measures=(replace(MEASURED, validity="INVALID"),))
+    assert invalid.reason == "it was measured, and the measurement is INVALID"
     other_work = replace(MEASURED, labels={"stage": "training", "dtype": "bf16"})
     assert cell(measures=(other_work,)).reason == reason
 

@@ -51,6 +51,7 @@ RECORD_OR_AGREE = (
 TELLING = ("dtype", "operation", "case")
 """Labels that tell cells of one title apart."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
+MEASURE_AGAIN = "Look at why it is INVALID (--verbose), and measure again without that"
 SHARPEN = (
     "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "
     "figure as a contract (contract: true)"
@@ -145,7 +146,7 @@ class _Outcomes:
                 self.figures[item.measure, item.outcome.subject].append(item)
                 self.everywhere[item.measure].append(item)
         for measure in measures:
-            if measure.value is not None and measure.validity != "INVALID":
+            if measure.value is not None:
                 self.measured[measure.name].append(measure)
 
     def values_of(self, row: RequiredAspect, subject: str) -> list[Measure]:
@@ -333,15 +334,20 @@ def _reason_open(
         return "; ".join(dict.fromkeys(map(_why, undecided))), undecided[0].outcome.next_step or SHARPEN
     if any(item.basis in ("absolute", "baseline") for item in items):
         return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
-    if not outcomes.values_of(row, subject):
-        return _reason_not_measured(row, outcomes.launches_of(row, subject))
+    values = outcomes.values_of(row, subject)
+    if all(value.validity == "INVALID" for value in values):
+        return _reason_not_measured(row, values, outcomes.launches_of(row, subject))
     if any(item.basis == "peers" and item.outcome.status in JUDGED for item in items):
         return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
     return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
 
 
-def _reason_not_measured(row: RequiredAspect, launches: Sequence[Judged]) -> tuple[str, str]:
+def _reason_not_measured(
+    row: RequiredAspect, invalid: Sequence[Measure], launches: Sequence[Judged]
+) -> tuple[str, str]:
     """Say what was not measured, why its launches did not go through where they did not, and how to."""
+    if invalid:
+        return "it was measured, and the measurement is INVALID", MEASURE_AGAIN
     name = " of stage ".join(filter(None, (row.measure, row.labels.get("stage"))))
     why = f": {launches[0].outcome.summary}" if launches else ""
     steps = (launch.outcome.next_step for launch in launches)

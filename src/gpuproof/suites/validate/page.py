@@ -16,11 +16,13 @@ from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Result
+from gpuproof.records.subject_names import named
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
-from gpuproof.suites.validate.nodes.drain import drain_lines
+from gpuproof.suites.validate.exports import DRAIN_FILE
+from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
 from gpuproof.suites.validate.readiness.rates import RateRow, what_of
@@ -35,10 +37,15 @@ AGREE = (
     "gpuproof validate --from RUN --write-rules agreed.yaml",
 )
 """On a machine that is known to be good; else what to agree on."""
+OTHERS = (
+    "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
+)
 MOST_OPEN = 6
+MOST_REASONS, MOST_OF_REASON, MOST_DRAINED = 6, 240, 2
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
+OPEN_WORDS = {"passed": "passed", "undecided": "open", "failed": "failed"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
 
 
@@ -49,11 +56,12 @@ def page(result: Result) -> Page:
     sections: list[Section] = [
         Text(title="", lines=(A_LAUNCH,)),
         rates_table(detail.rates),
-        Text(title="Why", lines=tuple(x for x in readiness.reasons if not x.startswith(OPEN))),
+        Text(title="", lines=(OTHERS,) if any(row.published for row in detail.rates) else ()),
+        Text(title="Why", lines=tuple(_reasons(result, readiness))),
         *still_open(readiness.cells),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
-        Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
         *failed_checks(result.outcomes),
+        *_to_drain(detail),
         *heat_map(result.outcomes),
         *peer_charts(result.outcomes),
         *blame_charts(result.measures),
@@ -112,6 +120,23 @@ def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell
     return next((step for summary, step in steps if summary and step and summary in reason), None)
 
 
+def _reasons(result: Result, readiness: Readiness) -> Iterator[str]:
+    """Yield why the verdict is no better, but for open aspects, each in a few lines."""
+    reasons = [reason for reason in readiness.reasons if not reason.startswith(OPEN)]
+    reasons = [named(reason, result.device_indices) for reason in reasons]
+    yield from (one_line(reason, room=MOST_OF_REASON) for reason in reasons[:MOST_REASONS])
+    if len(reasons) > MOST_REASONS:
+        yield f"and {units.count(len(reasons) - MOST_REASONS)} more reasons: the checks below have them all"
+
+
+def _to_drain(detail: ValidateDetail) -> Iterator[Section]:
+    lines = tuple(drain_lines(detail.drain))
+    yield Commands(title="To drain in Slurm, if you agree", commands=lines[:MOST_DRAINED])
+    if len(lines) > MOST_DRAINED:
+        more = units.count(len(lines) - MOST_DRAINED)
+        yield Text(title="", lines=(f"and {more} more nodes: {DRAIN_FILE}.txt has them all",))
+
+
 def rates_table(rates: Sequence[RateRow]) -> Table:
     """Lay out what was measured: against what, its share of the data sheet, and what limited it."""
     return table(
@@ -120,11 +145,10 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
         Column.of("what", lambda row: row.what, align="left"),
         Column.of("of", lambda row: row.of, align="left", folds=True),
         Column.of("value", lambda row: Cell(row.value, "strong")),
-        Column.of("", lambda row: _standing(row.standing), align="left"),
-        Column.of(
-            "expected", lambda row: "\n".join(row.expected) or "nothing to compare", align="left", folds=True
-        ),
-        Column.of("of data sheet", lambda row: row.share_of_sheet, is_optional=True),
+        Column.of("", lambda row: Cell(OPEN_WORDS[row.standing], STANDING_TONES[row.standing]), align="left"),
+        Column.of("expected", lambda row: row.expected or "–", align="left", folds=True),
+        Column.of("others", lambda row: row.published, align="left", folds=True, is_optional=True),
+        Column.of("of sheet", lambda row: row.share_of_sheet, is_optional=True),
         Column.of("limited by", lambda row: row.limited_by, align="left", folds=True, is_optional=True),
     )
 

@@ -125,15 +125,14 @@ def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> st
 
 
 def published_beside(measure: Measure, facts: FleetFacts) -> str:
-    """Return the lowest that was published of the same work, with what nobody knows of it; empty: nothing.
+    """Return the lowest that was published of the same work, by its tool, else by its source; empty: nothing.
 
     It stands next to the measurement, and judges nothing.
     """
     figure = next(iter(published_figures(measure, facts)), None)
     if figure is None:
         return ""
-    unknown = "input data, duration and power" if figure.shape and not figure.data else "duration and power"
-    return f"{figure.tool or figure.source}: {with_unit(figure.value, measure.unit)}; {unknown} unknown"
+    return f"{figure.tool or figure.source.split()[0]}: {with_unit(figure.value, measure.unit)}"
 
 
 def _left_out(ignoring: Sequence[str]) -> str:

@@ -33,8 +33,10 @@ class RateRow:
     """Its one subject, or how many there are."""
     value: str
     """Of several subjects the lowest and the highest."""
-    expected: tuple[str, ...]
-    """What it was held against with the source, and what was published of it."""
+    expected: str
+    """What it was held against, with the source."""
+    published: str
+    """What others measured with other tools; it judges nothing."""
     share_of_sheet: str
     limited_by: str
     standing: Standing
@@ -104,8 +106,9 @@ def _row(
     return RateRow(
         what=what,
         of=_of(list(dict.fromkeys(measure.subject for measure in of_row) or [first.subject])),
-        value=" to ".join(dict.fromkeys(m.text for m in (of_row[0], of_row[-1]))) if of_row else "–",
-        expected=tuple(filter(None, (_expected(first, judged), *_published(of_row[:1], facts)))),
+        value=" to ".join(dict.fromkeys(map(_text, (of_row[0], of_row[-1])))) if of_row else "–",
+        expected=_expected(first, judged),
+        published=published_beside(of_row[0], facts) if of_row else "",
         share_of_sheet=_share_of_sheet(of_row, measures, facts),
         limited_by=", ".join(dict.fromkeys(_limits(of_row, measures))),
         standing=worst,
@@ -128,9 +131,9 @@ def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
     return ""
 
 
-def _published(measures: Sequence[Measure], facts: FleetFacts) -> Iterator[str]:
-    for measure in measures:
-        yield published_beside(measure, facts)
+def _text(measure: Measure) -> str:
+    """Return the value as people read it, without what it is of: the row says that."""
+    return measure.text.partition(",")[0] if "size_bytes" in measure.labels else measure.text
 
 
 def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], facts: FleetFacts) -> str:
@@ -139,7 +142,8 @@ def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], fact
         sheet = dense_rate(measure, facts)
         if sheet is not None and measure.value is not None:
             return units.share(measure.value / sheet[0])
-        return next((f"{m.text} MFU" for m in measures if (m.name, m.case) == (MFU, measure.case)), "")
+        of_case = (m for m in measures if measure.unit != "1" and m.case == measure.case)
+        return next((f"{m.text} MFU" for m in of_case if m.name == MFU), "")
     return ""
 
 
