@@ -187,7 +187,7 @@ def test_a_device_with_one_wrong_product_is_named_and_its_twin_is_not(tmp_path: 
     result = products_of(tmp_path, {1: {"wrong_products_from": 1}})
     assert result["exit_code"] == ExitCode.INCONCLUSIVE  # simulated
     assert result["detail"]["readiness"]["uncapped"] == "READY-WITH-EXCLUSIONS"
-    assert result["headline"].startswith("failed: right products (host/")
+    assert result["headline"].startswith("failed: right products (GPU 1 on ")
     failed = [item["outcome"] for item in result["outcomes"] if item["outcome"]["status"] == "FAIL"]
     assert {item["subject"].rsplit("/", 1)[-1] for item in failed} == {"SIM-0001"}
     assert {item["responsible"] for item in failed} == {"vendor"}
