@@ -30,7 +30,7 @@ class RateRow:
 
     what: str
     of: str
-    """Its one subject, or how many there are."""
+    """Its one subject, or how many there are, with the lowest of them where they differ."""
     value: str
     """Of several subjects the lowest and the highest."""
     expected: str
@@ -105,7 +105,7 @@ def _row(
     first = next(cell for cell in cells if cell.standing == worst)
     return RateRow(
         what=what,
-        of=_of(list(dict.fromkeys(measure.subject for measure in of_row) or [first.subject])),
+        of=_of(of_row) or ("all" if first.subject == WHOLE else first.subject),
         value=" to ".join(dict.fromkeys(map(_text, (of_row[0], of_row[-1])))) if of_row else "–",
         expected=_expected(first, judged),
         published=published_beside(of_row[0], facts) if of_row else "",
@@ -115,10 +115,13 @@ def _row(
     )
 
 
-def _of(subjects: Sequence[str]) -> str:
-    if len(subjects) == 1:
-        return "all" if subjects[0] == WHOLE else subjects[0]
-    return f"{units.count(len(subjects))} {NOUNS.get(kind_of(subjects[0]), 'subjects')}"
+def _of(of_row: Sequence[Measure]) -> str:
+    """Say of whom measures are, the lowest first; empty of those that are of one whole, and of none."""
+    subjects = list(dict.fromkeys(measure.subject for measure in of_row))
+    if len(subjects) < 2:
+        return "".join(subject for subject in subjects if subject != WHOLE)
+    counted = f"{units.count(len(subjects))} {NOUNS.get(kind_of(subjects[0]), 'subjects')}"
+    return counted if of_row[0].text == of_row[-1].text else f"{counted}, lowest {subjects[0]}"
 
 
 def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
