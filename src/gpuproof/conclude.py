@@ -148,7 +148,8 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
     recorded = evidence.config.suite_options
     suite_options = {**recorded, suite.name: {**recorded.get(suite.name, {}), **options}}
     other = replace(evidence, config=evidence.config.model_copy(update={"suite_options": suite_options}))
-    return _concluded(suite, suite.conclude(other).result, other)
+    concluded = _concluded(suite, suite.conclude(other).result, other)
+    return replace(concluded, page=_of_run(concluded.page, run))
 
 
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
@@ -276,15 +277,18 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
     more = [Text(title="" if has_notes else "Notes", lines=lines)] if lines else []
     files = Files(title="Files", folder=str(run.root), names=tuple(names))
     commands = Commands(title="Next", commands=tuple(_next_commands(run, result, suite)))
-    sections = (_of_run(section, run) for section in page.sections)
-    return replace(page, sections=(*sections, *more, files, commands))
+    return replace(page, sections=(*_of_run(page, run).sections, *more, files, commands))
 
 
-def _of_run(section: Section, run: RunDirectory) -> Section:
-    """Return a section whose commands name the run, of which a suite knows no place."""
+def _of_run(page: Page, run: RunDirectory) -> Page:
+    """Return a page whose commands name the run, of which a suite knows no place."""
+    root = shlex.quote(str(run.root))
+    return replace(page, sections=tuple(_with_place(section, root) for section in page.sections))
+
+
+def _with_place(section: Section, root: str) -> Section:
     if not isinstance(section, Commands):
         return section
-    root = shlex.quote(str(run.root))
     return replace(section, commands=tuple(re.sub(r"\bRUN\b", lambda _: root, x) for x in section.commands))
 
 

@@ -46,11 +46,11 @@ def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
     for launch in launches:
         hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
         names = {start.host: hosts[start.rank] for start in launch.of(Start)}
-        for told in launch.of(Environment):
-            host = f"host/{names.get(told.host, told.host)}"
-            for gpu in (told.facts.get("accelerators") or {}).get("devices") or ():
+        for environment in launch.of(Environment):
+            host = f"host/{names.get(environment.host, environment.host)}"
+            for gpu in (environment.facts.get("accelerators") or {}).get("devices") or ():
                 indices[f"{host}/gpu/{gpu.get('uuid')}"] = gpu["physical_index"]
-            for gpu in told.facts.get("devices") or ():
+            for gpu in environment.facts.get("devices") or ():
                 subject = f"{host}/gpu/{gpu.get('uuid') or gpu.get('index')}"
                 indices.setdefault(subject, _listed(indices, subject, gpu.get("index") or 0))
         for setup in (one for one in launch.setups if one.rank in hosts and one.device.kind != "cpu"):

@@ -30,7 +30,7 @@ def named(text: str, indices: Mapping[str, int], *, with_identity: bool = False)
     """Return a text with the names of the subjects in it; `indices` has those of GPUs, by subject."""
     if "host/" not in text and "link/" not in text:
         return text
-    return SUBJECT_IN_TEXT.sub(lambda found: _name(found[0], indices, with_identity), text)
+    return SUBJECT_IN_TEXT.sub(lambda match: _name(match[0], indices, with_identity), text)
 
 
 def named_page(part: T, indices: Mapping[str, int]) -> T:
@@ -71,5 +71,5 @@ def _parts(end: str, indices: Mapping[str, int], with_identity: bool) -> tuple[s
     index = indices.get(end)
     if index is None:
         return host, f"GPU {identity.removeprefix('GPU-')}"
-    is_told = with_identity and identity != str(index)
-    return host, f"GPU {index} ({identity})" if is_told else f"GPU {index}"
+    has_identity = with_identity and identity != str(index)
+    return host, f"GPU {index} ({identity})" if has_identity else f"GPU {index}"

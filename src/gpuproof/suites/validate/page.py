@@ -58,7 +58,7 @@ def page(result: Result) -> Page:
         rates_table(detail.rates),
         Text(title="", lines=(OTHERS,) if any(row.published for row in detail.rates) else ()),
         Text(title="Why", lines=tuple(_reasons(result, readiness))),
-        *still_open(readiness.cells),
+        *still_open(readiness),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
         *failed_checks(result.outcomes),
         *_to_drain(detail),
@@ -153,16 +153,20 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
     )
 
 
-def still_open(cells: Sequence[AspectCell]) -> Iterator[Section]:
-    """Say why aspects are open, one line for all of which the same is to be said, and how to close them."""
+def still_open(readiness: Readiness) -> Iterator[Section]:
+    """Say why aspects are open, one line for all of which the same is to be said, and how to close them.
+
+    A machine on which something failed is none to record a baseline of.
+    """
+    cells = readiness.cells
     alike = grouped(((cell.reason, cell.next_step), cell) for cell in cells if cell.standing == "undecided")
     lines = (
         f"{', '.join(dict.fromkeys(map(what_of, of)))}: {reason}\n→ {next_step}"
         for (reason, next_step), of in alike.items()
     )
     yield Text(title="Still open", lines=tuple(lines))
-    steps = {next_step for _, next_step in alike}
-    yield Commands(title="To close what is open", commands=AGREE if RECORD_OR_AGREE in steps else ())
+    is_agreeable = readiness.uncapped == "INCONCLUSIVE" and any(step == RECORD_OR_AGREE for _, step in alike)
+    yield Commands(title="To close what is open", commands=AGREE if is_agreeable else ())
 
 
 def failed_checks(judged: Sequence[Judged]) -> Iterator[Section]:
