@@ -179,8 +179,12 @@ def _probe_figures(case: Case, num_devices: int, faults: Faults) -> Iterator[Pro
             yield _compared(rank, faults, "a")
         elif name == "nccl_tests":
             yield ProbeFigure(
-                **{"rank": rank, "quantity": "bus bandwidth", "unit": "B/s", "is_of_host": True},
-                **{"missing": "all_reduce_perf is not on PATH", "is_inapplicable": True},
+                rank=rank,
+                quantity="bus bandwidth",
+                unit="B/s",
+                is_of_host=True,
+                missing="all_reduce_perf is not on PATH",
+                is_inapplicable=True,
             )
         else:
             yield ProbeFigure(
