@@ -23,7 +23,7 @@ from torch import nn
 
 from gpuproof.statistics.steadiness import judge_steadiness
 from gpuproof.units import share
-from gpuproof.worker.step.heap import keep_freed_memory
+from gpuproof.worker.host.heap import keep_freed_memory
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.cnn import SimpleCnnOptions
 from gpuproof.workloads.info.catalogue.resnet import RESNET18

@@ -21,7 +21,7 @@ import torch
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.busy import busy_during
 from gpuproof.accelerators.choose import choose_accelerator
-from gpuproof.analysis.limits import HOST_BOUND
+from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.units import share

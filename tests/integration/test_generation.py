@@ -14,14 +14,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuproof import registry
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Setup, Window
+from gpuproof.records.what_ran import Compilation
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.step.cuda_graph import Step
+from gpuproof.worker.step.decoding import Decoding, bucket_end
 from gpuproof.worker.step.generation import DecodeStep
 from gpuproof.worker.step.precision import PrecisionPolicy
 from gpuproof.workloads.info.base import WorkloadInfo
 from gpuproof.workloads.info.catalogue.decoder import decode_flops
-from gpuproof.workloads.torch.decoder import Decoder
+from gpuproof.workloads.torch.decoder import NORM_EPSILON, ROTARY_BASE, Decoder
 from gpuproof.workloads.torch.generation import Generation
+from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
 from running import MEASURED, gpuproof, only_case, run_directory
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "decoder_decode.yaml")
@@ -33,14 +37,15 @@ MODELS = {
     "moe_decoder": {**SIZES, "num_experts": 4},
 }
 BATCH, PROMPT, NEW = 3, 7, 5
+FP32 = PrecisionPolicy(name="fp32", device_type="cpu")
 
 
-def built(name: str) -> tuple[Any, Decoder]:
+def built(name: str, seq_len: int = PROMPT + NEW) -> tuple[Any, Decoder]:
     """Build a model for whole sequences of prompt and new tokens, its scores as large as a trained one's."""
     torch.manual_seed(0)
     info = registry.load(registry.WORKLOADS, name.partition(" ")[0])
     assert isinstance(info, WorkloadInfo)
-    options = info.options_type(seq_len=PROMPT + NEW, **MODELS[name])
+    options = info.options_type(seq_len=seq_len, **MODELS[name])
     module = info.resolve_implementation()(options, info.input_shape(options, None, None))
     assert isinstance(module, Decoder)
     with torch.no_grad():
@@ -162,12 +167,111 @@ def test_a_decode_step_adds_a_token_and_goes_back_to_the_prompt() -> None:
     )
     pool = SamplePool(tokens[:, :-1], tokens[:, 1:], 2, used)
     generation = Generation(model, num_slots=2, max_tokens=PROMPT + 3)
-    step = DecodeStep(generation, pool=pool, precision=PrecisionPolicy(name="fp32", device_type="cpu"))
+    decoding = Decoding(generation, precision=FP32)
+    step = DecodeStep(decoding, pool=pool, limit=PROMPT + 3)
     lengths = [generation.length]
     for _ in range(7):
         step()
         lengths.append(generation.length)
     assert lengths == [7, 8, 9, 10, 8, 9, 10, 8]
+
+
+class StandIn:
+    """Notes what is captured, and replays by running it."""
+
+    def __init__(self) -> None:
+        self.captured = 0
+
+    def run_aside(self, run: Step) -> None:
+        run()
+
+    def capture_graph(self, run: Step) -> Step:
+        self.captured += 1
+        return run
+
+
+def greedy(model: Decoder, prompts: torch.Tensor, new: int, capture: StandIn | None) -> torch.Tensor:
+    """Return the prompts with `new` tokens behind each, and what the last of them was chosen by."""
+    limit = prompts.shape[1] + new - 1
+    generation = Generation(model, num_slots=len(prompts), max_tokens=bucket_end(limit) if capture else limit)
+    decoding = Decoding(generation, precision=FP32, capture=capture)
+    decoding.begin(prompts)
+    tokens = [decoding.tokens.clone()]
+    while generation.length < limit:
+        decoding.step()
+        tokens.append(decoding.tokens.clone())
+    return torch.cat((prompts, torch.stack(tokens, dim=1)), dim=1)
+
+
+def assert_most_likely(scores: torch.Tensor, text: torch.Tensor) -> None:
+    """See that each token behind the prompts is the best, where the two best differ by more than rounding."""
+    best = scores[:, 6:].topk(2, dim=-1)
+    clear = best.values[..., 0] - best.values[..., 1] > 1e-4
+    assert torch.equal(best.indices[..., 0][clear], text[:, 7:][clear])
+    assert clear.float().mean() > 0.9
+
+
+@pytest.mark.parametrize("name", ["decoder", "decoder without groups"])
+def test_tokens_in_buckets_are_those_of_exact_lengths(name: str) -> None:
+    _, model = built(name, 134)
+    prompts, stand_in = tokens_of(7), StandIn()
+    text = greedy(model, prompts, 128, None)
+    assert torch.equal(greedy(model, prompts, 128, stand_in), text)
+    assert stand_in.captured == 3  # up to places 64, 128 and 192, of which 134 are used
+    assert len({tuple(row.tolist()) for row in text[:, 7:]}) == 3  # each sequence has its own text
+    with torch.no_grad():
+        assert_most_likely(model(text[:, :-1]), text)
+
+
+def test_tokens_are_those_of_llama_with_the_same_weights() -> None:
+    declare_missing_operators()
+    import transformers
+
+    options, model = built("decoder")
+    plan = options.plan
+    sizes: Any = transformers.LlamaConfig
+    llama: Any = transformers.LlamaForCausalLM(
+        sizes(
+            hidden_size=plan.d_model,
+            num_hidden_layers=plan.num_layers,
+            num_attention_heads=plan.num_heads,
+            num_key_value_heads=plan.num_kv_heads,
+            intermediate_size=plan.d_ff,
+            vocab_size=plan.vocab_size,
+            rms_norm_eps=NORM_EPSILON,
+            rope_theta=ROTARY_BASE,
+            tie_word_embeddings=True,
+        )
+    )
+    llama.eval()
+    with torch.no_grad():
+        llama.model.embed_tokens.weight.copy_(model.embedding.weight)
+        llama.model.norm.weight.copy_(model.norm.weight)
+        layers: list[tuple[Any, Any]] = list(zip(model.layers, llama.model.layers, strict=True))
+        for ours, theirs in layers:
+            attention = theirs.self_attn
+            queries, keys, values = ours.attention.queries_keys_values.weight.split(ours.attention.widths)
+            gate, up = ours.feed_forward.gate_up.weight.chunk(2)
+            pairs = [
+                (attention.q_proj, queries),
+                (attention.k_proj, keys),
+                (attention.v_proj, values),
+                (attention.o_proj, ours.attention.output.weight),
+                (theirs.mlp.gate_proj, gate),
+                (theirs.mlp.up_proj, up),
+                (theirs.mlp.down_proj, ours.feed_forward.down.weight),
+            ]
+            for layer, weight in pairs:
+                layer.weight.copy_(weight)
+    prompts = tokens_of(7)
+    text = greedy(model, prompts, 128, StandIn())
+    with torch.no_grad():
+        assert_most_likely(llama(text[:, :-1]).logits, text)
+    everything = torch.ones_like(prompts)
+    endless = {"do_sample": False, "eos_token_id": None, "pad_token_id": 50}
+    assert torch.equal(
+        llama.generate(prompts, attention_mask=everything, max_new_tokens=128, **endless), text
+    )
 
 
 TINY = (
@@ -217,6 +321,21 @@ def test_the_shipped_config_runs(
     printed = " ".join(result.stdout.split())
     assert f"{item}/s" in printed or mode == "latency"
     assert ("throughput" in printed) == (mode == "throughput")
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_what_works_on_a_cache_is_compiled_without_a_break(phase: str, tmp_path: Path) -> None:
+    asked = ("--model.name=decoder", f"--model.options={{preset: 10m, {ONE_LAYER}}}")
+    compiling = ("--training.compile.enabled=true", "--training.compile.fullgraph=true")
+    words = ("run", CONFIG, *TINY, *asked, *compiling, f"--inference.phase={phase}")
+    result = gpuproof(*words, cwd=tmp_path)
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    run = run_directory(tmp_path, "g", "decoder_decode")
+    (setup,), (compilation,) = only_case(run).of(Setup), only_case(run).of(Compilation)
+    assert setup.compiled == "default"
+    assert (compilation.graph_breaks, compilation.eager_frames) == ((), 0)
+    assert compilation.num_graphs >= 1
+    assert compilation.compiled_in_window == 0
 
 
 def test_a_model_without_a_cache_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Setup, Start, Window
+from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
@@ -83,6 +84,75 @@ def test_precisions_graphs_and_inference_in_forked_cases(tmp_path: Path) -> None
     assert {text for records in cases for text in stderr_of(run, records)} == {""}
     assert sum(isinstance(records.case.work, InferenceWork) for records in cases) == 1
     assert sum(setup.options is not None and setup.options.cuda_graphs is True for setup in setups) == 2
+
+
+DECODER = "d_model: 64, num_layers: 2, num_heads: 4, num_kv_heads: 2, d_ff: 128, vocab_size: 512"
+DECODING = (
+    *(
+        "--kind=inference",
+        "--inference.phase=decode",
+        "--model.name=decoder",
+        f"--model.options={{{DECODER}}}",
+    ),
+    *("--data.name=synthetic", "--data.batch_size=4", "--inference.prompt_tokens=30", "--run.repeats=1"),
+    *("--inference.new_tokens=70", "--training.precision=bf16", "--benchmark.measure_by=steps"),
+    *("--benchmark.warmup_steps=4", "--benchmark.measure_steps=80", *ON_SIM, UNREAD),
+)
+
+
+def test_decoding_is_a_graph_for_each_bucket_and_the_device_does_not_wait(tmp_path: Path) -> None:
+    """On a slow memory: a step takes the device ten times as long as its host."""
+    slow = simulated(devices=1, memory_bytes_per_s=2e7)
+    result = gpuproof("run", "quick", *DECODING, cwd=tmp_path, environment=slow)
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "s"))
+    (setup,), (window,) = records.of(Setup), records.of(Window)
+    assert setup.options is not None
+    assert setup.options.graph_ends == (64, 128)
+    assert "CUDA graphs of decoding (attention to place 64, 128)" in " ".join(result.stdout.split())
+    # Four sequences, two layers, two key-value heads of 16, two bytes each; 100 tokens, in buckets.
+    token_bytes = 4 * 2 * 2 * 2 * 16 * 2
+    assert setup.kv_cache_bytes == 128 * token_bytes
+    keys = range(31, 101)
+    padded = sum((64 if key <= 64 else 128) - key for key in keys) / 70
+    assert setup.padded_bytes_per_step == pytest.approx(padded * token_bytes)
+    (effective,) = records.of(Effective)
+    assert {work.dtype for work in effective.work} == {"bfloat16"}
+    assert window.caught_up_steps is not None
+    assert window.caught_up_steps <= 1  # the first, to a device at rest: it never waited for its host
+
+
+def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Path) -> None:
+    """The allocator has taken 2 of 4 MiB; of the rest the weights take 209 KiB, a sequence 25,344 bytes."""
+    small = simulated(devices=1, memory_bytes=2**22)
+    result = gpuproof("run", "quick", *DECODING, "--data.batch_size=80", cwd=tmp_path, environment=small)
+    text = " ".join((result.stdout + result.stderr).split())
+    fitting = (2**21 - 2 * 107_072) // (99 * 2 * 2 * 32 * 2)
+    assert (
+        f"data.batch_size: 80 sequences of 99 tokens do not fit into 2.00 MiB of free memory: {fitting}"
+        in text
+    )
+    assert f"Set it to {fitting} or less" in text
+    assert result.returncode not in MEASURED
+
+
+def test_prefill_is_one_graph_and_experts_are_none(tmp_path: Path) -> None:
+    prefill = (*DECODING, "--inference.phase=prefill", "--benchmark.measure_steps=8")
+    result = gpuproof("run", "quick", *prefill, cwd=tmp_path, environment=simulated(devices=1))
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    (setup,) = only_case(run_directory(tmp_path, "s")).of(Setup)
+    assert setup.options is not None
+    assert (setup.options.cuda_graphs, setup.options.graph_ends) == (True, ())
+    assert (setup.padded_bytes_per_step, setup.bytes_per_step) == (None, None)
+    experts = (*DECODING, "--model.name=moe_decoder", f"--model.options={{num_experts: 2, {DECODER}}}")
+    refused = gpuproof(
+        *("run", "quick", *experts, "--inference.cuda_graphs=true", "--run.run_id=m"),
+        cwd=tmp_path,
+        environment=simulated(devices=1),
+    )
+    assert refused.returncode == ExitCode.UNFIT_ENVIRONMENT, refused.stdout + refused.stderr
+    text = " ".join(refused.stdout.split())
+    assert "inference.cuda_graphs: the host reads in each layer how many tokens go to each expert" in text
 
 
 @pytest.mark.long

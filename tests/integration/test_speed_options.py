@@ -75,12 +75,13 @@ def test_two_deterministic_launches_end_in_the_same_bits_and_say_what_ran(tmp_pa
         tf32=None,
         linear_layers=4,
         fp8_linear_layers=0,
+        weights="float32",
     )
     facts = json.loads((run.root / "environment.json").read_text())
     assert [host["environment"]["CUBLAS_WORKSPACE_CONFIG"] for host in facts.values()] == [":4096:8"]
     text = " ".join(result.stdout.split())
     options = "AdamW (fused), checkpointing all (1 module), deterministic"
-    assert f"options bf16, eager, no captured CUDA graph, {options}" in text
+    assert f"options bf16, weights in float32, eager, no captured CUDA graph, {options}" in text
     assert "observed matrix product: bfloat16 100 % of the FLOPs" in text
 
 
@@ -119,8 +120,8 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
     records = only_case(run_directory(tmp_path, "s"))
     (setup,) = records.of(Setup)
     assert setup.options is not None
-    # Two layers of queries, keys and values, output, gate, up, down; and the head.
-    assert (setup.options.fp8_linear_layers, setup.options.linear_layers) == (13, 13)
+    # Two layers of queries with keys and values, output, gate with up, down; and the head.
+    assert (setup.options.fp8_linear_layers, setup.options.linear_layers) == (9, 9)
     assert setup.options.checkpointed_modules == 2
     assert "fp8 on a processor is worked out in software: its speed says nothing of a GPU's" in setup.notes
     (effective,) = records.of(Effective)
@@ -130,13 +131,13 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
     }
     # The gradients of each layer's input and weight; blocks are computed again forward only.
     calls = {work.dtype: work.calls for work in effective.work if work.operation == "matrix product"}
-    assert calls["float8_e5m2 × float8_e4m3fn"] == 2 * 13
+    assert calls["float8_e5m2 × float8_e4m3fn"] == 2 * 9
     (casts,) = records.of(Fp8Casts)
-    assert casts.passes_per_step == 13 + 2 * 6 + 13  # forward, again in the two blocks, backward
+    assert casts.passes_per_step == 9 + 2 * 4 + 9  # forward, again in the two blocks, backward
     assert casts.s_per_step > 0
     report = gpuproof("report", "--json", str(tmp_path / "results" / "quick" / "s"), cwd=tmp_path)
     shown = json.loads(report.stdout)
-    assert "fp8 in 13 of 13 linear layers" in shown["detail"]["options"]["summary"]
+    assert "fp8 in 9 of 9 linear layers" in shown["detail"]["options"]["summary"]
     (share,) = (measure for measure in shown["measures"] if measure["name"] == "casts to fp8")
     assert share["unit"] == "share"
     assert "of a step, timed alone after the window" in share["detail"]

@@ -10,6 +10,7 @@ import pytest
 from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.records.case import Case
 from gpuproof.records.work.data import LOADER_KEYS
+from gpuproof.records.work.model import InferenceSpec
 from gpuproof.records.work.training import CompileSpec
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
@@ -17,7 +18,7 @@ from records_by_hand import case, with_work
 
 IMAGES = InputShape(kind="image", shape=(1, 64, 64), num_targets=10)
 FEATURES = InputShape(kind="features", shape=(50,), num_targets=3)
-INFERENCE = {f"inference.{key}" for key in ("mode", "phase", "prompt_tokens", "new_tokens")}
+INFERENCE = {f"inference.{key}" for key in InferenceSpec.types()}
 TOKENS = InputShape(kind="tokens", shape=(12,), num_targets=50)
 
 PRECISION = {"benchmark.target_precision", "benchmark.min_steps"}
@@ -87,6 +88,16 @@ def test_a_layout_of_images_is_idle_without_images_and_said_once() -> None:
     assert "on the CPU" in keys(asked, shape=FEATURES, device_type="cpu")["model.channels_last"]
 
 
+def test_how_weights_are_stored_is_said_by_the_block_of_the_kind() -> None:
+    assert "kind of this run is training" in keys(case())["inference.weights"]
+    asked = case(kind="inference", training={"weights": "precision"})
+    assert "inference.weights decides" in keys(asked)["training.weights"]
+    assert "inference.weights" not in keys(asked)
+    own = case(kind="inference", model={"name": "python:package.module:Class"})
+    assert (own.model_work.stored_type, own.model_work.weights) == ("float32", "precision")
+    assert case(kind="inference", precision="bf16").model_work.stored_type == "bfloat16"
+
+
 def test_inference_has_no_optimizer() -> None:
     asked = case(
         kind="inference", training={"grad_clip_norm": 1.0}, parallel={"gradient_accumulation_steps": 4}
@@ -97,6 +108,7 @@ def test_inference_has_no_optimizer() -> None:
     assert set(keys(asked)) == expected | {
         "inference.prompt_tokens",
         "inference.new_tokens",
+        "inference.cuda_graphs",
         "data.samples_per_epoch",
         *PRECISION,
         *IDLE_LOADER,
@@ -106,7 +118,7 @@ def test_inference_has_no_optimizer() -> None:
 @pytest.mark.parametrize(
     ("phase", "idle"),
     [
-        ("forward", {"inference.prompt_tokens", "inference.new_tokens"}),
+        ("forward", {"inference.prompt_tokens", "inference.new_tokens", "inference.cuda_graphs"}),
         ("prefill", {"inference.new_tokens", "model.options.seq_len"}),
         ("decode", {"model.options.seq_len"}),
     ],

@@ -16,14 +16,15 @@ from gpuproof.cli.main import cli
 from gpuproof.conclude import conclude
 from gpuproof.errors import ExitCode, RecordError, UsageError
 from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure, Result
 from gpuproof.records.run import Environment
 from gpuproof.statistics.prediction import past_of_fleet, repeatability_of, spread_of
 from gpuproof.store.baselines import baseline_path, read_baseline, run_figures
 from gpuproof.store.run import RunDirectory
-from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of, stack_of_run, unlike_keys
 from gpuproof.verdict.facts import FleetFacts
-from records_by_hand import one_rank, write_run
+from records_by_hand import STEP_OPTIONS, case, one_rank, setup, write_run
 
 VALUES = (7.00e14, 7.05e14, 6.95e14, 7.02e14)
 
@@ -244,6 +245,21 @@ def test_a_run_is_held_against_a_baseline_of_its_own_stack(
 
     assert used.exit_code == code
     assert ("580.1 against nvidia 570.86" in " ".join(used.output.split())) == bool(other)
+
+
+def test_weights_of_models_that_infer_are_part_of_a_stack() -> None:
+    """A baseline of before says nothing of weights: they were in fp32."""
+
+    def inferring(weights: str | None) -> CaseRecords:
+        built = replace(setup(), options=replace(STEP_OPTIONS, weights=weights))
+        return replace(one_rank(), case=case(kind="inference"), setups=[built]).records()
+
+    old = stack_of(hosts("a"))
+    assert stack_of_run(hosts("a"), [inferring(None)]) == old
+    assert stack_of_run(hosts("a"), [inferring("float32")]) == old
+    new = stack_of_run(hosts("a"), [inferring("bfloat16"), one_rank().records()])
+    assert unlike_keys(new, old) == ["weights: bfloat16 against float32"]
+    assert unlike_keys(new, new) == []
 
 
 def test_a_baseline_of_a_newer_schema_or_none_is_refused(tmp_path: Path) -> None:

@@ -80,6 +80,14 @@ def test_a_spec_of_schema_2_is_read(asked: Case) -> None:
     assert read == replace(asked, schema_version=CASE_SCHEMA_VERSION)
 
 
+@pytest.mark.parametrize("asked", [INFERS, SERVES])
+def test_weights_of_schema_4_are_fp32(asked: Case) -> None:
+    old = {**to_json(asked), "schema_version": 4}
+    old["work"]["inference"].pop("weights")
+    read = from_json(Case, upgrade_case(json.loads(json.dumps(old))))
+    assert (read.model_work.weights, read.schema_version) == ("fp32", CASE_SCHEMA_VERSION)
+
+
 def test_a_serving_spec_of_schema_2_is_read() -> None:
     serving = {**to_json(SPEC), "endpoint": None, "arrival_seed": 7}
     old = {**of_schema_2(INFERS), "kind": "serving", "serving": serving}

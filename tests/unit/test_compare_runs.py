@@ -194,6 +194,27 @@ def test_unlike_runs_are_refused_by_their_keys(other: dict[str, Any], key: str) 
     assert f"They differ in {key}" in text(stated)
 
 
+@pytest.mark.parametrize(
+    ("kind", "precision", "unlike"),
+    [
+        ("inference", "bf16", "inference.weights: fp32 against precision"),
+        ("serving", "amp", "inference.weights: fp32 against precision"),
+        ("inference", "tf32", None),
+        ("training", "bf16", None),
+    ],
+)
+def test_runs_of_before_have_weights_in_fp32(kind: str, precision: str, unlike: str | None) -> None:
+    old = {"kind": kind, "training": {"precision": precision}, "inference": {"phase": "decode"}}
+    new = {**old, "training": {"precision": precision, "weights": "fp32"}}
+    new["inference"] = {"phase": "decode", "weights": "precision", "cuda_graphs": False}
+    sides = [finished(rate(RATES), config=config) for config in (old, new)]
+    if unlike is None:
+        assert compare_runs(*sides).exit_code == 0
+    else:
+        with pytest.raises(UsageError, match=unlike):
+            compare_runs(*sides)
+
+
 def test_how_often_was_measured_is_no_difference_and_a_stated_one_must_be_there() -> None:
     a = finished(rate(RATES))
     b = finished(rate(RATES), name="results/y", config={**CONFIG, "run": {"repeats": 50}})

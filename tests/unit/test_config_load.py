@@ -97,7 +97,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
             "benchmark:\n  warmup_step: 3\n",
             "run.yaml:2: benchmark.warmup_step: unknown key; did you mean warmup_steps? The keys of "
             "benchmark are enabled, warmup_steps, measure_by, measure_steps, min_seconds, measure_seconds, "
-            "log_step_times, sync_cuda, of_device, evaluate_after, count_flops, "
+            "power_cap_limit_s, log_step_times, sync_cuda, of_device, evaluate_after, count_flops, "
             "target_precision, min_steps, own_compute.",
         ),
         (

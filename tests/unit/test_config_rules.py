@@ -29,6 +29,12 @@ FUSED = "optimizer_implementation: fused"
 
 CASES = [
     (
+        "training: {precision: amp, weights: precision}",
+        "training: {precision: bf16, weights: precision}",
+        "x.yaml:1: training.weights: amp's gradient scaler takes gradients in fp32 only, and those of "
+        "weights in fp16 are fp16. Set training.weights to fp32, or training.precision to bf16.",
+    ),
+    (
         "training: {cuda_graphs: true, precision: amp}",
         f"training: {{{GRAPHS}}}",
         f"{CAPTURE}amp's gradient scaler waits for the device in each step. Set training.precision to bf16.",
@@ -207,9 +213,10 @@ CASES = [
         "x.yaml:1: data.name: decode reads prompts of drawn tokens, and data.name is digits. ",
     ),
     (
-        "{kind: inference, inference: {phase: prefill}, training: {compile: {enabled: true}}}",
-        "{kind: inference, training: {compile: {enabled: true}}}",
-        "x.yaml:1: training.compile.enabled: prefill works on a cache that grows, ",
+        "{kind: inference, inference: {phase: decode, cuda_graphs: true}, distributed: {device: cpu}}",
+        "{kind: inference, inference: {cuda_graphs: true}, distributed: {device: cpu}}",
+        "x.yaml:1: inference.cuda_graphs: the step cannot be captured: the device is cpu. "
+        "Set inference.cuda_graphs to false.",
     ),
     (
         f"{{model: {{name: resnet18}}, training: {{{TENSORFLOW}}}}}",

@@ -91,7 +91,7 @@ def test_a_decoder_says_its_activations_and_experts_do_not() -> None:
         for name in ("decoder", "moe_decoder")
     )
     # 2 sequences of 2048 tokens of 10 × (8 × 256 + 4 × 768) + 2 × 256 + 2 × 8192 values of 4 bytes
-    assert dense.endswith(f"activations {units.memory(2 * 2048 * 68_096 * 4)})")
+    assert dense.endswith(f"activations {units.memory(2 * 2048 * 69_376 * 4)})")
     assert experts.endswith("activations not included)")
 
 

@@ -12,7 +12,7 @@ from gpuproof.analysis.generations import evened_steps
 from gpuproof.statistics.dispersion import noise
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
-from records_by_hand import Story, case, one_rank
+from records_by_hand import STEP_OPTIONS, Story, case, one_rank, setup
 
 LENGTH = 64
 GROWTH = 0.5
@@ -45,6 +45,21 @@ def test_growth_with_the_place_is_no_noise(num_generations: int) -> None:
 
 def test_a_staircase_is_seen_place_by_place() -> None:
     assert codes(decode(growing(20 * LENGTH, staircase=True).tolist())) == []
+
+
+def test_steps_of_a_bucket_are_alike_and_a_single_median_is_theirs() -> None:
+    """Behind 543 tokens, 33 of 64 steps need no place beyond 576."""
+    asked = case(kind="inference", inference={"phase": "decode", "new_tokens": LENGTH, "prompt_tokens": 543})
+    places = (17 + np.arange(3 * LENGTH)) % LENGTH
+    times = 0.01 * np.where(544 + places <= 576, 1.0, 1.3)
+    built = replace(setup(), options=replace(STEP_OPTIONS, graph_ends=(576, 640)), input_shape=(543,))
+    story = replace(decode(times.tolist()), case=asked, setups=[built])
+    evened = evened_steps(story.launch())
+    assert max(evened.times_s) == pytest.approx(min(evened.times_s))
+    assert evened.growth == pytest.approx(0.3)
+    assert codes(story) == []
+    slower = times * np.where(np.arange(3 * LENGTH) < 130, 1.0, 1.25)
+    assert codes(replace(story, times_s=slower.tolist()))
 
 
 def test_the_offset_is_known_and_not_guessed() -> None:

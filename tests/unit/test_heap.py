@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from gpuproof.accelerators.choose import find_accelerator
-from gpuproof.worker.step.heap import reason_freed_memory_is_not_kept
+from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
 
 FREE_AND_TAKE = """
 import resource, sys
-from gpuproof.worker.step.heap import keep_freed_memory
+from gpuproof.worker.host.heap import keep_freed_memory
 
 def take_and_free():
     blocks = [bytearray(n * 2**20) for n in (1,) * 12]

@@ -84,7 +84,9 @@ def test_throughput_mode_has_step_times_and_no_latency(phase: str, tmp_path: Pat
     assert "p50 step 50.5 ms" in text
     assert "memory traffic 99.0 MB/s" in text  # 5 MB in 50.5 ms
     assert "latency" not in text
-    assert "time per output token" not in text
+    assert ("per sequence 19.8 generated tokens/s" in text) == (phase == "decode")
+    assert ("time per output token 50.5 ms mean step of 10 sequences" in text) == (phase == "decode")
+    assert "time to first token" not in text
     assert summary["inference"]["latency"] is None
     assert "queues its steps" in summary["inference"]["latency_missing"]
     assert summary["throughput_items_per_s"] == pytest.approx(1000 / sum(TIMES_S))

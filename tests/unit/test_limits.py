@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuproof.analysis.limits import (
+from gpuproof.analysis.limits import communication_limit, limits_of, limits_of_requests, limits_together
+from gpuproof.hardware import BandwidthPeak, Peak
+from gpuproof.observe.recording_page import recording_result
+from gpuproof.readings.limits import (
     LaunchLimits,
-    communication_limit,
     limit_measure,
     limit_sentence,
-    limits_of,
     limits_of_readings,
-    limits_of_requests,
-    limits_together,
     with_readings,
 )
-from gpuproof.hardware import BandwidthPeak, Peak
+from gpuproof.readings.recording import load_recording
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.breakdown import CollectiveOverlap
 from gpuproof.records.result import Doubt, Measure, Result
@@ -29,6 +29,7 @@ from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER, weighed
 from gpuproof.verdict.doubts.window import limited
 from records_by_hand import Story, case, setup, window
 
+CARDS = Path(__file__).parents[1] / "replay" / "cards"
 PEAK = Peak(flops_per_s=1e12, dtype="bf16", source="a sheet", date="2026-01-01")
 BANDWIDTH = BandwidthPeak(bytes_per_s=1e12, source="a sheet", date="2026-01-01")
 CAPPED = DeviceWindow(
@@ -303,3 +304,14 @@ def result_of(*measures: Measure) -> Result:
         failures=(),
         measures=measures,
     )
+
+
+def test_a_recording_whose_gpu_idled_names_the_host() -> None:
+    def limit_of(run: str) -> Measure | None:
+        (path,) = (CARDS / run / "cases" / "main" / "0").glob("monitor-*.jsonl")
+        return recording_result(load_recording(path)).limit
+
+    idle = limit_of("decode_h100")
+    assert idle is not None
+    assert idle.text == "host"
+    assert idle.detail.startswith("each GPU said that it was idle, in ")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpuproof.readings.energy import WHOLE_ENOUGH
+from gpuproof.readings.limits import AT_CAP, power_limit_text
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.units import seconds, significant
@@ -38,8 +39,6 @@ CLOCK_DROP: Final = 0.03
 MIN_COVERAGE: Final = 0.5
 """Of a window of which less was read it is said how little; a window with no reading in it has none."""
 BUSY_CPU_PERCENT: Final = 95.0
-AT_CAP: Final = 0.5
-"""Share of the window from which a power cap, or heat, is what limited a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,18 +202,6 @@ def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
 def _is_the_limit(reason: str, shares: Mapping[str, float]) -> bool:
     """Say whether a power cap held for so long that it is what limited the launch (`analysis.limits`)."""
     return reason == "power_cap" and shares[reason] >= AT_CAP
-
-
-def power_limit_text(device: DeviceWindow) -> str:
-    """Say at which power limit a device worked, and whether it is the one that it shipped with."""
-    limit, shipped = device.power_limit_w, device.power_limit_default_w
-    if limit is None:
-        return "its limit was not read"
-    if shipped is None:
-        return f"{limit:,.0f} W (the default is not known)"
-    if limit == shipped:
-        return f"{limit:,.0f} W (the default)"
-    return f"{limit:,.0f} W ({'below' if limit < shipped else 'above'} the default of {shipped:,.0f} W)"
 
 
 def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:

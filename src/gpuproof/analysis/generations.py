@@ -5,8 +5,10 @@ steps are those of equal place in their generations. In: a launch. Out: its step
 its place alone makes of it, so that they can be judged as those of equal steps.
 
 Where a window holds twenty generations, what a place makes is the median of its steps; with fewer, a line
-through the medians of ten parts of a generation, where they lie on one. In less than two generations time and
-place run together, and a device that slows down looks like a cache that grows: `is_separable` says so.
+through the medians of ten parts of a generation, where they lie on one. Steps that replay one graph for each
+bucket of lengths are alike within a bucket, and what counts is the bucket's median. In less than two
+generations time and place run together, and a device that slows down looks like a cache that grows:
+`is_separable` says so.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ def evened_steps(launch: Launch) -> EvenedSteps:
     if length is None or len(times_s) < FEWEST_STEPS or (begin is None and not enough):
         return EvenedSteps(times_s=times_s, growth=None, is_separable=True)
     times, places = np.array(times_s), ((begin or 0) + np.arange(len(times_s))) % length
-    expected = _medians(times, places, length) if enough else _line(times, places)
+    buckets = None if begin is None else _buckets(launch, places)
+    if buckets is not None:
+        expected: FloatArray | None = _medians(times, buckets)
+    else:
+        expected = _medians(times, places) if enough else _line(times, places)
     if expected is None:
         return EvenedSteps(times_s=times_s, growth=None, is_separable=True)
     evened = times / expected * np.median(times)
@@ -63,11 +69,18 @@ def evened_steps(launch: Launch) -> EvenedSteps:
     )
 
 
-def _medians(times: FloatArray, places: Places, length: int) -> FloatArray:
+def _buckets(launch: Launch, places: Places) -> Places | None:
+    """Return the bucket of each step whose steps are alike, having one graph; None where there are none."""
+    options, prompt = launch.setup.options, launch.setup.input_shape
+    if options is None or not options.graph_ends or prompt is None:
+        return None
+    return np.searchsorted(options.graph_ends, prompt[0] + 1 + places)
+
+
+def _medians(times: FloatArray, places: Places) -> FloatArray:
     """Give each step the median of the steps of its place."""
-    by_place = np.array([np.median(times[places == place]) for place in range(length)])
-    expected: FloatArray = by_place[places]
-    return expected
+    by_place = {place: np.median(times[places == place]) for place in np.unique(places).tolist()}
+    return np.array([by_place[place] for place in places.tolist()])
 
 
 def _line(times: FloatArray, places: Places) -> FloatArray | None:

@@ -12,9 +12,9 @@ from itertools import accumulate
 from typing import Final
 
 from gpuproof import units
-from gpuproof.analysis.explain import AT_CAP
 from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.launch import Launch
+from gpuproof.readings.limits import AT_CAP
 from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 

@@ -16,6 +16,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.groups import grouped
 from gpuproof.readings.balance import VARIATION, load_balance
 from gpuproof.readings.formats.rows import FAULTS
+from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
 from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.spinning import SPIN_MEANING, spins
@@ -29,10 +30,11 @@ from gpuproof.readings.summary import (
 )
 from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import whole
+from gpuproof.readings.window_readings import read_whole
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot
-from gpuproof.records.result import WHOLE, Measure, Result
+from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
 from gpuproof.units import MISSING, count, memory, more_below, seconds
 
 NAME: Final = "monitor show"
@@ -66,6 +68,8 @@ def recording_result(recording: RecordingData, *, with_balance: bool = False) ->
         devices=tuple(_device(recording, track, measures) for track in recording.devices),
     )
     gpus = [track.identity.name for track in recording.devices]
+    limits = limits_of_readings(read_whole(recording)) if len(recording.time_s) else None
+    limited = [limit_measure([limits])] if limits and limits.found else []  # else readings alone say nothing
     return Result(
         suite=NAME,
         run_id=recording.source,
@@ -79,7 +83,7 @@ def recording_result(recording: RecordingData, *, with_balance: bool = False) ->
         conditions={"host": recording.recording.host, "format": recording.format, "gpus": gpus},
         doubts=(),
         failures=(),
-        measures=(*measures, *(load_balance(measures) if with_balance else ())),
+        measures=(*measures, *(load_balance(measures) if with_balance else ()), *limited),
         detail=to_json(words),
     )
 
@@ -189,7 +193,7 @@ def _share_of(throttled: Measure) -> str:
 def recording_page(result: Result, provenance: Provenance | None = None) -> Page:
     """Lay out a recording from its result alone."""
     words = from_json(RecordingWords, result.detail, place="the recording")
-    by_owner = grouped((_part(measure), measure) for measure in result.measures)
+    by_owner = grouped((_part(measure), measure) for measure in _read_measures(result))
     sections: list[Section] = [
         Measures(title="", measures=tuple(by_owner.get(WHOLE, ()))),
         Text(title="", lines=words.facts),
@@ -206,11 +210,15 @@ def recording_page(result: Result, provenance: Provenance | None = None) -> Page
     return Page(title=result.run_id, verdict=verdict, sections=tuple(sections), provenance=provenance)
 
 
+def _read_measures(result: Result) -> list[Measure]:
+    return [measure for measure in result.measures if measure.name != LIMITED_BY]
+
+
 def _verdict(result: Result, words: RecordingWords) -> Verdict:
     """Return whether anything unusual was read, then how long and how often it was read."""
     warnings = [
         f"GPU {measure.labels['gpu']}: {measure.name} {measure.text}"
-        for measure in result.measures
+        for measure in _read_measures(result)
         if measure.labels["metric"] == "held_back" and measure.value and "phase" not in measure.labels
     ]
     notices = [
@@ -221,7 +229,8 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
     calm = "nothing unusual in what was read" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "bad" if faults else "warn" if warnings else "plain"
-    return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline)
+    limit = limit_sentence(result.limit)
+    return Verdict(word=result.verdict, tone=tone, reason=reason, headline=result.headline, limit=limit)
 
 
 def _part(measure: Measure) -> int | str:

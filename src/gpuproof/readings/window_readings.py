@@ -7,7 +7,7 @@ In: a recording and the begin and end of a worker's window on the host's monoton
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingDat
 from gpuproof.readings.series import longest_step_s, mean_over_time
 from gpuproof.readings.summary import events_within
 from gpuproof.readings.throttling import throttling
-from gpuproof.readings.window import RecordingWindow, between
+from gpuproof.readings.window import RecordingWindow, between, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +92,23 @@ def read_window(
     `devices` are the physical indices of those that are asked for; None asks for all.
     """
     window = between(recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s)
+    readings = _read(recording, window, devices)
+    return replace(readings, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s)
+
+
+def read_whole(recording: RecordingData) -> WindowReadings:
+    """Read off what happened in all of a recording; its begin is 0."""
+    return _read(recording, whole(recording), None)
+
+
+def _read(
+    recording: RecordingData, window: RecordingWindow, devices: Container[int] | None
+) -> WindowReadings:
     inside = window.holds(recording.time_s)
     tracks = [t for t in recording.devices if devices is None or t.identity.physical_index in devices]
     return WindowReadings(
-        begin_monotonic_s=begin_monotonic_s,
-        end_monotonic_s=end_monotonic_s,
+        begin_monotonic_s=0.0,
+        end_monotonic_s=recording.duration_s,
         devices=tuple(_device(recording, track, window, inside) for track in tracks),
         host=_host(recording, inside),
         coverage=_coverage(recording, window, inside),

@@ -10,22 +10,30 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuproof.records.codec import Host, Positive
-from gpuproof.records.work.capture import BATCHES_VARY, cache_grows
+from gpuproof.records.work.capture import BATCHES_VARY
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.model import OWN_MODULE, InferenceSpec, ModelSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.placed import DeviceShare
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.records.work.training import Checkpointing, TrainingSpec
+from gpuproof.records.work.training import (
+    STORED_TYPES,
+    Checkpointing,
+    Graphs,
+    StoredType,
+    TrainingSpec,
+    Weights,
+)
 from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
 
-CASE_SCHEMA_VERSION = 4
+CASE_SCHEMA_VERSION = 5
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
 3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11).
-4: blocks of the recipe as they are, for probes, collectives and serving (2026-11)."""
+4: blocks of the recipe as they are, for probes, collectives and serving (2026-11).
+5: `inference.weights`, and `inference` of serving; weights were fp32 before (2026-11)."""
 
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
 StartMode = Literal["exec", "fork"]
@@ -91,6 +99,23 @@ class ModelWork:
         return False
 
     @property
+    def _how(self) -> TrainingSpec | InferenceSpec:
+        block: InferenceSpec | None = getattr(self, "inference", None)
+        return self.training if block is None else block
+
+    @property
+    def weights(self) -> Weights:
+        """How weights are to be stored."""
+        return self._how.weights
+
+    @property
+    def stored_type(self) -> StoredType:
+        """The type of stored weights; under fp8, of those that no product in fp8 reads."""
+        is_own = self.model.name.startswith(OWN_MODULE)
+        lowered = self.weights == "precision" and not (is_own and not self.trains)
+        return STORED_TYPES.get(self.training.precision, "float32") if lowered else "float32"
+
+    @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
         return False
@@ -109,6 +134,16 @@ class ModelWork:
     def reason_steps_vary(self) -> str | None:
         """Why one step cannot stand for all, as a captured one would; None where steps are alike."""
         return None
+
+    @property
+    def cuda_graphs(self) -> Graphs:
+        """Whether steps are to be captured."""
+        return (self._how if self.generates else self.training).cuda_graphs
+
+    @property
+    def graphs_key(self) -> str:
+        """The key of a recipe that says so."""
+        return "inference.cuda_graphs" if self.generates else "training.cuda_graphs"
 
     @property
     def micro_batches(self) -> int:
@@ -170,11 +205,6 @@ class InferenceWork(ModelWork):
         """Steps that each add a token to the cache before it goes back to the prompt: of decode."""
         return self.inference.new_tokens if self.inference.phase == "decode" else None
 
-    @property
-    def reason_steps_vary(self) -> str | None:
-        """The cache, outside the forward phase."""
-        return cache_grows(self.inference.phase) if self.generates else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWork(ModelWork):
@@ -182,6 +212,8 @@ class ServingWork(ModelWork):
 
     kind: Literal["serving"] = "serving"
     serving: ServingSpec
+    inference: InferenceSpec = field(default_factory=InferenceSpec)
+    """How the worker's own model is run; phases are those of `serving`."""
     arrival_seed: int | None = None
     """What this launch's arrivals and prompts are drawn from, unlike those of any other launch of the run.
 
@@ -199,8 +231,8 @@ class ServingWork(ModelWork):
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """Requests: always."""
-        return BATCHES_VARY
+        """Requests, unless there is a graph for each size of their batches."""
+        return None if self.generates else BATCHES_VARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

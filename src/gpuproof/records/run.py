@@ -2,8 +2,7 @@
 
 start → environment (one rank a host) → setup → phase … steps → effective → … window → compilation → result,
 or failure at any point.
-Times named `*_monotonic_s` are readings of the host's CLOCK_MONOTONIC, comparable between the processes
-of one host only; `*_unix_s` are for dates.
+`*_monotonic_s` are of CLOCK_MONOTONIC, comparable between processes of one host; `*_unix_s` are for dates.
 """
 
 from __future__ import annotations
@@ -156,6 +155,9 @@ class Setup:
     there is none, which is the rule: what caches keep is not known."""
     input_shape: tuple[int, ...] | None = None
     """One sample as the model takes it; sizes that nobody set are the model's own."""
+    padded_bytes_per_step: Amount | None = None
+    """Bytes of the cache that a decode step reads behind the tokens, since attention reads on to the end of a
+    bucket where steps are captured; in no other number. None where it reads no more than it must."""
     kv_cache_bytes: Natural | None = None
     """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
     data_used: DataUsed | None = None

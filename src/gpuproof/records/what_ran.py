@@ -28,7 +28,7 @@ class StepOptions:
     checkpointed_modules: int
     """Modules that are computed again in the backward pass."""
     cuda_graphs: bool
-    """The whole step is one captured graph, replayed."""
+    """The whole step is one captured graph, replayed; or the one of its bucket."""
     deterministic: bool
     tf32: Tf32Switch | None
     """Whether CUDA may use TF32 in fp32; None on a processor, which has none. torch has a switch for products
@@ -36,6 +36,10 @@ class StepOptions:
     linear_layers: int
     fp8_linear_layers: int
     """Linear layers that multiply in fp8, of all linear layers."""
+    graph_ends: tuple[int, ...] = ()
+    """Up to which places attention reads where decoding has a graph, or a compiled step, for each bucket."""
+    weights: str | None = None
+    """The types in which weights are stored; None without weights, and in runs of before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

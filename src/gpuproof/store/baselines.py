@@ -15,7 +15,7 @@ from gpuproof.records.result import Result, Validity, worst
 from gpuproof.store.run import RunDirectory, write_whole
 from gpuproof.store.versions import read_versioned
 from gpuproof.suites.exports import environment_facts
-from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of
+from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of_run
 from gpuproof.verdict.doubts.rules import weighed
 from gpuproof.verdict.facts import FleetFacts
 
@@ -89,7 +89,7 @@ def run_figures(run: RunDirectory) -> RunFigures:
     return RunFigures(
         run_id=run.root.name,
         measures=facts.measures,
-        stack=stack_of(facts.hosts),
+        stack=stack_of_run(facts.hosts, facts.launches),
         day=_day_of(run.description()["created"]),
         validity=None if result is None else _validity_of_device(result),
     )

@@ -2,6 +2,7 @@
 
 Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in `host`. Schema 2 had no
 `work` and no `monitor`: their parts lay beside each other. Schema 3 cut the recipe's blocks otherwise.
+Schema 4 said nothing of weights, which were stored in fp32.
 
 >>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
@@ -97,6 +98,8 @@ def read_json(path: Path) -> Any:
 _PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakdown"}
 _COMPILING = {key: f"compile_{key}" for key in ("enabled", "mode", "fullgraph", "dynamic")}
 _FRAMEWORK = {"framework": "name", "reduction": "reduction"}
+OLDER_INFERENCE = {"weights": "fp32", "cuda_graphs": False}
+"""What was done before a recipe could say it."""
 _NULL = ("pruning", "spam", "target_precision")
 """What schema 3 had null where nothing was asked for, and a recipe's block has its defaults."""
 
@@ -107,7 +110,9 @@ def upgrade_case(data: Mapping[str, Any]) -> Mapping[str, Any]:
         data = _add_placement(data)
     if data.get("schema_version") == 2:  # a schema
         data = _add_work(data)
-    return _add_blocks(data) if data.get("schema_version") == 3 else data
+    if data.get("schema_version") == 3:  # a schema
+        data = _add_blocks(data)
+    return _add_weights(data) if data.get("schema_version") == 4 else data
 
 
 def _add_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -140,7 +145,7 @@ def _add_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a case whose work holds the recipe's blocks, and no shapes of its own."""
     if not isinstance(data.get("work"), Mapping):
-        return data  # a reader says that it is none
+        return {**data, "schema_version": 4}  # a reader says that it is none
     work = dict(data["work"])
     match work:
         case {"collective": {"sizes_bytes": sizes} as collective}:
@@ -155,6 +160,16 @@ def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
             pass
     if "compute" in work:
         work |= {**_add_training(work), **_add_data(work.get("data"))}
+    return {**data, "schema_version": 4, "work": work}
+
+
+def _add_weights(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a case that says how its weights were stored: in fp32, before anything else could be asked."""
+    work = data.get("work")
+    if isinstance(work, Mapping) and work.get("kind") in ("inference", "serving"):
+        inference = work.get("inference") or {}
+        if isinstance(inference, Mapping):  # else a reader says what is wrong
+            work = {**work, "inference": {**OLDER_INFERENCE, **inference}}
     return {**data, "schema_version": CASE_SCHEMA_VERSION, "work": work}
 
 

@@ -135,7 +135,7 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
         return InferenceWork(inference=config.inference, **common)
     assert config.kind == "serving"  # a load test's recipes are of the two kinds above
     assert serving is not None
-    return ServingWork(serving=serving, arrival_seed=arrival_seed, **common)
+    return ServingWork(inference=config.inference, serving=serving, arrival_seed=arrival_seed, **common)
 
 
 def _num_replicas(config: RunConfig) -> int:

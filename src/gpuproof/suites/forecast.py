@@ -68,12 +68,14 @@ def memory_need(case: Case) -> MemoryNeed | None:
         return None
     training = work.training if isinstance(work, TrainingWork) else None
     plan = info.tensor_parallel
+    least_bytes = HALF_BYTES if training or work.training.precision != "fp8" else 1
     held = estimate_memory(
         size.num_parameters,
         num_whole_parameters=plan.num_whole_parameters(options, shape) if plan else 0,
         arrangement=arrangement,
         optimizer=training.optimizer if training else None,
         momentum=training.momentum if training else 0.0,
+        value_bytes=FLOAT32_BYTES if work.stored_type == "float32" else least_bytes,
     )
     activations = None
     if _runs_as_written(work) and info.activation_values is not None and arrangement.tensor == 1:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuproof.analysis.limits import LaunchLimits, limits_together
+from gpuproof.analysis.limits import limits_together
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.result import INCONCLUSIVE, NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.suites.sections import headline

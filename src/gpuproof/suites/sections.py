@@ -13,8 +13,8 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.limits import limit_sentence
 from gpuproof.groups import grouped
+from gpuproof.readings.limits import limit_sentence
 from gpuproof.readings.window_readings import DeviceWindow
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (

@@ -13,8 +13,10 @@ from itertools import chain
 from typing import Any
 
 from gpuproof.errors import UsageError
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import SubjectKind, kind_of
 from gpuproof.records.result import Measure, Validity
+from gpuproof.records.run import Setup
 from gpuproof.statistics.prediction import (
     DAY_EFFECT,
     HealthySpread,
@@ -27,11 +29,15 @@ BASELINE_SCHEMA_VERSION = 2
 """1 (2026-11): first version. 2 (2026-11): the day of each figure, and which runs were SUSPECT."""
 STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
 """Under what a baseline's figures hold."""
+WEIGHTS, WHOLE_WEIGHTS = "weights", "float32"
+"""In which type models that infer store their weights; in this one where a stack does not say it, as of older
+versions."""
 SEVERAL = " and "
 UNKNOWN = "unknown"
 """What a host says of a key where another knows it."""
 EntryKey = tuple[str, tuple[tuple[str, str], ...], SubjectKind]
 """Name, labels and kind of subject of a measure."""
+INFERS = ("inference", "serving")
 UNCOMPARED = frozenset(("digest", "round", "device", "host"))
 """Labels that say which one it was, and not what was measured."""
 
@@ -133,6 +139,15 @@ def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
     return {key: _common_value({host[key] for host in stacks}) for key in STACK}
 
 
+def stack_of_run(
+    hosts: Mapping[str, Mapping[str, Any]], launches: Sequence[CaseRecords]
+) -> dict[str, str | None]:
+    """Return what figures of a run hold for: the stack of its hosts, and weights that are not in fp32."""
+    setups = [s for launch in launches if launch.case.kind in INFERS for s in launch.of(Setup)]
+    types = {setup.options.weights for setup in setups if setup.options and setup.options.weights}
+    return {**stack_of(hosts), **({} if types <= {WHOLE_WEIGHTS} else {WEIGHTS: ", ".join(sorted(types))})}
+
+
 def _common_value(values: Collection[str | None]) -> str | None:
     if not any(values):
         return None
@@ -171,7 +186,8 @@ def _joined(values: Any) -> str | None:
 
 def unlike_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
     """Name each key of the stack that differs, with both values; one that either lacks is unlike."""
-    pairs = ((key, one.get(key) or UNKNOWN, other.get(key) or UNKNOWN) for key in STACK)
+    absent = {**dict.fromkeys(STACK, UNKNOWN), WEIGHTS: WHOLE_WEIGHTS}
+    pairs = ((key, one.get(key) or nothing, other.get(key) or nothing) for key, nothing in absent.items())
     return [f"{key}: {value} against {beside}" for key, value, beside in pairs if value != beside]
 
 

@@ -3,6 +3,7 @@
 #include <ATen/core/GraphImplInterface.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/InferenceMode.h>
 
 #include <atomic>
 #include <cstring>
@@ -55,6 +56,7 @@ class Graph final : public at::GraphImplInterface {
   void replay() override {
     refuse_while_capturing("replaying a graph");
     const Nanos launched = now();
+    const c10::InferenceMode inference;  // results of one that was captured so are written to again
     for (const auto& again : recording_.commands) again();
     timeline(recording_.index).launch(current_stream(recording_.index), recording_.kernels, launched);
   }

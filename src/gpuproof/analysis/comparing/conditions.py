@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuproof.records.result import Result
+from gpuproof.records.work.training import STORED_TYPES
 
 NO_CONDITIONS = (
     *("suite", "run", "monitoring", "profiling", "distributed.timeout_s", "distributed.hang_timeout_s"),
@@ -34,6 +35,12 @@ STACK = (
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
 )
 MACHINE = ("host", "memory_total_bytes")
+LATER: Mapping[str, tuple[tuple[str, ...], Any]] = {
+    "training.weights": (("training", "load"), "fp32"),
+    "inference.weights": (("inference", "serving", "load"), "fp32"),
+    "inference.cuda_graphs": (("inference", "serving", "load"), False),
+}
+"""Keys that older configs lack: the kinds of run that heed them, and what was done before."""
 Weight = Literal["differs", "unknown", "note"]
 """Whether figures hold: a difference forbids it, what one side did not record may, a note does not."""
 WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
@@ -67,7 +74,26 @@ def conditions_of(
     }
     if config is not None:
         conditions |= {key: value for key, value in _flat(config) if not _is_left_out(key)}
+        conditions |= _later_keys(config)
     return conditions | _of_hosts(hosts or {})
+
+
+def _later_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys that older configs lack, with what those did; None where the kind of run does not heed one.
+
+    In precisions of fp32 weights are fp32, whatever their key says; a sweep may have others.
+    """
+    is_whole = (
+        not config.get("matrix") and (config.get("training") or {}).get("precision") not in STORED_TYPES
+    )
+
+    def value(key: str, older: Any) -> Any:
+        section, _, name = key.partition(".")
+        is_older = is_whole and name == "weights"
+        return older if is_older else (config.get(section) or {}).get(name, older)
+
+    kind = config.get("kind")
+    return {key: value(key, older) if kind in kinds else None for key, (kinds, older) in LATER.items()}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

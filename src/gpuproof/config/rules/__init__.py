@@ -49,6 +49,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.search_has_a_kind,
     sweeps.order_is_of_a_matrix,
     sweeps.search_begins_within_its_bounds,
+    measuring.a_scaler_has_whole_weights,
     measuring.a_graph_can_hold_the_step,
     ranks.a_size_is_of_its_strategy,
     ranks.a_strategy_has_its_size,

@@ -26,17 +26,6 @@ def prompts_are_synthetic(config: RunConfig) -> Refusals:
         )
 
 
-def a_cache_is_not_compiled(config: RunConfig) -> Refusals:
-    """Refuse torch.compile, which would compile for each length of the cache."""
-    if _uses_a_cache(config) and config.training.compile.enabled:
-        yield Refusal(
-            keys=("training.compile.enabled", "inference.phase"),
-            cause=f"{config.inference.phase} works on a cache that grows, and torch.compile would compile "
-            "each length anew",
-            next_step="Set training.compile.enabled to false",
-        )
-
-
 def a_cache_is_not_split(config: RunConfig) -> Refusals:
     """Refuse to split the heads of a model whose cache is whole."""
     if _uses_a_cache(config) and config.distributed.strategy == "tensor":
@@ -59,6 +48,6 @@ def a_phase_has_a_cache(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
 
 
 RULES = RuleSet(
-    of_recipe=(prompts_are_synthetic, a_cache_is_not_compiled, a_cache_is_not_split),
+    of_recipe=(prompts_are_synthetic, a_cache_is_not_split),
     of_workload=(a_phase_has_a_cache,),
 )

@@ -17,7 +17,7 @@ KINDS_OF: Mapping[str, tuple[str, ...]] = {
     "training": OF_A_MODEL,
     "benchmark": OF_A_MODEL,
     "profiling": OF_A_MODEL,
-    "inference": ("inference", "load"),
+    "inference": ("inference", "serving", "load"),
     "serving": ("serving", "load"),
     "search": OF_A_MODEL,
     "load": ("load",),

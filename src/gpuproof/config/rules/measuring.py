@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.records.work.capture import (
     BATCHES_VARY,
-    WITHOUT_GRAPHS,
     CaptureObstacle,
-    cache_grows,
     capture_obstacles,
 )
 
@@ -63,29 +61,42 @@ def latency_keeps_its_steps(config: RunConfig) -> Refusals:
         )
 
 
+def a_scaler_has_whole_weights(config: RunConfig) -> Refusals:
+    """Refuse weights in fp16 that learn: torch's gradient scaler takes gradients in fp32 alone."""
+    if (config.kind, config.training.precision, config.training.weights) == ("training", "amp", "precision"):
+        yield Refusal(
+            keys=("training.weights", "training.precision"),
+            cause="amp's gradient scaler takes gradients in fp32 only, and those of weights in fp16 are fp16",
+            next_step="Set training.weights to fp32, or training.precision to bf16",
+        )
+
+
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
     """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
-    if config.training.cuda_graphs is True:
-        for obstacle in _obstacles_to_a_graph(config):
+    works_on_a_cache = config.kind == "inference" and config.inference.phase != "forward"
+    choices = {
+        "training.cuda_graphs": config.training.cuda_graphs is True and not works_on_a_cache,
+        "inference.cuda_graphs": config.inference.cuda_graphs is True
+        and (works_on_a_cache or config.kind == "serving"),
+    }
+    for key in (key for key, is_chosen in choices.items() if is_chosen):
+        for obstacle in _obstacles_to_a_graph(config, key):
             yield Refusal(
-                keys=("training.cuda_graphs", obstacle.key),
+                keys=(key, obstacle.key),
                 cause=f"the step cannot be captured: {obstacle.cause}",
-                next_step=obstacle.next_step,
+                next_step=obstacle.next_step.replace("training.cuda_graphs", key),
             )
             return
 
 
-def _obstacles_to_a_graph(config: RunConfig) -> Iterator[CaptureObstacle]:
-    trains, phase = config.kind == "training", config.inference.phase
-    yield from capture_obstacles(config.training, config.data, updates_weights=trains)
-    if config.kind == "serving":
+def _obstacles_to_a_graph(config: RunConfig, key: str) -> Iterator[CaptureObstacle]:
+    yield from capture_obstacles(config.training, config.data, updates_weights=config.kind == "training")
+    if config.kind == "serving" and key == "training.cuda_graphs":
         yield CaptureObstacle("kind", BATCHES_VARY)
-    if config.kind == "inference" and phase != "forward":
-        remedy = f"{WITHOUT_GRAPHS}, or inference.phase to forward"
-        yield CaptureObstacle("inference.phase", cache_grows(phase), remedy)
     if config.distributed.device == "cpu":
         yield CaptureObstacle("distributed.device", "the device is cpu")
-    if config.distributed.nproc > 1:
+    exchanges = config.kind == "training" or config.distributed.strategy == "tensor"
+    if config.distributed.nproc > 1 and exchanges:
         cause = "a graph holds one rank only"
         yield CaptureObstacle("distributed.nproc", cause, "Set distributed.nproc to 1")
 

@@ -24,7 +24,7 @@ CAN = {
 OF_TORCH = {
     "training": (
         *("weight_decay", "grad_clip_norm", "deterministic", "activation_checkpointing", "cuda_graphs"),
-        *("compile", "pruning", "total_steps"),
+        *("weights", "compile", "pruning", "total_steps"),
     ),
     "distributed": (
         "gradient_accumulation_steps",

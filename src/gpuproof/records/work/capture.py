@@ -59,8 +59,3 @@ def _update_obstacles(training: TrainingSpec) -> Iterator[CaptureObstacle]:
             f"updates are not all alike with {'pruning' if prunes else training.optimizer}, and a graph "
             "replays always the same",
         )
-
-
-def cache_grows(phase: str) -> str:
-    """Return why no two steps of a phase of inference are alike."""
-    return f"{phase} works on a cache that grows"

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpuproof.records.work.options import MAX_TOKENS, Limits, Options, Text
+from gpuproof.records.work.training import Graphs, Weights
 
+OWN_MODULE = "python:"
+"""What names of models begin with that are modules of the user's."""
 InferenceMode = Literal["throughput", "latency"]
 InferencePhase = Literal["forward", "prefill", "decode"]
 
@@ -39,3 +42,9 @@ class InferenceSpec(Options):
     """Tokens of each prompt, for prefill and decode."""
     new_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 128
     """Tokens that decode makes, a step each, before the cache goes back to the prompt."""
+    weights: Weights = "precision"
+    """How weights are stored: in the type of training.precision, as models are deployed (fp8: quantised
+    once), or in fp32, cast in each step by autocast. A module of your own keeps fp32."""
+    cuda_graphs: Graphs = "auto"
+    """Whether what works on a cache (prefill, decode, serving of text) replays CUDA graphs, one for each
+    bucket of 64 tokens; auto does where the device can. The forward phase goes by training.cuda_graphs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -25,6 +26,11 @@ class Replicas:
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
+Graphs = Literal[False, True, "auto"]
+Weights = Literal["precision", "fp32"]
+StoredType = Literal["float32", "float16", "bfloat16"]
+STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
+"""Types of weights that are stored in the precision; under fp8, of those that no product in fp8 reads."""
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
 Checkpointing = Literal["none", "selective", "blocks", "all"]
@@ -59,6 +65,9 @@ class TrainingSpec(Options):
     precision: Precision = "amp"
     """fp32 is without TF32, tf32 with it; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
     is bf16 with the linear layers' products in fp8. fp64 is for plain products (gemm)."""
+    weights: Weights = "fp32"
+    """How weights, gradients and the optimizer's state are stored: in fp32, cast in each step by autocast, or
+    in the type of the precision. amp needs fp32."""
     optimizer: Annotated[OptimizerName, Limits(read=_canonical_optimizer)] = "SGD"
     """The optimizer, upper or lower case. AdamWAdv is AdamW with AMSGrad, a learning rate that falls to 1e-6
     as a cosine, and gradients clipped at norm 1; AdamWSpam resets its moments and cuts spikes back;
@@ -85,7 +94,7 @@ class TrainingSpec(Options):
     activation_checkpointing: Checkpointing = "none"
     """What is computed again in the backward pass to save memory: nothing, each repeated block (blocks), each
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
-    cuda_graphs: Literal[False, True, "auto"] = False
+    cuda_graphs: Graphs = False
     """Capture the whole step as one CUDA graph and replay it: one GPU, no amp. auto captures where it can."""
     keep_freed_memory: bool = False
     """On a processor: keep what a step frees for the next, as a GPU's allocator does, where glibc would give

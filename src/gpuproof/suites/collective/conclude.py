@@ -10,10 +10,11 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
-from gpuproof.analysis.limits import LaunchLimits, communication_limit, with_readings
+from gpuproof.analysis.limits import communication_limit
 from gpuproof.config.models import RunConfig
 from gpuproof.groups import grouped
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, LaunchValue, Measure

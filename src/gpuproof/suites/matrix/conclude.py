@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
-from gpuproof.analysis.limits import LaunchLimits
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, Doubt, Result

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
-from gpuproof.analysis.limits import LaunchLimits, communication_limit, with_readings
+from gpuproof.analysis.limits import communication_limit
 from gpuproof.analysis.probes.figures import (
     FINGERPRINT,
     WRONG_VALUES,
@@ -19,6 +19,7 @@ from gpuproof.analysis.probes.figures import (
 )
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, not_applicable, pass_or_fail
 from gpuproof.records.result import Better, Doubt, LaunchValue, Measure

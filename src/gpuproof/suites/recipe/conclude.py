@@ -16,11 +16,12 @@ from gpuproof.analysis.explanations import (
     readings_by_launch,
 )
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.limits import LaunchLimits, limits_of
+from gpuproof.analysis.limits import limits_of
 from gpuproof.analysis.point_figures import PointFigures
 from gpuproof.analysis.power_cap import resolution_text
 from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords

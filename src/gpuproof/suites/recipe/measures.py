@@ -35,8 +35,12 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
     "prefill": "time to first token",
     "decode": "time per output token",
 }
-PHASE, PART = "phase", "memory_part"
-"""Labels of what a step and the memory of a rank are made of."""
+COMPARED: Mapping[InferencePhase, tuple[str, ...]] = {
+    "forward": (),
+    "prefill": (THROUGHPUT, "mean step", "MFU", "energy"),
+    "decode": (THROUGHPUT, "per sequence", LATENCY_OF["decode"], "memory bandwidth use", "energy"),
+}
+"""What engines are compared by, in order: a page begins with it."""
 
 
 def latency_title(launch: Launch) -> str:
@@ -68,6 +72,11 @@ def recipe_measures(
             *work_measures(summary),
         ]
     measures += _energy(summary, energy)
+    work = summary.launches[0].case.work
+    if isinstance(work, InferenceWork) and not work.measures_latency:
+        measures += _of_generation(summary, work)
+        first = COMPARED[work.inference.phase]
+        measures.sort(key=lambda x: first.index(x.name) if x.name in first else len(first))
     if not summary.launches[0].case.measures_latency:
         measures += device_measures(summary, rates)
     return tuple(replace(measure, validity=summary.validity) for measure in measures)
@@ -106,6 +115,20 @@ def _from_idle(summary: RunSummary) -> Iterator[Measure]:
             f"{power}; sustained: throughput",
             statistic="mean",
         )
+
+
+def _of_generation(summary: RunSummary, work: InferenceWork) -> Iterator[Measure]:
+    """Say again in other words what decoding takes: of each sequence, and of a token."""
+    if work.inference.phase != "decode" or summary.rate is None:
+        return
+    item, num = summary.launches[0].setup.item, summary.launches[0].samples_per_step_total
+    rate, batch = summary.rate / num, f"{num} sequence{'s' * (num > 1)} at once"
+    text = units.rate(rate, item)
+    yield Measure(name="per sequence", value=rate, unit=f"{item}/s", text=text, detail=batch)
+    detail = f"mean step of {batch}, which are queued: none was waited for"
+    yield replace(
+        seconds_measure(LATENCY_OF["decode"], summary.mean_step_s, detail), statistic="mean", better=None
+    )
 
 
 def _parts(summary: RunSummary) -> str:

@@ -44,8 +44,10 @@ def options_in_effect(launch: Launch) -> OptionsInEffect | None:
 
 def _options(setup: Setup, options: StepOptions, compilation: Compilation | None) -> Iterator[str]:
     yield _precision(setup, options)
+    if options.weights is not None:
+        yield f"weights in {options.weights}"
     yield "eager" if compilation is None else _compilation_text(compilation)
-    yield "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"
+    yield _graphs(options)
     if options.optimizer is not None:
         yield f"{options.optimizer} ({(options.optimizer_implementation or 'unknown').replace('_', '-')})"
         yield _checkpointing(options)
@@ -58,6 +60,13 @@ def _precision(setup: Setup, options: StepOptions) -> str:
     if setup.precision in ("fp32", "tf32") and options.tf32 is not None:
         return f"{setup.precision} (TF32 {options.tf32})"
     return setup.precision
+
+
+def _graphs(options: StepOptions) -> str:
+    if options.graph_ends and options.cuda_graphs:
+        ends = ", ".join(map(str, options.graph_ends))
+        return f"{_many(len(options.graph_ends), 'CUDA graph')} of decoding (attention to place {ends})"
+    return "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"
 
 
 def _compilation_text(compilation: Compilation) -> str:

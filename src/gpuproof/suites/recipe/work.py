@@ -106,6 +106,16 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
             reached / peak.bytes_per_s,
             f"memory traffic over {units.bandwidth(peak.bytes_per_s)}: {peak.provenance}",
         )
+    padded = launch.setup.padded_bytes_per_step
+    if padded is not None:
+        yield Measure(
+            name="padded cache",
+            value=padded,
+            unit="bytes",
+            text=units.memory(padded),
+            detail="read in a step behind the tokens, up to the end of a bucket; not in the memory traffic",
+            better="lower",
+        )
     if summary.flops_per_s_per_device:
         intensity = summary.flops_per_s_per_device / reached
         yield Measure(

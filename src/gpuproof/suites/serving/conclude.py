@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
-from gpuproof.analysis.limits import LaunchLimits, limits_of_requests, with_readings
+from gpuproof.analysis.limits import limits_of_requests
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Doubt
 from gpuproof.suites.base import Conclusion, launch_key

@@ -8,8 +8,9 @@ from math import ceil
 from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.idleness import idle_share, waiting_window
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.limits import HOST_BOUND, recorded_limits
+from gpuproof.analysis.limits import recorded_limits
 from gpuproof.analysis.power_cap import periods_text
+from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.statistics.estimate import Unavailable

@@ -23,7 +23,7 @@ from gpuproof.verdict.baseline import (
     EntryKey,
     identity_of,
     key_of,
-    stack_of,
+    stack_of_run,
     unlike_keys,
 )
 from gpuproof.verdict.facts import FleetFacts
@@ -112,7 +112,7 @@ def _past_text(sessions: Mapping[str, Sequence[float]]) -> str:
 def _reason_for_none(facts: FleetFacts) -> str | None:
     if facts.baseline is None:
         return "no baseline was given"
-    unlike = unlike_keys(stack_of(facts.hosts), facts.baseline.stack)
+    unlike = unlike_keys(stack_of_run(facts.hosts, facts.launches), facts.baseline.stack)
     return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
 
 

@@ -24,6 +24,7 @@ from gpuproof.records.run import (
     DeviceNeighbours,
     Environment,
     HostLoad,
+    PhaseName,
     RankResult,
     Setup,
     Window,
@@ -53,7 +54,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
-from gpuproof.worker.step.generation import tokens_before
+from gpuproof.worker.step.generation import DecodeStep, tokens_before
 from gpuproof.worker.step.inference import OutputWatch
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -81,10 +82,7 @@ def run_case(
         recorder.heartbeat.clock = prepared.clock
 
     counted = count_work(prepared, recorder)
-    if case.model_work.training.compile.enabled:
-        compile_model(prepared, recorder)
-    if prepared.static is not None:
-        capture_graph(prepared, recorder, prepared.static)
+    compile_and_capture(prepared, recorder)
     recorder.write(_with_count(setup_record(prepared), counted))
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
@@ -102,6 +100,15 @@ def run_case(
     recorder.begin("finish")
     recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
     return prepared
+
+
+def compile_and_capture(prepared: Prepared, recorder: Recorder) -> None:
+    """Compile the model and capture its steps, as asked: of decoding each bucket by itself."""
+    by_bucket = isinstance(prepared.step, DecodeStep) and prepared.step.decoding.capture is not None
+    if prepared.work.training.compile.enabled and not by_bucket:
+        compile_model(prepared, recorder)
+    if prepared.static is not None or by_bucket:
+        capture_graph(prepared, recorder, prepared.static)
 
 
 def _finite_loss(loss: torch.Tensor | None) -> float | None:
@@ -152,16 +159,29 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
         gc.collect()  # the compiler leaves much, in cycles, some of it old
 
 
-def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches) -> None:
-    """Make the step one CUDA graph."""
-    rank = prepared.identity.rank
-    with recorder.phase("capture", expected_steps=STEPS_BEFORE_CAPTURE):
-        prepared.step = capture_step(
-            prepared.step,
-            static,
-            capture=accelerator_of(prepared.device),
-            observe=lambda step: observe(step, rank=rank),
-        )
+def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches | None) -> None:
+    """Make the step one CUDA graph, or one for each bucket of lengths."""
+    rank, step = prepared.identity.rank, prepared.step
+
+    def look(run: StepFunction) -> Effective:
+        if not prepared.work.training.compile.enabled:
+            return observe(run, rank=rank)
+        run()
+        return hidden(HIDDEN_BY_COMPILER, rank=rank)
+
+    name: PhaseName = "compile" if static is None else "capture"
+    with recorder.phase(name, expected_steps=STEPS_BEFORE_CAPTURE):
+        if isinstance(step, DecodeStep):
+            prepared.step = step.capture(look)
+        else:
+            assert static is not None
+            prepared.step = capture_step(
+                step,
+                static,
+                capture=accelerator_of(prepared.device),
+                observe=look,
+                key=prepared.work.graphs_key,
+            )
         prepared.clock.synchronize()
 
 
@@ -175,7 +195,7 @@ def _reason_hidden(prepared: Prepared) -> str | None:
 def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
     """Write down what the kernels of a step were given: as `seen`, or in a step for nothing else."""
     rank = prepared.identity.rank
-    if isinstance(prepared.step, CapturedStep):
+    if isinstance(prepared.step, CapturedStep) and prepared.step.is_graph:
         seen = prepared.step.effective
     elif why := _reason_hidden(prepared):
         seen = hidden(why, rank=rank)
@@ -232,7 +252,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
-        tokens = tokens_before(prepared.step)
+        step = prepared.step
+        tokens = tokens_before(step.eager if isinstance(step, CapturedStep) else step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         watch = OutputWatch(prepared.step, feed_plan(planned.plan, writer))
         plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)

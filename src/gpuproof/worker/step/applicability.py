@@ -8,11 +8,12 @@ from gpuproof.accelerators.base import Accelerator
 from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.run import NotApplied
 from gpuproof.records.work.data import DataSpec
+from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
+from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
 from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.worker.step.cuda_graph import capture_obstacle
-from gpuproof.worker.step.heap import reason_freed_memory_is_not_kept
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -67,8 +68,12 @@ def _device_keys(
 
 def _graph_keys(work: ModelWork, accelerator: Accelerator, world_size: int) -> Iterator[tuple[str, str]]:
     reason = capture_obstacle(work, accelerator, world_size=world_size)
-    if work.training.cuda_graphs == "auto" and reason is not None:
-        yield "training.cuda_graphs", reason
+    if work.cuda_graphs == "auto" and reason is not None:
+        yield work.graphs_key, reason
+    if work.generates and work.training.cuda_graphs:
+        yield "training.cuda_graphs", "inference.cuda_graphs decides for what works on a cache"
+    elif not (work.generates or work.trains):
+        yield "inference.cuda_graphs", "nothing works on a cache: training.cuda_graphs decides"
 
 
 def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
@@ -114,6 +119,11 @@ def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
 
 
 def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    if work.trains:
+        for key in ("weights", "cuda_graphs"):
+            yield f"inference.{key}", f"the kind of this run is {work.kind}"
+    elif work.model.name.startswith(OWN_MODULE):
+        yield "inference.weights", "a module of your own keeps fp32: its code may not run in other types"
     if not isinstance(work, InferenceWork):
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
@@ -136,6 +146,8 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
         yield f"training.{key}", reason
     changed = work.training.changed()
+    if "weights" in changed:
+        yield "training.weights", f"inference.weights decides where the kind is {work.kind}"
     if "grad_clip_norm" in changed:
         yield "training.grad_clip_norm", reason
     if "activation_checkpointing" in changed:

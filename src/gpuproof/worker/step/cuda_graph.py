@@ -20,8 +20,9 @@ from gpuproof.accelerators.base import Accelerator, OutOfMemory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.what_ran import Effective
-from gpuproof.records.work.capture import WITHOUT_GRAPHS, capture_obstacles
+from gpuproof.records.work.capture import capture_obstacles
 from gpuproof.worker.data.batch_source import Batches
+from gpuproof.workloads.info.lookup import find_workload
 
 Step = Callable[[], None]
 STEPS_BEFORE_CAPTURE = 3
@@ -36,6 +37,18 @@ class Capture(Protocol):
 
     def capture_graph(self, run: Step) -> Step:
         """Record what `run` gives to the device, without running it; return what replays it."""
+
+
+class Uncaptured:
+    """In the place of a `Capture`, runs steps of fixed shapes each time: compiled ones want such, too."""
+
+    def run_aside(self, run: Step) -> None:
+        """Run."""
+        run()
+
+    def capture_graph(self, run: Step) -> Step:
+        """Return what runs it again."""
+        return run
 
 
 class StaticBatches:
@@ -80,18 +93,17 @@ class ModelStep(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedStep:
-    """A step that replays a graph."""
+    """A step that replays a graph, or one of several."""
 
     eager: ModelStep
-    batches: StaticBatches
-    replay: Step
+    run: Step
     effective: Effective
     """What the kernels were given, seen in a step before the capture: a replay hides it."""
+    is_graph: bool = True
 
     def __call__(self) -> None:
         """Run one step."""
-        self.batches.refill()
-        self.replay()
+        self.run()
 
     @property
     def module(self) -> nn.Module:
@@ -115,7 +127,10 @@ def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: i
         return obstacle.cause
     if work.reason_steps_vary is not None:
         return work.reason_steps_vary
-    if world_size > 1:
+    waits = find_workload(work.model.name).reason_it_waits
+    if waits is not None:
+        return waits
+    if world_size > 1 and (work.trains or work.parallel.strategy == "tensor"):  # else they exchange nothing
         return (
             f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
         )
@@ -128,15 +143,22 @@ def is_captured(work: ModelWork, accelerator: Accelerator, *, world_size: int) -
     Raises:
         EnvironmentUnfitError: it is asked for, and cannot be.
     """
-    choice = work.training.cuda_graphs
+    choice = work.cuda_graphs
     reason = capture_obstacle(work, accelerator, world_size=world_size) if choice else None
     if reason is not None and choice is True:
-        raise EnvironmentUnfitError(reason, place="training.cuda_graphs", next_step=WITHOUT_GRAPHS)
+        raise EnvironmentUnfitError(
+            reason, place=work.graphs_key, next_step=f"Set {work.graphs_key} to false"
+        )
     return bool(choice) and reason is None
 
 
 def capture_step(
-    step: ModelStep, batches: StaticBatches, *, capture: Capture, observe: Callable[[Step], Effective]
+    step: ModelStep,
+    batches: StaticBatches,
+    *,
+    capture: Capture,
+    observe: Callable[[Step], Effective],
+    key: str = "training.cuda_graphs",
 ) -> CapturedStep:
     """Warm `step` up aside, look at its last step by `observe`, and record the next one.
 
@@ -153,14 +175,28 @@ def capture_step(
         seen.append(observe(step))
 
     capture.run_aside(warm_up)
+    replay = captured(step, capture, key=key)
+
+    def run() -> None:
+        batches.refill()
+        replay()
+
+    return CapturedStep(eager=step, run=run, effective=seen[0])
+
+
+def captured(step: Step, capture: Capture, *, key: str) -> Step:
+    """Record what a step gives to the device; return what replays it. `key` is the recipe's that asks for it.
+
+    Raises:
+        UsageError: the step does what a graph cannot hold, waiting for the device say.
+    """
     try:
-        replay = capture.capture_graph(step)
+        return capture.capture_graph(step)
     except OutOfMemory:
         raise
     except RuntimeError as error:
         raise UsageError(
             f"the step cannot be captured: {error}".partition("\n")[0],
-            place="training.cuda_graphs",
-            next_step="Set training.cuda_graphs to false: something in the model waits for the device",
+            place=key,
+            next_step=f"Set {key} to false: something in the model waits for the device",
         ) from error
-    return CapturedStep(eager=step, batches=batches, replay=replay, effective=seen[0])

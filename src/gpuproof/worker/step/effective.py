@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from gpuproof.records.what_ran import Effective, Layout, ObservedWork, Operation
+from gpuproof.worker.step.flop_formulas import ATTENTION_KERNELS, attention_flops
 
 OPERATIONS: dict[str, Operation] = {
     **dict.fromkeys(
@@ -80,18 +81,19 @@ class Seen:
 
 def count_call_flops(function: Any, name: str, args: Sequence[Any], kwargs: Any, out: Any) -> float | None:
     """Return the FLOPs of one call, a multiply-add counting as two; None where no formula is known."""
+    if name in ATTENTION_KERNELS:  # torch's own formula may want as many heads of keys as of queries
+        return float(attention_flops(*(operand.shape for operand in args[:3])))
     if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
-        return _processor_attention_flops(args, backward=name.endswith("_backward"))
+        return _processor_attention_flops(args)
     formula = flop_registry.get(function._overloadpacket)  # the registry's own key
     return None if formula is None else float(formula(*args, **kwargs, out_val=out))
 
 
-def _processor_attention_flops(args: Sequence[Any], *, backward: bool) -> float:
-    """Two products of (queries × keys × width) a head forward; five backward, the scores being made again."""
-    query, key, value = args[1:4] if backward else args[:3]
+def _processor_attention_flops(args: Sequence[Any]) -> float:
+    """Five products of (queries × keys × width) a head backward, the scores being made again."""
+    query, key, value = args[1:4]
     pairs = math.prod(query.shape[:-1]) * key.shape[-2]
-    widths = 3 * query.shape[-1] + 2 * value.shape[-1] if backward else query.shape[-1] + value.shape[-1]
-    return float(2 * pairs * widths)
+    return float(2 * pairs * (3 * query.shape[-1] + 2 * value.shape[-1]))
 
 
 def _operand_types(name: str, args: Sequence[Any]) -> str:

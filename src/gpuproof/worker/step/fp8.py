@@ -1,12 +1,14 @@
 """Linear layers that multiply in fp8: e4m3 values forward, e5m2 gradients, a scale for each tensor and step.
 
 Every operand is scaled so that its largest magnitude is the largest of its format, rounded, multiplied with
-fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights stay as they are, and are
-rounded anew in each step. torch's own product does the work; on a processor it is worked out in software.
+fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights that learn stay as they are,
+and are rounded anew in each step; those of a deployed model are rounded once. torch's own product does the
+work; on a processor it is worked out in software.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,13 +101,31 @@ def padded_rows(rows: int) -> int:
 class Fp8Linear(nn.Linear):
     """A linear layer whose three products, forward and backward, are in fp8; its result is bfloat16."""
 
+    scale: torch.Tensor
+    """Of a weight that is stored in fp8."""
+    untied = False
+    """Whether that is a copy: an embedding that it is tied to keeps its own type."""
+
+    def store_in_fp8(self, *, is_tied: bool) -> None:
+        """Round the weight once, for inference alone; where it is tied, a copy of it."""
+        rounded = quantize(self.weight.detach(), FORWARD_TYPE)
+        self.untied = is_tied
+        self.weight = nn.Parameter(rounded.values, requires_grad=False)
+        self.register_buffer("scale", rounded.scale)
+
+    def _multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.weight.dtype == FORWARD_TYPE:
+            stored = Scaled(values=self.weight, scale=self.scale)
+            return scaled_product(quantize(rows, FORWARD_TYPE), stored, fast=True)
+        product: torch.Tensor = _LinearInFp8.apply(rows, self.weight)  # type: ignore[no-untyped-call]  # torch has no types here
+        return product
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  # the name in nn.Linear
         """Map (…, in_features) to (…, out_features) in bfloat16."""
         rows = input.flatten(0, -2)
         missing = padded_rows(rows.shape[0]) - rows.shape[0]
         padded = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
-        product = _LinearInFp8.apply(padded, self.weight)  # type: ignore[no-untyped-call]  # torch has no types here
-        result: torch.Tensor = product[: rows.shape[0]].unflatten(0, input.shape[:-1])
+        result: torch.Tensor = self._multiply(padded)[: rows.shape[0]].unflatten(0, input.shape[:-1])
         return result if self.bias is None else result + self.bias.to(RESULT_TYPE)
 
 
@@ -115,18 +135,29 @@ class LinearLayers:
 
     total: int
     in_fp8: int
+    stored_weights: int = 0
+    """Weights that are stored in fp8, a byte each."""
+    untied_weights: int = 0
+    """Of these, copies of weights that are stored in another type too."""
 
 
 def count_linear_layers(module: nn.Module) -> LinearLayers:
     """Count a module's linear layers."""
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
-    return LinearLayers(total=len(layers), in_fp8=sum(isinstance(layer, Fp8Linear) for layer in layers))
+    in_fp8 = [layer for layer in layers if isinstance(layer, Fp8Linear)]
+    return LinearLayers(
+        total=len(layers),
+        in_fp8=len(in_fp8),
+        stored_weights=sum(layer.weight.numel() for layer in in_fp8 if layer.weight.dtype == FORWARD_TYPE),
+        untied_weights=sum(layer.weight.numel() for layer in in_fp8 if layer.untied),
+    )
 
 
-def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False) -> None:
+def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, stored: bool = False) -> None:
     """Make the plain linear layers of `module` multiply in fp8, where both sizes are multiples of 16.
 
-    Only their class changes: names, parameters and ties stay what they are.
+    Only their class changes: names, parameters and ties stay what they are. `stored` rounds their weights
+    once, for inference.
 
     Raises:
         UsageError: the model, which `name` names, has no such layer, or is to be `split` over ranks.
@@ -137,10 +168,14 @@ def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False) 
             place="training.precision",
             next_step="Use bf16, or a strategy without tensor parallelism",
         )
+    names = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
     for layer in module.modules():
         # A subclass may multiply in its own way, or be a mere holder of weights: it stays as it is.
         if type(layer) is nn.Linear and not (layer.in_features % MULTIPLE or layer.out_features % MULTIPLE):
             layer.__class__ = Fp8Linear
+            if stored:
+                assert isinstance(layer, Fp8Linear)
+                layer.store_in_fp8(is_tied=names[id(layer.weight)] > 1)
     if not count_linear_layers(module).in_fp8:
         raise UsageError(
             f"{name} has no linear layer whose sizes are multiples of {MULTIPLE}, so nothing would be fp8",

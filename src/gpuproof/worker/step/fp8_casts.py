@@ -104,11 +104,12 @@ def time_casts(
 
 def _forward_casts(layer: LayerCasts, device: torch.device) -> StepFunction:
     inputs = torch.randn(layer.rows, layer.fan_in, dtype=layer.inputs, device=device)
-    weight = torch.randn(layer.fan_out, layer.fan_in, dtype=layer.weight, device=device)
+    weight = torch.randn(layer.fan_out, layer.fan_in, device=device).to(layer.weight)
 
     def casts() -> None:
         quantize(inputs, FORWARD_TYPE)
-        quantize(weight, FORWARD_TYPE)
+        if layer.weight != FORWARD_TYPE:  # else it was rounded once
+            quantize(weight, FORWARD_TYPE)
 
     return casts
 

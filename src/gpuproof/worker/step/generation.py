@@ -7,14 +7,21 @@ step is, counts and moves is said here too, in one place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
 
+from gpuproof.errors import UsageError
 from gpuproof.records.case import InferenceWork, ModelWork, ServingWork
+from gpuproof.records.what_ran import Effective
+from gpuproof.units import memory
 from gpuproof.worker.data.batch_source import Batches
-from gpuproof.worker.step.precision import PrecisionPolicy
+from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, Step, Uncaptured
+from gpuproof.worker.step.decoding import BUCKET, Decoding, bucket_end, bucket_ends
+from gpuproof.worker.step.fp8 import count_linear_layers
+from gpuproof.worker.step.precision import AUTOCAST_TYPES, PrecisionPolicy
 from gpuproof.workloads.info.base import GenerationWork, InputShape, WorkloadInfo
 from gpuproof.workloads.torch.generation import Generation
 
@@ -23,15 +30,19 @@ class GenerationStep:
     """A step of a model with a key-value cache, as a function of nothing."""
 
     last_loss: torch.Tensor | None = None
-    outputs: torch.Tensor | None = None
-    """The scores of the latest tokens."""
 
-    def __init__(self, generation: Generation, *, pool: Batches, precision: PrecisionPolicy) -> None:
-        self.generation = generation
-        self.module: nn.Module = generation.model  # type: ignore[assignment]  # a CachedModel is one
+    def __init__(self, decoding: Decoding, *, pool: Batches, limit: int) -> None:
+        """Build a step; a sequence has `limit` tokens at most."""
+        self.decoding, self.generation = decoding, decoding.generation
+        self.module: nn.Module = self.generation.model  # type: ignore[assignment]  # a CachedModel is one
+        self.limit = limit
         self._pool = pool
-        self._autocast = precision.autocast()
         self._begin()
+
+    @property
+    def outputs(self) -> torch.Tensor | None:
+        """The scores of the latest tokens."""
+        return self.decoding.outputs
 
     def _begin(self) -> None:
         """Run once, so that the cache is allocated."""
@@ -39,37 +50,48 @@ class GenerationStep:
 
     def __call__(self) -> None:
         """Run one step: read a batch of prompts into an empty cache."""
-        prompts, _ = self._pool.next_batch()
-        with torch.inference_mode(), self._autocast:
-            self.outputs = self.generation.prefill(prompts)
-
-    def _first_tokens(self, prompts: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode(), self._autocast:
-            return self.generation.prefill(prompts).argmax(dim=-1)
+        self.decoding.begin(self._pool.next_batch()[0])
 
 
 class DecodeStep(GenerationStep):
     """One more token for each sequence of a batch."""
 
     def _begin(self) -> None:
-        prompts, _ = self._pool.next_batch()
-        self._tokens = self._first = self._first_tokens(prompts)
-        self._prompt_tokens = self.generation.length
+        super().__call__()
+        self._first, self._prompt_tokens = self.decoding.tokens, self.generation.length
 
     @property
     def tokens_before(self) -> int:
         """Tokens behind the prompt that the next step finds."""
-        added = self.generation.length - self._prompt_tokens
-        return added % (self.generation.cache.max_tokens - self._prompt_tokens)
+        return (self.generation.length - self._prompt_tokens) % (self.limit - self._prompt_tokens)
 
     def __call__(self) -> None:
-        """Run one step."""
-        if self.generation.length == self.generation.cache.max_tokens:
-            self.generation.rewind(self._prompt_tokens)
-            self._tokens = self._first
-        with torch.inference_mode(), self._autocast:
-            self.outputs = self.generation.decode(self._tokens)
-            self._tokens = self.outputs.argmax(dim=-1)
+        """Run one step, from the host."""
+        self._go_back_where_full()
+        self.decoding.step_from_host()
+
+    def next_within_bucket(self) -> None:
+        """Run one step of fixed shapes."""
+        self._go_back_where_full()
+        self.decoding.step()
+
+    def _go_back_where_full(self) -> None:
+        if self.generation.length == self.limit:
+            self._go_back()
+
+    def _go_back(self) -> None:
+        self.generation.rewind(self._prompt_tokens)
+        self.decoding.go_on_from(self._first)
+
+    def capture(self, observe: Callable[[Step], Effective]) -> CapturedStep:
+        """Prepare all buckets of lengths; look at a step by `observe`."""
+        seen: list[Effective] = []
+        for end in bucket_ends(self._prompt_tokens + 1, self.limit):
+            self.generation.cache.length = max(self._prompt_tokens, end - BUCKET)
+            self.decoding.bucket_step(lambda step: seen.append(observe(step)))
+        self._go_back()
+        is_graph = not isinstance(self.decoding.capture, Uncaptured)
+        return CapturedStep(eager=self, run=self.next_within_bucket, effective=seen[0], is_graph=is_graph)
 
 
 class AnswerStep(GenerationStep):
@@ -90,13 +112,12 @@ class AnswerStep(GenerationStep):
 
     def read(self, num_prompts: int) -> None:
         """Begin anew with so many prompts, and make the first token of each."""
-        self._tokens = self._first_tokens(self._prompts[:num_prompts])
+        self.decoding.begin(self._prompts[:num_prompts])
 
     def go_on(self) -> None:
         """Make the other tokens of the prompts that were read; the last token is never read."""
-        with torch.inference_mode(), self._autocast:
-            while self.generation.length < self.generation.cache.max_tokens:
-                self._tokens = self.generation.decode(self._tokens).argmax(dim=-1)
+        while self.generation.length < self.limit:
+            self.decoding.step()
 
 
 class _Sizes(NamedTuple):
@@ -124,21 +145,31 @@ def prompt_length(work: ModelWork) -> int:
 
 
 def generation_step(
-    work: ModelWork, module: nn.Module, *, pool: Batches, precision: PrecisionPolicy
+    work: ModelWork,
+    module: nn.Module,
+    *,
+    pool: Batches,
+    precision: PrecisionPolicy,
+    capture: Capture | None = None,
 ) -> GenerationStep:
-    """Build the step of what is asked, its cache allocated."""
+    """Build the step of what is asked, its cache allocated; tokens are made by graphs where `capture` is."""
     phase, prompt_tokens, new_tokens = _sizes(work)
     step, added = {
         "prefill": (GenerationStep, 0),
         "decode": (DecodeStep, new_tokens),
         "answer": (AnswerStep, new_tokens - 1),
     }[phase]
+    limit = prompt_tokens + added
+    if capture is None and work.training.compile.enabled:
+        capture = Uncaptured()  # else each length might be compiled anew
+    by_bucket = capture is not None and added > 0
     generation = Generation(
         module.eval(),  # type: ignore[arg-type]  # the workload says that it is a CachedModel
         num_slots=work.data.batch_size,
-        max_tokens=prompt_tokens + added,
+        max_tokens=bucket_end(limit) if by_bucket else limit,
     )
-    return step(generation, pool=pool, precision=precision)
+    decoding = Decoding(generation, precision=precision, capture=capture if by_bucket else None)
+    return step(decoding, pool=pool, limit=limit)
 
 
 def counted_item(work: ModelWork, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
@@ -159,6 +190,28 @@ def _generation_work(work: ModelWork, info: WorkloadInfo) -> GenerationWork:
     return info.generation(info.options_type(**work.model.options), prompt_tokens, decoded)
 
 
+def require_room(work: ModelWork, info: WorkloadInfo, *, num_parameters: int, free_bytes: int) -> None:
+    """Refuse a batch whose cache has no room beside the weights; what steps need on top is not counted.
+
+    Raises:
+        UsageError: it names the largest batch that fits.
+    """
+    sizes, once = _sizes(work), work.training.precision == "fp8" and work.stored_type != "float32"
+    weight_bytes = 1 if once else getattr(torch, work.stored_type).itemsize
+    value_bytes = AUTOCAST_TYPES.get(work.training.precision, torch.float32).itemsize
+    places = sizes.prompt_tokens + (0 if sizes.phase == "prefill" else sizes.new_tokens - 1)
+    sequence_bytes = _generation_work(work, info).cache_elements_per_token * value_bytes * places
+    fitting = (free_bytes - num_parameters * weight_bytes) // sequence_bytes
+    if fitting < work.data.batch_size:
+        fits = f"{fitting} at most" if fitting > 0 else "not even one, beside the weights"
+        raise UsageError(
+            f"{work.data.batch_size} sequences of {places} tokens do not fit into {memory(free_bytes)} of "
+            f"free memory: {fits}",
+            place="data.batch_size",
+            next_step=f"Set it to {fitting} or less" if fitting > 0 else "Take a smaller model",
+        )
+
+
 def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
     """Return the FLOPs of one sequence in one step, from the closed forms."""
     sizes, costs = _sizes(work), _generation_work(work, info)
@@ -170,18 +223,41 @@ def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
 def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step: object) -> float | None:
     """Return the bytes that a decode step cannot but move, the mean over the new tokens.
 
-    All weights once, as they are stored; keys and values of every sequence once, and those of the new tokens
-    written. Activations and the few rows of the embedding are left out. None for other steps, and where the
-    weights read depend on the tokens (experts).
+    All weights once, as they are stored (in fp8 a byte each); keys and values of every sequence once, and
+    those of the new tokens written. Activations and the few rows of the embedding are left out. None for
+    other steps, and where the weights read depend on the tokens (experts).
     """
     if not isinstance(step, DecodeStep):
         return None
     costs = _generation_work(work, info)
     if costs.decode_weights is None:
         return None
-    weight_bytes = costs.decode_weights * next(module.parameters()).element_size()
+    value_bytes = next(module.parameters()).element_size()  # of the embedding, which no product in fp8 reads
+    saved_bytes = count_linear_layers(module).stored_weights * (value_bytes - 1)
+    weight_bytes = costs.decode_weights * value_bytes - saved_bytes
     elements = work.data.batch_size * costs.decode_cache_elements
     return weight_bytes + elements * step.generation.cache.element_bytes
+
+
+def padded_bytes_per_step(work: ModelWork, info: WorkloadInfo, step: object) -> float | None:
+    """Return the bytes of the cache that a decode step reads behind the tokens, the mean over the new tokens.
+
+    Attention reads on to the end of a bucket where steps are captured; None for other steps.
+    """
+    if not isinstance(step, DecodeStep) or step.decoding.capture is None:
+        return None
+    _, prompt_tokens, new_tokens = _sizes(work)
+    keys = range(prompt_tokens + 1, prompt_tokens + new_tokens + 1)
+    places = sum(bucket_end(key) - key for key in keys) / new_tokens
+    elements = _generation_work(work, info).cache_elements_per_token * work.data.batch_size * places
+    return elements * step.generation.cache.element_bytes
+
+
+def graph_ends(step: object) -> tuple[int, ...]:
+    """Return up to where attention reads in each bucket that has a graph; empty where none has."""
+    if not isinstance(step, GenerationStep):
+        return ()
+    return tuple(sorted({end for _, end in step.decoding.steps}))
 
 
 def tokens_before(step: object) -> int | None:

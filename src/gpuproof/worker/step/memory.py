@@ -17,6 +17,7 @@ from gpuproof.records.case import ModelWork, TrainingWork
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.worker.parallel.model import local_part
 from gpuproof.worker.step.cuda_graph import CapturedStep
+from gpuproof.worker.step.fp8 import count_linear_layers
 from gpuproof.worker.step.precision import AUTOCAST_TYPES
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
@@ -143,12 +144,15 @@ def estimate_case_memory(prepared: Prepared) -> MemoryParts:
     gathered_type = (
         AUTOCAST_TYPES.get(prepared.precision.name) if prepared.precision.cast_by == "shards" else None
     )
+    in_fp8 = count_linear_layers(workload.module)
     return estimate_memory(
-        workload.num_parameters,
+        workload.num_parameters + in_fp8.untied_weights,
         num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,
         arrangement=prepared.arrangement,
         optimizer=training.optimizer if training else None,
         momentum=training.momentum if training else 0.0,
         num_gathered_parameters=prepared.num_gathered_parameters,
         gathered_value_bytes=gathered_type.itemsize if gathered_type else FLOAT32_BYTES,
+        value_bytes=getattr(torch, work.stored_type).itemsize,
+        num_fp8_weights=in_fp8.stored_weights,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -11,10 +12,11 @@ from torch import nn
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.case import ModelWork
 from gpuproof.records.work.training import TrainingSpec
-from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length
+from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length, require_room
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
 
+Run = TypeVar("Run", bound=Callable[..., object])
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -61,6 +63,9 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
     if work.generates:
         shape = replace(shape, shape=(prompt_length(work),))
+        size, room = info.work(options, shape), accelerator_of(device).free_and_total_bytes(device)
+        if size is not None and room is not None:
+            require_room(work, info, num_parameters=size.num_parameters, free_bytes=room[0])
     torch.manual_seed(work.training.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
@@ -85,6 +90,26 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
     )
 
 
+def stored_as(workload: WorkloadOnTorch, dtype: torch.dtype) -> WorkloadOnTorch:
+    """Store the weights and buffers of a workload in `dtype`, in place; return it with a loss made in fp32.
+
+    What comes in as another floating type is rounded first, as autocast does it; a type of half precision is
+    then everywhere, in norms and residuals too.
+    """
+
+    def round_inputs(_module: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(
+            x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
+        )
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return workload.loss(outputs.float(), targets)
+
+    module = workload.module.to(dtype)
+    module.register_forward_pre_hook(round_inputs)
+    return replace(workload, module=module, loss=loss)
+
+
 def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | None:
     """Return the work of one sample in one step of the case, from the closed form."""
     if work.generates:
@@ -100,13 +125,11 @@ def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape)
     return work.model.channels_last and has_layout and shape.kind == "image"
 
 
-def compiled(module: nn.Module, compute: TrainingSpec) -> nn.Module:
-    """Return the module compiled as asked; an error of the compiler is an error of the case."""
+def compiled(run: Run, compute: TrainingSpec) -> Run:
+    """Return a module or function compiled as asked; an error of the compiler is an error of the case."""
     if not compute.compile.enabled:
-        return module
+        return run
     mode, fullgraph = compute.compile.mode, compute.compile.fullgraph
     dynamic = compute.compile.dynamic
-    result: nn.Module = torch.compile(  # type: ignore[assignment]  # torch wraps a module in a module
-        module, mode=mode, fullgraph=fullgraph, dynamic=dynamic
-    )
+    result: Run = torch.compile(run, mode=mode, fullgraph=fullgraph, dynamic=dynamic)  # type: ignore[assignment]  # torch wraps a module in a module
     return result

@@ -1,8 +1,9 @@
 """Precisions: what each name means, and whether this device and this torch can compute so.
 
 fp32 is IEEE single precision all through: TF32, which torch allows in convolutions by default, is off; tf32
-is fp32 with it on. amp is autocast to fp16 with a gradient scaler; bf16 is autocast to bfloat16, which needs
-none. fp8 is bf16 whose linear layers multiply in fp8 (`worker.step.fp8`).
+is fp32 with it on. amp is fp16, with a gradient scaler; bf16 is bfloat16, which needs none: by autocast over
+weights in fp32, as those that learn have, and by the types of tensors alone where weights are stored in half
+precision. fp8 is bf16 whose linear layers multiply in fp8 (`worker.step.fp8`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class PrecisionPolicy:
 
     name: Precision
     device_type: str
-    cast_by: Literal["autocast", "shards"] = "autocast"
-    """Sharded parameters are gathered in half precision already, and autocast would do it twice."""
+    cast_by: Literal["autocast", "shards", "storage"] = "autocast"
+    """Parameters that are stored in half precision, or sharded and gathered in it, need no autocast."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context in which forward passes run; one may be entered for step after step."""

@@ -26,6 +26,7 @@ from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import RankData, data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.host_clock import HostClock
+from gpuproof.worker.host.heap import keep_freed_memory, reason_freed_memory_is_not_kept
 from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
@@ -35,7 +36,7 @@ from gpuproof.worker.rank.window import num_steps_of_window
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
 from gpuproof.worker.step.compilation import read_counts
-from gpuproof.worker.step.cuda_graph import CapturedStep, ModelStep, StaticBatches, is_captured
+from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, ModelStep, StaticBatches, is_captured
 from gpuproof.worker.step.determinism import choose_algorithms, deterministic_now
 from gpuproof.worker.step.fp8 import convert_linear_layers, count_linear_layers
 from gpuproof.worker.step.generation import (
@@ -43,13 +44,16 @@ from gpuproof.worker.step.generation import (
     bytes_per_step,
     generation_notes,
     generation_step,
+    graph_ends,
     kv_cache_bytes,
+    padded_bytes_per_step,
 )
-from gpuproof.worker.step.heap import keep_freed_memory, reason_freed_memory_is_not_kept
 from gpuproof.worker.step.inference import InferenceStep
 from gpuproof.worker.step.model import (
     WorkloadOnTorch,
+    compiled,
     load_workload,
+    stored_as,
     uses_channels_last,
 )
 from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
@@ -135,10 +139,12 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     work, device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
-    workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
+    workload, precision = _load(work, device, precision=precision, split=arrangement.tensor > 1)
     data = _rank_data(work, workload, arrangement, rank=identity.rank, run_folder=run_folder, device=device)
     pool = open_source(work, workload.shape, data)
     static = StaticBatches(pool, count=work.micro_batches) if work.training.cuda_graphs else None
+    capture = accelerator_of(device) if static else None
+    total_steps = _total_steps(work, pool, arrangement)
     parallel = parallelize(
         work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )
@@ -153,11 +159,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         data=data,
         pool=pool,
         step=_step(
-            work,
-            parallel,
-            workload=workload,
-            pool=static or pool,
-            total_steps=_total_steps(work, pool, arrangement),
+            work, parallel, workload=workload, pool=static or pool, capture=capture, total_steps=total_steps
         ),
         static=static,
         clock=clock_for(device, synchronised=work.window.sync_cuda or work.measures_latency),
@@ -210,14 +212,20 @@ def _set_process_up(
 
 def _load(
     work: ModelWork, device: torch.device, *, precision: PrecisionPolicy, split: bool
-) -> WorkloadOnTorch:
+) -> tuple[WorkloadOnTorch, PrecisionPolicy]:
+    """Build the model as it is stored, and say how it computes so; one without weights is left as it is."""
     workload = load_workload(work, device)
+    stored = getattr(torch, work.stored_type)
     if isinstance(workload.module, MatrixProduct):
         if precision.name in PLAIN_TYPES:
             workload.module.in_type(PLAIN_TYPES[precision.name])
-    elif precision.name == "fp8":
-        convert_linear_layers(workload.module, name=work.model.name, split=split)
-    return workload
+        return workload, precision
+    if workload.num_parameters and stored != torch.float32:
+        workload, precision = stored_as(workload, stored), replace(precision, cast_by="storage")
+    if precision.name == "fp8":
+        once = precision.cast_by == "storage" and not work.trains
+        convert_linear_layers(workload.module, name=work.model.name, split=split, stored=once)
+    return workload, precision
 
 
 def _total_steps(work: ModelWork, pool: BatchSource, arrangement: Arrangement) -> int | None:
@@ -234,11 +242,14 @@ def _step(
     *,
     workload: WorkloadOnTorch,
     pool: Batches,
+    capture: Capture | None,
     total_steps: int | None,
 ) -> TrainingStep | InferenceStep | GenerationStep:
     module, precision = parallel.module, parallel.precision
     if work.generates:
-        return generation_step(work, workload.module, pool=pool, precision=precision)
+        step = generation_step(work, workload.module, pool=pool, precision=precision, capture=capture)
+        step.generation.next_scores = compiled(step.generation.next_scores, work.training)
+        return step
     if not isinstance(work, TrainingWork):
         return InferenceStep(module=module, pool=pool, precision=precision)
     return TrainingStep(
@@ -255,6 +266,7 @@ def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     work, workload = prepared.work, prepared.workload
     device, compiling = device_record(prepared.device), work.training.compile
+    step = prepared.step.eager if isinstance(prepared.step, CapturedStep) else prepared.step
     return Setup(
         rank=prepared.identity.rank,
         device=device,
@@ -280,9 +292,9 @@ def setup_record(prepared: Prepared) -> Setup:
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
         input_shape=workload.shape.shape,
-        kv_cache_bytes=kv_cache_bytes(prepared.step),
-        bytes_per_step=workload.bytes_per_step
-        or bytes_per_step(work, workload.info, workload.module, prepared.step),
+        kv_cache_bytes=kv_cache_bytes(step),
+        bytes_per_step=workload.bytes_per_step or bytes_per_step(work, workload.info, workload.module, step),
+        padded_bytes_per_step=padded_bytes_per_step(work, workload.info, step),
         data_used=prepared.pool.used,
         options=step_options(prepared.step, work=work, device=prepared.device),
     )
@@ -293,16 +305,19 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
     eager = step.eager if isinstance(step, CapturedStep) else step
     optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
     linear = count_linear_layers(eager.module)
+    types = {str(parameter.dtype).removeprefix("torch.") for parameter in eager.module.parameters()}
     return StepOptions(
         optimizer=work.training.optimizer if isinstance(work, TrainingWork) else None,
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
         activation_checkpointing=None if optimizer is None else work.activation_checkpointing,
         checkpointed_modules=num_checkpointed(eager.module),
-        cuda_graphs=isinstance(step, CapturedStep),
+        cuda_graphs=step.is_graph if isinstance(step, CapturedStep) else bool(graph_ends(step)),
+        graph_ends=graph_ends(eager),
         deterministic=deterministic_now(),
         tf32=accelerator_of(device).tf32_switch(),
         linear_layers=linear.total,
         fp8_linear_layers=linear.in_fp8,
+        weights=" and ".join(sorted(types)) or None,
     )
 
 

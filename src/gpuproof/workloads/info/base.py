@@ -111,6 +111,8 @@ class WorkloadInfo:
     """The kinds of run that it is for."""
     without_effect: tuple[tuple[str, str], ...] = ()
     """Keys of a recipe that change nothing for it, each with the reason."""
+    reason_it_waits: str | None = None
+    """Why its forward pass waits for the device, so that no graph holds it; None where it does not."""
     generation: Callable[[Any, int, int], GenerationWork] | None = None
 
     def items_per_sample(self, shape: InputShape) -> int:

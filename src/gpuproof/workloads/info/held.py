@@ -33,13 +33,14 @@ def estimate_memory(
     momentum: float = 0.0,
     num_gathered_parameters: int = 0,
     gathered_value_bytes: int = FLOAT32_BYTES,
+    value_bytes: int = FLOAT32_BYTES,
+    num_fp8_weights: int = 0,
 ) -> MemoryParts:
-    """Estimate the bytes of one rank before any activation, from sizes, strategy and optimizer.
+    """Estimate the bytes of one rank before any activation.
 
-    Parameters, gradients and optimizer state are float32 in every precision: autocast keeps float32
-    parameters, and sharded ones are gathered in half precision from float32 shares. Adam's step counters (4
-    bytes a tensor) are left out. The parts are those of Rajbhandari et al. 2020
-    (https://arxiv.org/abs/1910.02054).
+    Parameters, gradients and optimizer state have `value_bytes` each: autocast keeps float32 parameters, and
+    sharded ones are gathered in half precision from float32 shares; of parameters, `num_fp8_weights` have one
+    byte. Adam's step counters are left out. The parts are those of https://arxiv.org/abs/1910.02054.
 
     `num_whole_parameters` are those that tensor parallelism leaves whole on each rank; `optimizer` is None
     for inference. `num_gathered_parameters` are those that a sharded model holds in full at its fullest.
@@ -48,8 +49,7 @@ def estimate_memory(
     4000000
     """
     split = -(-(num_parameters - num_whole_parameters) // arrangement.tensor)
-    in_group = split + num_whole_parameters
-    held = -(-in_group // arrangement.shard)
+    held = -(-(split + num_whole_parameters) // arrangement.shard)
     trained = held if optimizer is not None else 0
     values = 0 if optimizer is None else OPTIMIZER_VALUES[optimizer]
     if optimizer == "SGD" and momentum:
@@ -57,10 +57,10 @@ def estimate_memory(
     if arrangement.shard > 1:
         communication = num_gathered_parameters * gathered_value_bytes
     else:  # buckets of gradients, which data-parallel ranks keep beside the gradients
-        communication = trained * FLOAT32_BYTES if arrangement.replicate > 1 else 0
+        communication = trained * value_bytes if arrangement.replicate > 1 else 0
     return MemoryParts(
-        parameters_bytes=held * FLOAT32_BYTES,
-        gradients_bytes=trained * FLOAT32_BYTES,
-        optimizer_bytes=trained * values * FLOAT32_BYTES,
+        parameters_bytes=held * value_bytes - num_fp8_weights * (value_bytes - 1),
+        gradients_bytes=trained * value_bytes,
+        optimizer_bytes=trained * values * value_bytes,
         communication_bytes=communication,
     )

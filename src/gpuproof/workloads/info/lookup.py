@@ -13,9 +13,9 @@ from typing import Any
 
 from gpuproof import registry
 from gpuproof.errors import UsageError
+from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
-PREFIX = "python:"
 _NAME = r"[^\W\d]\w*"
 TORCHVISION = re.compile(
     r"alexnet|googlenet|inception_v3|maxvit_t|convnext_(tiny|small|base|large)|densenet(121|161|169|201)|"
@@ -35,7 +35,7 @@ class OwnModel(WorkloadInfo):
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
         """Return the function that imports the class and builds it; called on the node only."""
-        return partial(super().resolve_implementation(), self.name.removeprefix(PREFIX))
+        return partial(super().resolve_implementation(), self.name.removeprefix(OWN_MODULE))
 
 
 def find_workload(name: str) -> WorkloadInfo:
@@ -44,7 +44,7 @@ def find_workload(name: str) -> WorkloadInfo:
     Raises:
         UsageError: nothing is registered by that name, or it does not name a class or a model as it should.
     """
-    if name.startswith(PREFIX):
+    if name.startswith(OWN_MODULE):
         return _own_model(name)
     is_registered = name in registry.names(registry.WORKLOADS)
     if TORCHVISION.fullmatch(name) and not is_registered:
@@ -71,11 +71,11 @@ def _or_of_a_library(error: UsageError, name: str) -> UsageError:
 
 
 def _own_model(name: str) -> OwnModel:
-    if not _PATH.fullmatch(name.removeprefix(PREFIX)):
+    if not _PATH.fullmatch(name.removeprefix(OWN_MODULE)):
         raise UsageError(
             f"{name!r} does not name a class",
             place="model.name",
-            next_step=f"Write {PREFIX}package.module:Class",
+            next_step=f"Write {OWN_MODULE}package.module:Class",
         )
     from gpuproof.workloads.info.library_models import unknown_work
 

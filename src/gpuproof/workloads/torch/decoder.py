@@ -1,10 +1,10 @@
 """The Llama-style decoder, dense or with experts, built from the plans in `catalogue.decoder`.
 
-Two choices show in figures. Keys and values are repeated for each head of their group before attention,
-since torch's attention kernels take fewer key-value heads only in half precision, and would fall to a
-slow one silently; a single token that reads from a cache needs no copies, as the heads of a group take
-the place of positions. Experts run one after another on the tokens routed to them; cutting the batch by
-expert waits for the device once a layer.
+Two choices show in figures. Keys and values are repeated for each head of their group before attention where
+gradients are needed or numbers are in fp32, since torch's attention kernels take fewer key-value heads only
+in half precision, and would fall to a slow one silently; a single token that reads from a cache needs no
+copies in any type, as the heads of a group take the place of positions. Experts run one after another on the
+tokens routed to them; cutting the batch by expert waits for the device once a layer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from gpuproof.workloads.torch.initial_weights import draw_normal
 
 ROTARY_BASE = 10_000.0
 NORM_EPSILON = 1e-5
+HAS_GROUPS = "enable_gqa" in str(functional.scaled_dot_product_attention.__doc__)
+"""Whether this torch's attention takes fewer heads of keys than of queries: from 2.5 on."""
 
 
 def build_decoder(options: DecoderOptions | MoeDecoderOptions, shape: InputShape) -> nn.Module:
@@ -93,8 +95,8 @@ class CausalAttention(nn.Module):
         super().__init__()
         self.head_dim = plan.head_dim
         self.heads_per_group = plan.num_heads // plan.num_kv_heads
-        self.queries = nn.Linear(plan.d_model, plan.d_model, bias=False)
-        self.keys_values = nn.Linear(plan.d_model, 2 * plan.kv_width, bias=False)
+        self.widths = plan.d_model, plan.kv_width, plan.kv_width
+        self.queries_keys_values = nn.Linear(plan.d_model, sum(self.widths), bias=False)
         self.output = nn.Linear(plan.d_model, plan.d_model, bias=False)
 
     def forward(
@@ -104,60 +106,69 @@ class CausalAttention(nn.Module):
 
         Behind tokens in a cache comes one at a time.
         """
-        queries = rotate(self._heads(self.queries(hidden)), angles)
-        keys, values = map(self._heads, self.keys_values(hidden).chunk(2, dim=-1))
-        keys = rotate(keys, angles)
+        heads = self.queries_keys_values(hidden).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        groups = heads.shape[1] // (self.heads_per_group + 2)  # this rank's, whose share is a part of each
+        rotated, values = heads.split((heads.shape[1] - groups, groups), dim=1)
+        queries, keys = rotate(rotated, angles).split((rotated.shape[1] - groups, groups), dim=1)
         if cache is not None:
             keys, values = cache.append(keys, values)
-        mixed = self._mix_behind if keys.shape[2] > queries.shape[2] else self._mix_causally
-        result: torch.Tensor = self.output(mixed(queries, keys, values).transpose(1, 2).flatten(-2))
+        if cache is not None and keys.shape[2] > queries.shape[2]:
+            mixed = self._mix_behind(queries, keys, values, mask=cache.cache.mask)
+        else:
+            mixed = self._mix_causally(queries, keys, values)
+        result: torch.Tensor = self.output(mixed.transpose(1, 2).flatten(-2))
         return result
 
     def _mix_causally(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        is_half = queries.element_size() == 2
+        if self.heads_per_group > 1 and HAS_GROUPS and is_half and not torch.is_grad_enabled():
+            return functional.scaled_dot_product_attention(
+                queries, keys, values, is_causal=True, enable_gqa=True
+            )
         if self.heads_per_group > 1:
             keys = keys.repeat_interleave(self.heads_per_group, dim=1)
             values = values.repeat_interleave(self.heads_per_group, dim=1)
         return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
 
-    def _mix_behind(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def _mix_behind(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, mask: torch.Tensor | None
+    ) -> torch.Tensor:
         """Let one token a sequence attend to all; (batch, heads, 1, head_dim) comes in and goes out."""
         grouped = queries.reshape(keys.shape[0], keys.shape[1], self.heads_per_group, self.head_dim)
-        mixed = functional.scaled_dot_product_attention(grouped, keys, values)
+        mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(queries.shape)
-
-    def _heads(self, projected: torch.Tensor) -> torch.Tensor:
-        """Cut (batch, seq_len, width) into (batch, heads, seq_len, head_dim)."""
-        heads: torch.Tensor = projected.unflatten(-1, (-1, self.head_dim))
-        return heads.transpose(1, 2)
 
 
 def rotary_angles(seq_len: int, head_dim: int) -> torch.Tensor:
-    """Return (2, seq_len, head_dim): cosines and sines of each position, for both halves of a head."""
+    """Return (2, seq_len, head_dim): cosines and sines of each position, for both halves of a head.
+
+    The sines of the first half are negative, as `rotate` wants them.
+    """
     frequencies = ROTARY_BASE ** (-torch.arange(0, head_dim, 2) / head_dim)
     angles = (torch.arange(seq_len)[:, None] * frequencies).repeat(1, 2)
-    return torch.stack((angles.cos(), angles.sin()))
+    signs = torch.tensor([-1.0, 1.0]).repeat_interleave(head_dim // 2)
+    return torch.stack((angles.cos(), signs * angles.sin()))
 
 
 def rotate(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """Turn each pair (i, i + head_dim / 2) of `heads` by its position's angle; keeps shape and type."""
     cosines, sines = angles
-    first, second = heads.chunk(2, dim=-1)
-    turned: torch.Tensor = heads * cosines + torch.cat((-second, first), dim=-1) * sines
+    turned = torch.addcmul(heads * cosines, heads.roll(heads.shape[-1] // 2, dims=-1), sines)
     return turned.type_as(heads)
 
 
 class SwiGlu(nn.Module):
-    """Two linear layers, the first gated by a third through SiLU (https://arxiv.org/abs/2002.05202)."""
+    """Two linear layers, the first gated by a third, made with it, through SiLU (https://arxiv.org/abs/2002.05202)."""
 
     def __init__(self, plan: DecoderPlan) -> None:
         super().__init__()
-        self.gate = nn.Linear(plan.d_model, plan.d_ff, bias=False)
-        self.up = nn.Linear(plan.d_model, plan.d_ff, bias=False)
+        self.gate_up = nn.Linear(plan.d_model, 2 * plan.d_ff, bias=False)
         self.down = nn.Linear(plan.d_ff, plan.d_model, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map (…, d_model) to the same shape."""
-        result: torch.Tensor = self.down(functional.silu(self.gate(hidden)) * self.up(hidden))
+        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
+        result: torch.Tensor = self.down(functional.silu(gate) * up)
         return result
 
 
@@ -173,7 +184,9 @@ class Experts(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map (batch, seq_len, d_model) to the same shape: the chosen experts' outputs, weighted."""
         tokens = hidden.flatten(0, -2)
-        scores, chosen = self.router(tokens).softmax(dim=-1).topk(self.num_experts_per_token)
+        scores, chosen = (
+            self.router(tokens).softmax(dim=-1, dtype=torch.float32).topk(self.num_experts_per_token)
+        )
         shares = scores / scores.sum(dim=-1, keepdim=True)
         order = chosen.flatten().argsort()
         token_of = order // self.num_experts_per_token

@@ -3,6 +3,9 @@
 Whoever measures or serves a decoder drives a `Generation`. It has so many slots, a sequence in each; a batch
 takes the first of them, is read by `prefill`, and goes on by `decode`, all sequences in step. The cache is
 allocated once, at the first prefill, in the type that the model's keys have there.
+
+A step whose shapes may not depend on the length (`decode_within`), as in a captured graph, writes where the
+device says and attends to all places up to `end`; a mask hides those behind the new token.
 """
 
 from __future__ import annotations
@@ -25,31 +28,24 @@ class CachedModel(Protocol):
 class LayerCache:
     """Keys and values of one layer, each (slots, key-value heads, tokens, head width)."""
 
-    def __init__(self, *, num_slots: int, max_tokens: int) -> None:
-        self._num_slots, self._max_tokens = num_slots, max_tokens
-        self._tensors: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.length = 0
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes allocated."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors or ())
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of one number; 0 before the first prefill."""
-        return 0 if self._tensors is None else self._tensors[0].element_size()
+    def __init__(self, cache: KeyValueCache) -> None:
+        self.cache = cache
+        self.tensors: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def append(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write (batch, heads, tokens, head width) behind what is there; return all of it, as views."""
-        if self._tensors is None or self._tensors[0].dtype != keys.dtype:
-            shape = (self._num_slots, keys.shape[1], self._max_tokens, keys.shape[3])
-            self._tensors = (keys.new_empty(shape), values.new_empty(shape))
-        batch, begin, end = keys.shape[0], self.length, self.length + keys.shape[2]
-        for stored, new in zip(self._tensors, (keys, values), strict=True):
-            stored[:batch, :, begin:end] = new
-        self.length = end
-        return self._tensors[0][:batch, :, :end], self._tensors[1][:batch, :, :end]
+        cache = self.cache
+        if self.tensors is None or self.tensors[0].dtype != keys.dtype:
+            shape = (cache.num_slots, keys.shape[1], cache.max_tokens, keys.shape[3])
+            self.tensors = (keys.new_zeros(shape), values.new_zeros(shape))  # a mask hides no NaN
+        batch, begin, end = keys.shape[0], cache.length, cache.end
+        for stored, new in zip(self.tensors, (keys, values), strict=True):
+            if end is None:
+                stored[:batch, :, begin : begin + keys.shape[2]] = new
+            else:
+                stored[:batch].index_copy_(2, cache.position, new)
+        end = begin + keys.shape[2] if end is None else end
+        return self.tensors[0][:batch, :, :end], self.tensors[1][:batch, :, :end]
 
 
 class KeyValueCache:
@@ -58,30 +54,51 @@ class KeyValueCache:
     def __init__(self, *, num_layers: int, num_slots: int, max_tokens: int, angles: torch.Tensor) -> None:
         self.num_slots, self.max_tokens = num_slots, max_tokens
         self._angles = angles
-        self.layers = [LayerCache(num_slots=num_slots, max_tokens=max_tokens) for _ in range(num_layers)]
-
-    @property
-    def length(self) -> int:
+        self.layers = [LayerCache(self) for _ in range(num_layers)]
+        self.length = 0
         """Tokens of each sequence that are in the cache."""
-        return self.layers[0].length
+        self.end: int | None = None
+        """Up to where attention reads while the device says where the next token goes, which is at:"""
+        self.position = torch.zeros(1, dtype=torch.long, device=angles.device)
+        self._mask = torch.zeros(0)
 
     @property
     def num_bytes(self) -> int:
         """Bytes allocated; 0 before the first prefill."""
-        return sum(layer.num_bytes for layer in self.layers)
+        tensors = [tensor for layer in self.layers for tensor in layer.tensors or ()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one key or value; 0 before the first prefill."""
-        return self.layers[0].element_bytes
+        tensors = self.layers[0].tensors
+        return 0 if tensors is None else tensors[0].element_size()
 
-    def rewind(self, length: int) -> None:
-        """Forget all tokens but the first `length`."""
-        for layer in self.layers:
-            layer.length = length
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """What is added to the scores of attention, (1, 1, 1, end); None where all that is read counts."""
+        return None if self.end is None else self._mask[None, None, None, : self.end]
+
+    def place(self) -> None:
+        """Tell the device where the next token goes."""
+        tensors = self.layers[0].tensors
+        assert tensors is not None
+        if self._mask.dtype != tensors[0].dtype or not self._mask.numel():
+            self._mask = tensors[0].new_empty(
+                self.max_tokens + 1
+            )  # one, so that `advance` may go past the end
+        self._mask.fill_(-torch.inf)[: self.length + 1] = 0
+        self.position.fill_(self.length)
+
+    def advance(self) -> None:
+        """Have the device go on by a token: its place, and what attention sees."""
+        self.position.add_(1)
+        self._mask.index_fill_(0, self.position, 0)
 
     def next_angles(self, num_tokens: int) -> torch.Tensor:
         """Return the angles of the next positions, (2, num_tokens, head width)."""
+        if self.end is not None:
+            return self._angles.index_select(1, self.position)
         return self._angles[:, self.length : self.length + num_tokens]
 
 
@@ -90,7 +107,9 @@ class Generation:
 
     def __init__(self, model: CachedModel, *, num_slots: int, max_tokens: int) -> None:
         self.model = model
-        self._batch = 0
+        self.next_scores = model.next_scores
+        """What runs: the model's own, or that compiled."""
+        self.batch = 0
         self.cache = model.new_cache(num_slots=num_slots, max_tokens=max_tokens)
 
     @property
@@ -104,8 +123,8 @@ class Generation:
         Raises:
             ValueError: there are more prompts than slots, or more tokens than places.
         """
-        self._batch = prompts.shape[0]
-        self.cache.rewind(0)
+        self.batch = prompts.shape[0]
+        self.cache.length = 0
         return self._read(prompts)
 
     def decode(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -114,9 +133,23 @@ class Generation:
         Raises:
             ValueError: there are not as many tokens as sequences, or the cache is full.
         """
-        if tokens.shape[0] != self._batch:
-            raise ValueError(f"{tokens.shape[0]} tokens do not go on with {self._batch} sequences")
+        if tokens.shape[0] != self.batch:
+            raise ValueError(f"{tokens.shape[0]} tokens do not go on with {self.batch} sequences")
         return self._read(tokens[:, None])
+
+    def decode_within(self, tokens: torch.Tensor, end: int) -> torch.Tensor:
+        """Do on the device alone what `decode` does, and attend up to `end`: a graph may hold it.
+
+        `KeyValueCache.place` has said where; whoever has it run counts the tokens.
+        """
+        self.cache.end = end
+        try:
+            with torch.inference_mode():
+                scores = self.next_scores(tokens[:, None], self.cache)
+                self.cache.advance()
+                return scores
+        finally:
+            self.cache.end = None
 
     def rewind(self, length: int) -> None:
         """Forget all tokens of each sequence but the first `length`.
@@ -126,7 +159,7 @@ class Generation:
         """
         if not 0 <= length <= self.length:
             raise ValueError(f"the cache holds {self.length} tokens of a sequence, not {length}")
-        self.cache.rewind(length)
+        self.cache.length = length
 
     def _read(self, tokens: torch.Tensor) -> torch.Tensor:
         batch, num_tokens = tokens.shape
@@ -136,4 +169,6 @@ class Generation:
                 f"{batch} × {num_tokens} do not fit behind the {self.length} that it holds"
             )
         with torch.inference_mode():
-            return self.model.next_scores(tokens, self.cache)
+            scores = self.next_scores(tokens, self.cache)
+        self.cache.length += num_tokens
+        return scores

@@ -10,6 +10,7 @@ Each function makes a module ready for groups of `size` ranks and returns the st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -47,7 +48,7 @@ def decoder_plan(module: Decoder, size: int) -> Plan:
 
 
 def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
-    regroup_shares(layer.attention.keys_values, num_parts=2, size=size)
+    regroup_shares(layer.attention.queries_keys_values, widths=layer.attention.widths, size=size)
     attention, feed_forward = f"{name}.attention", f"{name}.feed_forward"
     plan: Plan = {
         # One sum of the inputs' gradients for both products, and not one for each.
@@ -55,24 +56,24 @@ def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
             input_layouts=(Replicate(), None, None),  # hidden states, angles, cache
             desired_input_layouts=(Replicate(), None, None),
         ),
-        f"{attention}.queries": ColwiseParallel(),
-        f"{attention}.keys_values": ColwiseParallel(),
+        f"{attention}.queries_keys_values": ColwiseParallel(),
         f"{attention}.output": RowwiseParallel(),
     }
     if isinstance(layer.feed_forward, Experts):
         for number in range(len(layer.feed_forward.experts)):
-            plan |= _swi_glu(f"{feed_forward}.experts.{number}")
+            plan |= _swi_glu(f"{feed_forward}.experts.{number}", layer.feed_forward.experts[number], size)
     else:
-        assert isinstance(layer.feed_forward, SwiGlu)
-        plan |= _swi_glu(feed_forward)
+        plan |= _swi_glu(feed_forward, layer.feed_forward, size)
     return plan
 
 
-def _swi_glu(name: str) -> Plan:
+def _swi_glu(name: str, network: nn.Module, size: int) -> Plan:
+    assert isinstance(network, SwiGlu)
+    width = network.gate_up.out_features // 2
+    regroup_shares(network.gate_up, widths=(width, width), size=size)
     return {
         name: PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),)),
-        f"{name}.gate": ColwiseParallel(),
-        f"{name}.up": ColwiseParallel(),
+        f"{name}.gate_up": ColwiseParallel(),
         f"{name}.down": RowwiseParallel(),
     }
 
@@ -85,7 +86,8 @@ def encoder_plan(module: TokenEncoder | VisionTransformer, size: int) -> Plan:
             continue
         attention = layer.attention[0]
         assert isinstance(attention, SelfAttention)
-        regroup_shares(attention.queries_keys_values, num_parts=3, size=size)
+        layer_width = attention.queries_keys_values.out_features // 3
+        regroup_shares(attention.queries_keys_values, widths=(layer_width,) * 3, size=size)
         attention.num_heads //= size
         plan |= {
             f"layers.{name}.attention.0.queries_keys_values": ColwiseParallel(),
@@ -104,13 +106,13 @@ def _vocabulary(embedding: str, head: str) -> Plan:
 
 
 @torch.no_grad()
-def regroup_shares(layer: nn.Linear, *, num_parts: int, size: int) -> None:
-    """Reorder the outputs of a layer that makes several things at once, such as keys and then values.
+def regroup_shares(layer: nn.Linear, *, widths: Sequence[int], size: int) -> None:
+    """Reorder the outputs of a layer that makes several things of these widths, such as keys and then values.
 
     Cut into `size` equal pieces, each piece then holds its share of every part, in the order of the parts;
     as the layer stands, one rank would get all keys and another all values.
     """
     for parameter in (layer.weight, layer.bias):
         if parameter is not None:
-            parts = parameter.unflatten(0, (num_parts, size, -1))
-            parameter.copy_(parts.transpose(0, 1).flatten(0, 2).clone())
+            parts = [part.unflatten(0, (size, -1)) for part in parameter.split(tuple(widths))]
+            parameter.copy_(torch.cat(parts, dim=1).flatten(0, 1))

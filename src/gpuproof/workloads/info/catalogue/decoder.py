@@ -199,10 +199,13 @@ def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
 
     A token leaves in each layer 8 d_model (the inputs and outputs of both norms; queries, and keys and values
     for every head; what attention mixed) and 4 d_ff (gate, its SiLU, up, their product); after the layers
-    the last norm's input and output, the scores, and the logarithms of their softmax. Statistics of norms and
-    attention, and what norms keep where no kernel does them whole, come on top: 8 to 16 % on a processor.
+    the last norm's input and output, the scores, and the logarithms of their softmax. Queries lie beside the
+    keys that are repeated, or where none are, values beside what queries and keys were made of. Statistics of
+    norms and attention, and what norms keep where no kernel does them whole, come on top: 8 to 16 % on a
+    processor.
     """
-    per_layer = 8 * plan.d_model + 4 * plan.d_ff
+    beside = plan.kv_width if plan.num_kv_heads < plan.num_heads else 2 * plan.d_model
+    per_layer = 8 * plan.d_model + beside + 4 * plan.d_ff
     return seq_len * (plan.num_layers * per_layer + 2 * plan.d_model + 2 * plan.vocab_size)
 
 
@@ -291,8 +294,11 @@ DECODER = replace(
     _decoder("decoder", f"Llama-style language model, presets {', '.join(PRESETS)}", DecoderOptions),
     activation_values=_activation_values,
 )
-MOE_DECODER = _decoder(
-    "moe_decoder",
-    f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: parameters that a token uses)",
-    MoeDecoderOptions,
+MOE_DECODER = replace(
+    _decoder(
+        "moe_decoder",
+        f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: parameters that a token uses)",
+        MoeDecoderOptions,
+    ),
+    reason_it_waits="the host reads in each layer how many tokens go to each expert",
 )
