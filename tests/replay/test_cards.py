@@ -23,11 +23,11 @@ from running import gpuproof
 HERE = Path(__file__).parent / "cards"
 
 
-def report(name: str, tmp_path: Path) -> str:
+def report(name: str, tmp_path: Path, *, code: int = 0) -> str:
     """Report a copy of a run, as one line."""
     shutil.copytree(HERE / name, tmp_path / name)
     shown = gpuproof("report", name, "--verbose", cwd=tmp_path)
-    assert (shown.returncode, shown.stderr) == (0, "")
+    assert (shown.returncode, shown.stderr) == (code, "")
     return " ".join(shown.stdout.split())
 
 
@@ -99,6 +99,19 @@ def test_what_the_h100_left_open_has_its_reason_and_a_remedy_and_no_contract_clo
     assert equal["next_step"] == "Finish the run with --resume"
     assert product["reason"].startswith("too short at the power cap: 2.08 s")
     assert product["next_step"] == "Set validate.window_s=20"
+
+
+def test_the_h100s_page_names_what_closes_it_and_shows_what_another_tool_measured_without_a_fail(
+    tmp_path: Path,
+) -> None:
+    page = report("validate_h100", tmp_path, code=4)
+    assert page.startswith(
+        "INCONCLUSIVE: nothing wrong was found, and not all could be judged; still open: equal"
+    )
+    assert "To close what is open gpuproof validate --resume validate_h100 gpuproof baseline record" in page
+    assert all(text in page for text in ("gpu-fryer:", "730 TFLOP/s", "so that it judges nothing"))
+    assert " FAIL " not in page
+    assert "GPU-2222" not in page
 
 
 def test_the_remedies_of_what_the_h100_left_open_can_be_followed() -> None:

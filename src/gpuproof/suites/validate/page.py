@@ -24,6 +24,7 @@ from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.exports import DRAIN_FILE
 from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
+from gpuproof.suites.validate.outcomes import RESUMED
 from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
 from gpuproof.suites.validate.readiness.rates import RateRow, what_of
 from gpuproof.verdict.aspects import RECORD_OR_AGREE, AspectCell, Standing, agreements
@@ -37,6 +38,7 @@ AGREE = (
     "gpuproof validate --from RUN --write-rules agreed.yaml",
 )
 """On a machine that is known to be good; else what to agree on."""
+RESUME = "gpuproof validate --resume RUN"
 OTHERS = (
     "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
 )
@@ -165,8 +167,10 @@ def still_open(readiness: Readiness) -> Iterator[Section]:
         for (reason, next_step), of in alike.items()
     )
     yield Text(title="Still open", lines=tuple(lines))
-    is_agreeable = readiness.uncapped == "INCONCLUSIVE" and any(step == RECORD_OR_AGREE for _, step in alike)
-    yield Commands(title="To close what is open", commands=AGREE if is_agreeable else ())
+    steps = [step for _, step in alike]
+    is_agreeable = readiness.uncapped == "INCONCLUSIVE" and RECORD_OR_AGREE in steps
+    commands = (*((RESUME,) if RESUMED in steps else ()), *(AGREE if is_agreeable else ()))
+    yield Commands(title="To close what is open", commands=commands)
 
 
 def failed_checks(judged: Sequence[Judged]) -> Iterator[Section]:
