@@ -43,7 +43,7 @@ OTHERS = (
     "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
 )
 MOST_OPEN = 6
-MOST_REASONS, MOST_OF_REASON, MOST_DRAINED = 6, 240, 2
+MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
@@ -174,8 +174,10 @@ def still_open(readiness: Readiness) -> Iterator[Section]:
 
 
 def failed_checks(judged: Sequence[Judged]) -> Iterator[Section]:
-    """Lay out the required checks that failed or could not judge."""
-    yield from outcome_sections("Failed checks", [item for item in judged if is_grave(item)])
+    """Lay out the required checks that failed or could not judge, folded where they are very many."""
+    for section in outcome_sections("Failed checks", [item for item in judged if is_grave(item)]):
+        is_long = isinstance(section, Table) and len(section.rows) > MOST_FAILED
+        yield replace(section, is_folded=True) if isinstance(section, Table) and is_long else section
 
 
 def is_grave(item: Judged) -> bool:
