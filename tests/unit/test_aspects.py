@@ -66,6 +66,7 @@ def test_the_sharpest_rule_decides_and_lends_its_launches() -> None:
         ((), "it was measured, and no required rule says what it has to be"),
         ((rule(basis="peers"),), "it was compared with peers alone, and all of them may be slow"),
         ((rule(loss=0.39),), "floor sees no loss under 39 %, and 10 % is to be seen"),
+        ((rule(loss=15.81),), "floor cannot show any loss, and 10 % is to be seen"),
         ((rule(loss=None),), "its rule passed, and how small a loss it would have seen is not known"),
         ((rule("ERROR"),), "floor ERROR: no figure"),
         ((rule(subject=OTHER),), "it was measured, and no required rule says what it has to be"),
