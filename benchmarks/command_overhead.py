@@ -45,6 +45,7 @@ from gpuproof.cli.main import main
 main()
 """
 Parts = dict[str, float]
+OF_LAUNCH = ("import torch and worker", "prepare", "count FLOPs", "finish the worker's records")
 
 
 def main() -> None:
@@ -80,6 +81,7 @@ def compare(num_blocks: int, folder: Path) -> None:
     print(f"  median       {median(added_s):.4f} s over {len(added_s)} blocks")
     for side in ("bare", "gpuproof"):
         print_parts(side, parts[side])
+    print_launch(parts["gpuproof"], bare=[*parts["bare"], *parts["bare again"]])
 
 
 def run_bare(folder: Path) -> tuple[float, Parts]:
@@ -104,6 +106,7 @@ def marks_of(records: CaseRecords) -> Parts:
         "until the worker starts": records.of(Start)[0].monotonic_s,
         "import torch and worker": ended["prepare", "begin"],
         "prepare": ended["prepare", "end"],
+        "count FLOPs": ended["count", "end"],
         "steps": ended["measure", "end"],
         "finish the worker's records": records.of(RankResult)[0].monotonic_s,
     }
@@ -121,6 +124,13 @@ def print_parts(side: str, parts: list[Parts]) -> None:
     print(f"where the time of {side} goes (medians of {len(parts)})")
     for name in parts[0]:
         print(f"  {name:28} {seconds(median(part[name] for part in parts)):>8}")
+
+
+def print_launch(launches: list[Parts], *, bare: list[Parts]) -> None:
+    """Print what a launch takes beside its steps, from the start of its process, over what a script does."""
+    own = median(sum(part[name] for name in OF_LAUNCH) for part in launches)
+    scripts = median(part["import torch"] + part["prepare"] for part in bare)
+    print(f"a launch beside its steps: {seconds(own)}, {own / scripts:.2f} times the bare script (goal 1.1)")
 
 
 def print_own_cpu(folder: Path, windows_s: tuple[int, int]) -> None:

@@ -45,15 +45,15 @@ class Trial:
 def compute(rng: random.Random) -> Trial:
     """Products of matrices on a device that multiplies slowly."""
     edge = rng.choice((1024, 1536, 2048))
-    flops = 2 * edge**3 / rng.uniform(0.01, 0.05)
+    flops = 2 * edge**3 / rng.uniform(0.004, 0.01)
     device = {"flops_per_s": flops, "memory_bytes_per_s": 1e13, "launch_latency_s": 1e-5}
     return Trial(device=device, words=(*products(edge), SHORT, CEILINGS))
 
 
 def memory(rng: random.Random) -> Trial:
     """Passes over a buffer on a device whose memory is slow."""
-    buffer_bytes = rng.choice((16, 32, 64)) * 2**20
-    device = {"flops_per_s": 1e15, "memory_bytes_per_s": 3 * buffer_bytes / rng.uniform(0.01, 0.05)}
+    buffer_bytes = rng.choice((2, 4, 8)) * 2**20
+    device = {"flops_per_s": 1e15, "memory_bytes_per_s": 3 * buffer_bytes / rng.uniform(0.02, 0.04)}
     options = f"--model.options={{buffer_bytes: {buffer_bytes}}}"
     return Trial(device=device, words=("--kind=inference", "--model.name=memory", options, SHORT, CEILINGS))
 

@@ -43,6 +43,17 @@ def test_readings_too_few_for_their_autocorrelation_cannot_tell() -> None:
     assert all("too few independent pieces" in metric.missing for metric in found if metric.missing)
 
 
+def test_readings_that_keep_step_with_a_sawtooth_allow_for_what_they_miss() -> None:
+    (shape,) = [one for one in simulated.shapes() if not one.dithered]
+    assert shape.name.startswith("sawtooth")
+    found = pairs(shape, 20, seed=6)
+    assert sum(map(simulated.is_alarm, found)) == 0
+    for metric in (m for comparison in found for m in differences(comparison)):
+        # 5 readings of a period from 500 to 1,500: each mean may be 1,000 / 2 / 5 = 100 off
+        assert metric.interval is not None
+        assert (metric.interval.high - metric.interval.low) / 2 >= 190
+
+
 @pytest.mark.parametrize(("counter", "within_w"), [(True, 1.0), (False, 10.0)])
 def test_a_sawtooth_in_step_with_the_readings_is_not_called_different(counter: bool, within_w: float) -> None:
     rng = np.random.default_rng(5)

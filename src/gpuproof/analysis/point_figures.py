@@ -15,6 +15,7 @@ from gpuproof.records.run import Failure
 THROUGHPUT, PEAK_MEMORY = "throughput", "peak memory"
 RATE_ONE_BY_ONE = "rate, one batch after another"
 """Of latency mode, in which nothing is queued: no throughput."""
+TIME_PER_OUTPUT = "time per output token"
 ITEMS, STEPS, WINDOW = "items", "steps", "window"
 STEP, ENERGY = "step of all launches", "energy of all launches"
 

@@ -38,6 +38,12 @@ SLOW_FROM = 4.0
 """Twice the gain in likelihood from which a slow part counts as seen: of white series 1 in 60 shows it."""
 STEEPEST = 4096
 """Slow part over the noise beside it, at frequency 0, in powers of 2 from 1 on."""
+LONGEST_BEAT = 20
+"""Readings a period up to which a signal that keeps step with its readings is looked for."""
+IN_STEP = 0.9
+"""Correlation of values that many places apart from which they are the same part of the period again …"""
+OUT_OF_STEP = 0.5
+"""… where values between them are correlated by less, as those of what merely changes slowly are not."""
 BENDS_APART = 1.5
 METHOD = "Student's t, variance from the low end of the spectrum"
 
@@ -86,6 +92,25 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
         lacking = (1 + steepness) / float(seen.mean())
     variance = lacking * float(power[:num_pieces].mean()) / values.size
     return LowEnd(mean=mean, variance=variance, freedom=num_pieces - (bend is not None))
+
+
+def error_in_step(values: FloatArray) -> float:
+    """Return how far the mean may be off where readings keep step with a periodic signal; else 0.
+
+    Of a straight slope, k readings of each period at the same places have a mean that is wrong by up to half
+    of what lies between two of them, however many periods there are. Readings at random moments do not keep
+    step; one reading of a period shows nothing of it.
+    """
+    away = values - values.mean()
+    power = float((away * away).mean())
+    if values.size < 4 * LONGEST_BEAT or power == 0:
+        return 0.0
+    apart = range(1, LONGEST_BEAT + 1)
+    correlations = [float((away[k:] * away[:-k]).mean()) / power for k in apart]
+    for k, correlation in zip(apart, correlations, strict=True):
+        if correlation > IN_STEP and min(correlations[:k]) < OUT_OF_STEP:
+            return float(values.max() - values.min()) / 2 / (k - 1)
+    return 0.0
 
 
 def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> Interval:

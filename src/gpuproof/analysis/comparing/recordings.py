@@ -15,7 +15,7 @@ is not in the interval.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import Interval, Unavailable, as_record
-from gpuproof.statistics.low_end import LowEnd, difference_of_means, low_end
+from gpuproof.statistics.low_end import LowEnd, difference_of_means, error_in_step, low_end
 from gpuproof.statistics.series import TimeSeries, smallest_shown
 from gpuproof.units import MISSING, significant
 
@@ -214,7 +214,9 @@ def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> 
             return Unavailable(reason=f"not read in the {name}")
     ends = low_end(first), low_end(second)
     if isinstance(ends[0], LowEnd) and isinstance(ends[1], LowEnd):
-        return difference_of_means(ends[0], ends[1], confidence=confidence)
+        interval = difference_of_means(ends[0], ends[1], confidence=confidence)
+        error = error_in_step(first.arrays()[0]) + error_in_step(second.arrays()[0])
+        return replace(interval, low=interval.low - error, high=interval.high + error)
     named = zip(("first", "second"), ends, strict=True)
     return Unavailable(
         reason="; ".join(f"{name}: {end.reason}" for name, end in named if isinstance(end, Unavailable))

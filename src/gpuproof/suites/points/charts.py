@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from gpuproof.analysis.point_figures import PEAK_MEMORY, PointFigures
+from gpuproof.analysis.point_figures import PEAK_MEMORY, THROUGHPUT, TIME_PER_OUTPUT, PointFigures
+from gpuproof.analysis.points import Ranking
 from gpuproof.config.axes import short_names
 from gpuproof.groups import grouped
-from gpuproof.records.page import Axis, Chart
+from gpuproof.records.page import Axis, Chart, Reference
+from gpuproof.records.result import Measure
 from gpuproof.suites.points.exports import value_text
 from gpuproof.verdict.measure_charts import axis_of, bars, curve, plain_chart, titled
 
@@ -21,6 +23,41 @@ def point_charts(points: Sequence[PointFigures]) -> Iterator[Chart]:
     for name in dict.fromkeys([*([] if first is None else [first.name]), PEAK_MEMORY]):
         if (chart := _along(points, name) or in_rows(points, name)) is not None:
             yield chart
+
+
+def trade_off(points: Sequence[PointFigures], ranking: Ranking) -> Chart | None:
+    """Draw tokens/s over the time that each token takes, where points decode.
+
+    The knee is the point of the least time whose throughput is not shown to be under the best one's: beyond
+    it, tokens take longer, and no more of them a second are shown.
+    """
+    timed = {
+        point.case_id: (time.value, point.rate)
+        for point in points
+        if (time := point.measure(TIME_PER_OUTPUT)) is not None and time.value is not None
+        if point.rate is not None and point.rate.value is not None
+    }
+    if len(timed) < 2:
+        return None
+    first = next(iter(timed.values()))
+    x = Axis(label=TIME_PER_OUTPUT, unit="s")
+    series = curve(THROUGHPUT, timed.values())
+    knee = _knee(timed, ranking)
+    lines = [] if knee is None else [Reference(label=f"knee: {knee}", x=timed[knee][0])]
+    title = "Tokens/s over time per output token"
+    return plain_chart(title, "line", x, axis_of(first[1], THROUGHPUT), [series], *lines)
+
+
+def _knee(timed: Mapping[str, tuple[float, Measure]], ranking: Ranking) -> str | None:
+    best = None if ranking.best is None else ranking.best.case_id
+    alike = [
+        name
+        for name, against in ranking.against_best.items()
+        if against.comparison is not None and against.comparison.verdict not in ("slower", "faster")
+    ]
+    candidates = [name for name in (best, *alike) if name is not None and name in timed]
+    knee = min(candidates, key=lambda name: timed[name][0], default=None)
+    return knee if knee and any(time_s > timed[knee][0] for time_s, _ in timed.values()) else None
 
 
 def _along(points: Sequence[PointFigures], name: str) -> Chart | None:

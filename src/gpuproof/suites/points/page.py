@@ -12,7 +12,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Page, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Result
-from gpuproof.suites.points.charts import point_charts
+from gpuproof.suites.points.charts import point_charts, trade_off
 from gpuproof.suites.points.exports import outcome_text, value_text
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
@@ -34,7 +34,7 @@ def points_page(result: Result) -> Page:
         Column.of("validity", validity_cell, align="left"),
         Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
     )
-    charts = point_charts(points)
+    charts = [*filter(None, [trade_off(points, ranking)]), *point_charts(points)]
     return benchmark_page(
         result, detail.common, *charts, rows, continued(points), num_measures=detail.num_headlines
     )

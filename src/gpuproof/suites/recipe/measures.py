@@ -15,7 +15,16 @@ from gpuproof import units
 from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.point_figures import ENERGY, ITEMS, RATE_ONE_BY_ONE, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.analysis.point_figures import (
+    ENERGY,
+    ITEMS,
+    RATE_ONE_BY_ONE,
+    STEP,
+    STEPS,
+    THROUGHPUT,
+    TIME_PER_OUTPUT,
+    WINDOW,
+)
 from gpuproof.analysis.power_cap import FROM_IDLE_S, rate_from_idle
 from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.case import InferenceWork
@@ -33,7 +42,7 @@ PHASE, PART = "phase", "memory_part"
 LATENCY_OF: Mapping[InferencePhase, str] = {
     "forward": "latency",
     "prefill": "time to first token",
-    "decode": "time per output token",
+    "decode": TIME_PER_OUTPUT,
 }
 COMPARED: Mapping[InferencePhase, tuple[str, ...]] = {
     "forward": (),
