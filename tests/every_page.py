@@ -18,6 +18,7 @@ from gpuproof.cli.report import page_of_runs, row_of
 from gpuproof.cli.standards.baseline import page_of_baseline
 from gpuproof.comparison import compare_runs, page_of, read_finished
 from gpuproof.conclude import conclude, conclude_tree
+from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.doctor.plugins import list_plugins
 from gpuproof.launchers.kubernetes import checks as cluster_checks
@@ -33,12 +34,14 @@ from gpuproof.report.page_parts import with_pictures
 from gpuproof.store.baselines import run_figures
 from gpuproof.store.provenance import of_command
 from gpuproof.store.run import RunDirectory, list_runs
+from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case
 from gpuproof.verdict.baseline import record_baseline
 from gpuproof.verdict.check import ask, checks_in
 from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.page import outcomes_page
+from machines_by_hand import Faults, machine
 from old_tree_by_hand import old_tree
 from pages_by_hand import PAGE, RESULT, hostile_page
 from planning import next_cases
@@ -67,6 +70,7 @@ def made_pages() -> Mapping[str, Callable[[Path], MadePage]]:
         **{kind: _of_record(RECORDED / kind / "run") for kind in (*RUNS, SERVED, JOBS, *FLEETS)},
         "validate": _of_record(TO_READY),
         "validate_failed": _of_record(WRONG_COPY),
+        "validate_hosts": _validated_hosts,
         "gpu_run": lambda folder: _concluded(gpu_run(folder)),
         "scale": _scale,
         "collective": _collective,
@@ -82,6 +86,14 @@ def made_pages() -> Mapping[str, Callable[[Path], MadePage]]:
         "by_hand": lambda _: MadePage(PAGE, RESULT),
         "hostile": lambda folder: MadePage(_hostile(folder), RESULT),
     }
+
+
+def _validated_hosts(folder: Path) -> MadePage:
+    """Three hosts of which all results are wrong."""
+    config = load_config("validate-prolog", ["--distributed.nproc=2"]).config
+    places = [HostPlace(name=name, num_devices=2) for name in ("a", "b", "c")]
+    machine(folder, config, places, Faults(are_values_wrong=True))
+    return _concluded(list_runs(folder)[0])
 
 
 def _of_record(source: Path) -> Callable[[Path], MadePage]:

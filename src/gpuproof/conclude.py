@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.subjects import device_indices
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import link_plain, place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
-from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Text
+from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Section, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
+from gpuproof.records.subject_names import named_page
 from gpuproof.report.formats import json_text
 from gpuproof.report.page_parts import with_pictures
 from gpuproof.store import layout
@@ -129,6 +132,7 @@ def page_of_result(result: Result) -> Page:
         page = load_suite(result.suite).page(result)
     except (UsageError, RecordError):
         page = _page_of_measures(result)
+    page = named_page(page, result.device_indices)
     return marked(page) if result.conditions.get(CONDITION) else page
 
 
@@ -144,14 +148,17 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
     recorded = evidence.config.suite_options
     suite_options = {**recorded, suite.name: {**recorded.get(suite.name, {}), **options}}
     other = replace(evidence, config=evidence.config.model_copy(update={"suite_options": suite_options}))
-    return _concluded(suite, suite.conclude(other).result, other)
+    concluded = _concluded(suite, suite.conclude(other).result, other)
+    return replace(concluded, page=_of_run(concluded.page, run))
 
 
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
     """Return a result with its page, which says where it is from; both say so where no hardware ran it."""
     simulated = is_simulated(evidence.launches)
+    result = replace(result, device_indices=device_indices(evidence.launches))
     result = as_simulated(result) if simulated else result
-    page = marked(suite.page(result)) if simulated else suite.page(result)
+    page = named_page(suite.page(result), result.device_indices)
+    page = marked(page) if simulated else page
     hosts = environment_facts(evidence.launches, by_inventory=True) or {}
     provenance = of_run(evidence.description, evidence.launches, hosts, result.conditions)
     return Concluded(result=result, page=replace(page, provenance=provenance))
@@ -270,7 +277,19 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
     more = [Text(title="" if has_notes else "Notes", lines=lines)] if lines else []
     files = Files(title="Files", folder=str(run.root), names=tuple(names))
     commands = Commands(title="Next", commands=tuple(_next_commands(run, result, suite)))
-    return replace(page, sections=(*page.sections, *more, files, commands))
+    return replace(page, sections=(*_of_run(page, run).sections, *more, files, commands))
+
+
+def _of_run(page: Page, run: RunDirectory) -> Page:
+    """Return a page whose commands name the run, of which a suite knows no place."""
+    root = shlex.quote(str(run.root))
+    return replace(page, sections=tuple(_with_place(section, root) for section in page.sections))
+
+
+def _with_place(section: Section, root: str) -> Section:
+    if not isinstance(section, Commands):
+        return section
+    return replace(section, commands=tuple(re.sub(r"\bRUN\b", lambda _: root, x) for x in section.commands))
 
 
 def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:

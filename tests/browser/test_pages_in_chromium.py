@@ -263,7 +263,7 @@ def test_hostile_texts_are_texts(opened: Open) -> None:
 
 
 def test_a_cell_of_a_heat_map_opens_to_its_outcome_by_keyboard(opened: Open) -> None:
-    page = opened("validate_failed")
+    page = opened("validate_hosts")
     page.evaluate("document.querySelector('.heat .bad a').focus()")
     page.key("Enter", 13)
     page.settle()

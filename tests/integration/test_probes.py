@@ -81,8 +81,25 @@ def test_the_device_that_is_consistently_wrong_is_named(tmp_path: Path) -> None:
     result = probed(tmp_path, *words, environment=environment)
     assert result["exit_code"] == ExitCode.FAILED
     assert statuses(result) == {"SIM-0000": "PASS", "SIM-0001": "FAIL", "SIM-0002": "PASS"}
-    (wrong,) = (judged for judged in result["outcomes"] if judged["outcome"]["status"] == "FAIL")
-    assert wrong["outcome"]["measured"].startswith("always wrong: 12 of 12 results")
+    failed = [judged for judged in result["outcomes"] if judged["outcome"]["status"] == "FAIL"]
+    measured = {judged["name"]: judged["outcome"]["measured"] for judged in failed}
+    assert measured["fingerprint"].startswith("always wrong: 12 of 12 results")
+    assert measured["wrong values"].startswith("3 wrong in 3 comparisons: ")
+
+
+@needs_simulator
+@pytest.mark.parametrize(("faults", "status"), [({}, "PASS"), ({0: {"wrong_products_from": 1}}, "FAIL")])
+def test_a_device_alone_is_compared_with_its_own_rounds_and_with_the_host(
+    faults: dict[int, dict[str, int]], status: str, tmp_path: Path
+) -> None:
+    """One that is wrong in the same way each time repeats itself: the host's product shows it."""
+    small = ("--probe.fingerprint.edge=64", "--probe.fingerprint.heat_s=0.05", "--probe.fingerprint.rounds=2")
+    words = (*ON_SIM, "--probe.name=fingerprint", *small)
+    environment = simulated(faults, devices=1, flops_per_s=1e12)
+    outcomes = probed(tmp_path, *words, environment=environment)["outcomes"]
+    judged = {one["name"]: one["outcome"] for one in outcomes}
+    assert judged["fingerprint"]["measured"].startswith("repeats itself: ")
+    assert (judged["fingerprint"]["status"], judged["wrong values"]["status"]) == ("PASS", status)
 
 
 @needs_simulator

@@ -41,7 +41,7 @@ def test_a_wrong_device_of_the_node_fails_the_gate_and_leaves_nothing(tmp_path: 
     )
     assert found.returncode == ExitCode.FAILED, found.stdout + found.stderr
     (line,) = found.stdout.splitlines()
-    assert line.startswith("gpuproof: SIMULATED NOT-READY: [node_problem] gpu/SIM-0000: ")
+    assert line.startswith("gpuproof: SIMULATED NOT-READY: [node_problem] GPU 0 (SIM-0000): ")
     assert [path.name for path in tmp_path.iterdir() if path.name != "tmp"] == ["rules.yaml"]
     assert not list((tmp_path / "tmp").glob("gpuproof-gate-*"))
 

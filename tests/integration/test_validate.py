@@ -183,11 +183,34 @@ def products_of(folder: Path, faults: dict[int, dict[str, Any]]) -> dict[str, An
 
 
 @needs_simulator
+@pytest.mark.parametrize(("faults", "word"), [({}, "READY"), ({0: {"wrong_products_from": 1}}, "NOT-READY")])
+def test_one_device_closes_equal_results_by_itself_and_one_that_multiplies_wrongly_does_not(
+    faults: dict[int, dict[str, Any]], word: str, tmp_path: Path
+) -> None:
+    rows = to_json([row for row in HARDWARE if row.labels.get("stage") == "fingerprint"])
+    words = (
+        *("--device", "simgpu", "--recipe", "quick", "--run.run_id=v", "--validate.rules=[]"),
+        *(
+            "--monitoring.enabled=false",
+            "--validate.stages=[fingerprint]",
+            "--distributed.threads_per_rank=1",
+        ),
+        "--validate.probes={fingerprint: {rounds: 2, heat_s: 0.1, time_limit_s: 0.5, edge: 256}}",
+        f"--validate.aspects={json.dumps(rows)}",
+    )
+    environment = simulated(faults, devices=1, flops_per_s=1e12)
+    found = gpuproof("validate", *words, cwd=tmp_path, environment=environment)
+    readiness = result_of(tmp_path)["detail"]["readiness"]
+    assert readiness["uncapped"] == word, found.stdout + found.stderr
+    assert [cell["title"] for cell in readiness["cells"]] == ["equal results"]
+
+
+@needs_simulator
 def test_a_device_with_one_wrong_product_is_named_and_its_twin_is_not(tmp_path: Path) -> None:
     result = products_of(tmp_path, {1: {"wrong_products_from": 1}})
     assert result["exit_code"] == ExitCode.INCONCLUSIVE  # simulated
     assert result["detail"]["readiness"]["uncapped"] == "READY-WITH-EXCLUSIONS"
-    assert result["headline"].startswith("failed: right products (host/")
+    assert result["headline"].startswith("failed: right products (GPU 1 on ")
     failed = [item["outcome"] for item in result["outcomes"] if item["outcome"]["status"] == "FAIL"]
     assert {item["subject"].rsplit("/", 1)[-1] for item in failed} == {"SIM-0001"}
     assert {item["responsible"] for item in failed} == {"vendor"}

@@ -6,21 +6,28 @@ An NVIDIA H100 and an H200 of 27 November 2026, PyTorch 2.11.0+cu130, by gpuproo
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from gpuproof.config.load import load_config
+from gpuproof.store.description import read_config
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import read_places
+from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.options import read_options
 from running import gpuproof
 
 HERE = Path(__file__).parent / "cards"
 
 
-def report(name: str, tmp_path: Path) -> str:
+def report(name: str, tmp_path: Path, *, code: int = 0) -> str:
     """Report a copy of a run, as one line."""
     shutil.copytree(HERE / name, tmp_path / name)
     shown = gpuproof("report", name, "--verbose", cwd=tmp_path)
-    assert (shown.returncode, shown.stderr) == (0, "")
+    assert (shown.returncode, shown.stderr) == (code, "")
     return " ".join(shown.stdout.split())
 
 
@@ -67,6 +74,56 @@ def test_two_seconds_at_the_power_cap_are_too_short_and_say_how_long_they_need_t
     doubts = {d["code"]: d for d in json.loads(shown.stdout)["doubts"]}
     assert "in which no period shows; would need 20 s" in doubts["short-at-power-cap"]["reason"]
     assert "unsteady" not in doubts
+
+
+def test_what_the_h100_left_open_has_its_reason_and_a_remedy_and_no_contract_closes_a_short_window(
+    tmp_path: Path,
+) -> None:
+    """Its release gave one device no fingerprint and its products two seconds at the power cap."""
+    shutil.copytree(HERE / "validate_h100", tmp_path / "validate_h100")
+    rules = tmp_path / "agreed.yaml"
+    gpuproof("validate", "--from", "validate_h100", "--write-rules", "agreed.yaml", cwd=tmp_path)
+    numbers = iter(("6e14", "3e14", "2.5e12", "40e9", "3000"))
+    rules.write_text(re.sub("at_least: [^,]*,", lambda _: f"at_least: {next(numbers)},", rules.read_text()))
+    shown = gpuproof("validate", "--from", "validate_h100", "--rules", "agreed.yaml", "--json", cwd=tmp_path)
+    assert shown.returncode == 4
+    cells = json.loads(shown.stdout)["detail"]["readiness"]["cells"]
+    still_open = {
+        ", ".join([cell["title"], *([cell["labels"]["dtype"]] if "dtype" in cell["labels"] else [])]): cell
+        for cell in cells
+        if cell["standing"] != "passed"
+    }
+    assert still_open.keys() == {"equal results", "a GPU, bf16", "a GPU, tf32"}
+    equal, product = still_open["equal results"], still_open["a GPU, bf16"]
+    assert equal["reason"].startswith("it was not measured (wrong values of stage fingerprint)")
+    assert equal["next_step"] == "Finish the run with --resume"
+    assert product["reason"].startswith("too short at the power cap: 2.08 s")
+    assert product["next_step"] == "Set validate.window_s=20"
+
+
+def test_the_h100s_page_names_what_closes_it_and_shows_what_another_tool_measured_without_a_fail(
+    tmp_path: Path,
+) -> None:
+    page = report("validate_h100", tmp_path, code=4)
+    assert page.startswith(
+        "INCONCLUSIVE: nothing wrong was found, and not all could be judged; still open: equal"
+    )
+    assert "To close what is open gpuproof validate --resume validate_h100 gpuproof baseline record" in page
+    assert all(text in page for text in ("gpu-fryer:", "730 TFLOP/s", "so that it judges nothing"))
+    assert " FAIL " not in page
+    assert "GPU-2222" not in page
+
+
+def test_the_remedies_of_what_the_h100_left_open_can_be_followed() -> None:
+    """Resumed, the run launches just what was not measured; the longer window is accepted."""
+    run = RunDirectory(HERE / "validate_h100")
+    description = run.description()
+    state = SUITE.begin(read_config(run), read_places(description))
+    for launch in run.cases():
+        state = SUITE.settle(state, launch)
+    assert [case.case_id for case in SUITE.next(state, {}, None)] == ["fingerprint"]
+    longer = load_config("validate-quick", ["--validate.window_s=20"]).config
+    assert read_options(longer).window_s == 20
 
 
 def test_a_host_that_limits_a_generation_is_no_reason_to_doubt_it(tmp_path: Path) -> None:

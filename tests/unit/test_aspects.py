@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuproof.records.outcome import JUDGED, Judged, Outcome, Status
-from gpuproof.records.result import Measure
+from gpuproof.records.result import Doubt, Measure
 from gpuproof.verdict.aspects import AspectCell, RequiredAspect, agreements, cells_of
 
 GPU, OTHER = "host/a/gpu/0", "host/a/gpu/1"
@@ -16,7 +16,9 @@ ROW = RequiredAspect(
     aspect="compute", title="a GPU", measure="throughput", labels={"stage": "gemm", "dtype": "bf16"}
 )
 SUBJECTS = {"gpu": [GPU], "host": ["host/a"]}
-MEASURED = Measure(name="throughput", value=1.0, unit="FLOP/s", text="1 FLOP/s", subject=GPU)
+MEASURED = Measure(
+    name="throughput", value=1.0, unit="FLOP/s", text="1 FLOP/s", subject=GPU, case="gemm", labels=ROW.labels
+)
 
 
 def outcome(status: Status, subject: str = GPU, loss: float | None = 0.05) -> Outcome:
@@ -64,6 +66,7 @@ def test_the_sharpest_rule_decides_and_lends_its_launches() -> None:
         ((), "it was measured, and no required rule says what it has to be"),
         ((rule(basis="peers"),), "it was compared with peers alone, and all of them may be slow"),
         ((rule(loss=0.39),), "floor sees no loss under 39 %, and 10 % is to be seen"),
+        ((rule(loss=15.81),), "floor cannot show any loss, and 10 % is to be seen"),
         ((rule(loss=None),), "its rule passed, and how small a loss it would have seen is not known"),
         ((rule("ERROR"),), "floor ERROR: no figure"),
         ((rule(subject=OTHER),), "it was measured, and no required rule says what it has to be"),
@@ -81,9 +84,39 @@ def test_what_does_not_close_a_rate_leaves_it_open(judged: tuple[Judged, ...], r
 
 
 def test_what_was_not_measured_is_said_so() -> None:
-    assert cell(measures=()).reason == "throughput was not measured"
-    invalid = replace(MEASURED, validity="INVALID")
-    assert cell(measures=(invalid,)).reason == "throughput was not measured"
+    reason = "it was not measured (throughput of stage gemm)"
+    assert cell(measures=()).reason == reason
+    invalid = cell(measures=(replace(MEASURED, validity="INVALID"),))
+    assert invalid.reason == "it was measured, and the measurement is INVALID"
+    other_work = replace(MEASURED, labels={"stage": "training", "dtype": "bf16"})
+    assert cell(measures=(other_work,)).reason == reason
+
+
+def test_what_was_not_measured_says_why_its_own_launches_did_not_go_through() -> None:
+    def launches(subject: str, stage: str = "gemm") -> Judged:
+        return Judged(
+            name="x", outcome=outcome("ERROR", subject), measure="launches", labels={"stage": stage}
+        )
+
+    elsewhere = cell(launches("host/b"), launches("host/a", "memory"), measures=())
+    assert (elsewhere.reason or "").endswith("(throughput of stage gemm)")
+    here = cell(launches("host/a"), measures=())
+    assert (here.reason, here.next_step) == (f"{elsewhere.reason}: no figure", "look")
+
+
+def test_no_rule_closes_a_rate_that_had_not_settled_and_one_that_it_missed_fails() -> None:
+    doubt = Doubt(validity="SUSPECT", code="short", reason="too short", remedy="Set validate.window_s=20")
+    closing = rule(is_contract=True)
+
+    def judge(item: Judged) -> AspectCell:
+        table = cells_of(
+            [ROW], SUBJECTS, judged=[item], measures=[MEASURED], detects=0.1, unsettled={"gemm": doubt}
+        )
+        return table.cells[0]
+
+    assert (judge(closing).standing, judge(closing).reason) == ("undecided", "too short")
+    assert judge(closing).next_step == "Set validate.window_s=20"
+    assert judge(rule("FAIL")).standing == "failed"
 
 
 def test_a_contract_closes_a_cell_as_at_least_and_says_no_share() -> None:

@@ -37,7 +37,8 @@ def compared(*devices: str, kinds: str = "") -> FingerprintsCompared:
         (["xxx", "yyy"], ["cannot tell", "cannot tell"]),
         (["xxx", "xyx"], ["agrees", "sometimes wrong"]),
         (["xx", "xx", "yy", "yy"], ["cannot tell"] * 4),
-        (["xxx"], ["cannot tell"]),
+        (["xxx"], ["repeats itself"]),
+        (["x"], ["cannot tell"]),
         (["xyx"], ["contradicts itself"]),
         (["xxx", "yzy"], ["cannot tell", "contradicts itself"]),
         (["xxx", "xxx", "xxx", "abc"], ["agrees", "agrees", "agrees", "always wrong"]),
@@ -49,8 +50,9 @@ def test_verdicts(devices: list[str], verdicts: list[str]) -> None:
 
 def test_devices_of_different_models_are_not_compared() -> None:
     found = compared("xx", "yy", kinds="AB")
-    assert [device.verdict for device in found.devices] == ["cannot tell", "cannot tell"]
-    assert "no other device of this model" in found.devices[0].reason
+    assert [device.verdict for device in found.devices] == ["repeats itself", "repeats itself"]
+    once = compared("x", "y", kinds="AB").devices[0]
+    assert (once.verdict, "no other device of this model" in once.reason) == ("cannot tell", True)
     assert found.differing == ()
 
 

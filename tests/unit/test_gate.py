@@ -50,7 +50,8 @@ def test_nodes_that_failed_are_listed_with_who_is_to_act() -> None:
             judged("whole"),
             judged("host/f", status="ERROR"),
             judged("host/g", required=False),
-        ]
+        ],
+        {"host/a/gpu/GPU-1": 3},
     )
     assert [(each.node, each.problem, len(each.findings)) for each in found] == [
         ("a", "node_problem", 2),
@@ -58,12 +59,12 @@ def test_nodes_that_failed_are_listed_with_who_is_to_act() -> None:
         ("c", "node_problem", 1),
     ]
     assert found[0].reason == (
-        "[node_problem] gpuproof: gpu/GPU-1: products: 7 wrong elements, expected none (and 1 more)"
+        "[node_problem] gpuproof: GPU 3 (GPU-1): products: 7 wrong elements, expected none (and 1 more)"
     )
 
 
 def test_what_would_drain_is_one_word_of_the_shell_whatever_is_in_it() -> None:
-    (entry,) = nodes_to_drain([judged("host/n1")])
+    (entry,) = nodes_to_drain([judged("host/n1")], {})
     wild = replace(entry, reason='[node_problem] it\'s $(reboot) `x` "y"')
     (line,) = drain_lines([wild])
     shown = line.replace("scontrol", "printf '%s|'", 1)

@@ -46,6 +46,15 @@ def tags(case: Element) -> list[str]:
     return [child.tag for child in case]
 
 
+def test_a_message_names_a_device_by_index_and_identity_and_its_case_by_identity_alone() -> None:
+    item = judged("FAIL")
+    of_gpu = replace(item, outcome=replace(item.outcome, subject="host/a/gpu/GPU-2"))
+    result = replace(RESULT, outcomes=(of_gpu,), device_indices={"host/a/gpu/GPU-2": 5})
+    (case,) = (case for case in fromstring(junit(result)).iter("testcase") if case.get("name") == "check")
+    assert case.get("classname") == "gpuproof.validate.host/a/gpu/GPU-2"
+    assert case[0].get("message") == "GPU 5 (GPU-2) on a: x"
+
+
 def test_each_state_has_its_element() -> None:
     states: dict[Status, list[str]] = {
         "PASS": [],

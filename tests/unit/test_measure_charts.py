@@ -72,7 +72,8 @@ def test_alike_hosts_share_a_column_and_the_gravest_is_first() -> None:
     outcomes = [judged("pace", f"n{n}", is_good=n != 3) for n in range(512)]
     outcomes += [judged("xid", f"n{n}", is_good=True) for n in range(512)]
     outcomes.append(Judged(name="later", outcome=not_judged("whole", "it was not read", "read it")))
-    chart = heat_map([*outcomes, Judged(name="no", outcome=Outcome(status="SKIP", reason="nobody asked"))])
+    skipped = Judged(name="no", outcome=Outcome(status="SKIP", reason="nobody asked"))
+    (chart,) = heat_map([*outcomes, skipped])
     assert chart.columns[0] == "n3"
     assert any(column.endswith("more") for column in chart.columns)
     assert len(chart.columns) == 3  # n3, all others, and what is of all together
@@ -80,10 +81,15 @@ def test_alike_hosts_share_a_column_and_the_gravest_is_first() -> None:
     (_, cells) = chart.rows[0]
     assert cells[0] is not None
     assert (cells[0].word, cells[0].tone) == ("FAIL", "bad")
-    assert "n3/gpu/0: m, expected e → look" in cells[0].lines[0]
+    assert "host/n3/gpu/0: m, expected e → look" in cells[0].lines[0]
+
+
+def test_a_single_host_has_no_heat_map() -> None:
+    alone = [judged("pace", "n1", is_good=False), judged("xid", "n1", is_good=True)]
+    assert list(heat_map(alone)) == []
 
 
 def test_the_slow_are_first_among_their_peers() -> None:
     (chart,) = peer_charts([judged("pace", f"n{n}", is_good=n != 1) for n in range(3)])
-    assert chart.y.names[0] == "n1/gpu/0 FAIL"
+    assert chart.y.names[0] == "host/n1/gpu/0 FAIL"
     assert chart.references[0].x == 1.0

@@ -132,13 +132,18 @@ def test_a_published_figure_is_of_its_own_tool_board_and_operation() -> None:
         assert reason in (found.outcome.reason or "")
 
 
-@pytest.mark.parametrize(("value", "expected"), [(1.7e12, "PASS"), (1.62e12, "PASS"), (1.5e12, "FAIL")])
-def test_a_published_figure_has_the_tolerance_of_its_table(value: float, expected: str) -> None:
+@pytest.mark.parametrize(("value", "expected"), [(1.7e12, "PASS"), (1.62e12, "PASS"), (1.5e12, "SKIP")])
+def test_a_published_figure_has_the_tolerance_of_its_table_and_fails_nobody(
+    value: float, expected: str
+) -> None:
     facts = memory_of("NVIDIA A100-SXM4-80GB", value, operation="triad")
 
     (found,) = judged(rule(f"{{reference: {TRIAD}, ignoring: [tool]}}", measure=MEMORY), facts)
 
     assert found.outcome.status == expected
+    if expected == "SKIP":
+        assert "duration and power it was measured is unknown" in (found.outcome.reason or "")
+        return
     assert "not held to its tool" in (found.outcome.source or "")
     assert found.outcome.tolerance == pytest.approx(0.05 * 1.7e12)
 
@@ -157,9 +162,9 @@ A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
     ("facts", "expected"),
     [
         (product_of(H100, 7.2e14), "PASS"),  # 730 TFLOP/s of the same type and shape, less 5 %
-        (product_of(H100, 6.9e14), "FAIL"),
+        (product_of(H100, 6.9e14), "SKIP"),
         (memory_of(A100, 1.65e12, pattern="triad"), "PASS"),  # 1.70 TB/s
-        (memory_of(A100, 1.55e12, pattern="triad"), "FAIL"),
+        (memory_of(A100, 1.55e12, pattern="triad"), "SKIP"),
         (memory_of(A100, 1.35e12, pattern="copy"), "PASS"),  # the lowest of 1.37 and 1.61 TB/s
         (product_of(H100, 7.2e14, edge=4096), "ERROR"),  # of another shape nothing was published
         (product_of("NVIDIA H100 80GB HBM3e", 7.2e14), "ERROR"),  # a name is known whole or not at all
@@ -175,7 +180,7 @@ def test_whatever_was_published_of_the_same_thing(facts: FleetFacts, expected: s
     if expected == "ERROR":
         assert "unknown: no published figure matches" in (found.outcome.reason or "")
     else:
-        assert "not held to its tool" in (found.outcome.source or "")
+        assert "not held to its tool" in (found.outcome.source or found.outcome.reason or "")
 
 
 def test_what_others_measured_with_their_tools_is_not_ours_by_itself() -> None:

@@ -23,9 +23,13 @@ from gpuproof.suites.validate.options import read_options
 from gpuproof.suites.validate.readiness.cells import required_rows
 from gpuproof.suites.validate.trend import trend_of
 from probes_by_hand import copies, digest, probe_records
-from validation_by_hand import done, recipe, walk, written
+from validation_by_hand import done, host_facts, recipe, walk, written
 
 PROBES = ["links", "pattern", "fingerprint", "overlap", "nccl_tests", "storage"]
+EQUAL: dict[str, Any] = {
+    **{"aspect": "right results", "title": "equal results", "measure": "wrong values"},
+    "labels": {"stage": "fingerprint"},
+}
 Figures = Callable[[str, int], Sequence[ProbeFigure]]
 
 
@@ -120,6 +124,39 @@ def test_fingerprints_of_hosts_with_one_device_each_are_compared_with_each_other
         "b": "FAIL",
         "c": "PASS",
     }
+
+
+def product(rank: int, *, num_wrong: float = 0.0) -> ProbeFigure:
+    """What a rank's last product gave against the host's own."""
+    labels = {"workload": "gemm", "pattern": "reference", "dtype": "fp32", "edge": 2048}
+    return ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels=labels, value=num_wrong)
+
+
+@pytest.mark.parametrize(
+    ("figures", "standing"),
+    [
+        ([*healthy("fingerprint", 0), product(0)], "passed"),
+        ([*healthy("fingerprint", 0), product(0, num_wrong=1.0)], "failed"),
+        ([digest(0, "same"), digest(0, "other", round_number=1), product(0)], "failed"),
+        (healthy("fingerprint", 0), "undecided"),
+        ([digest(0, "same"), product(0)], "undecided"),
+    ],
+)
+def test_one_device_is_compared_with_its_own_rounds_and_with_the_host(
+    figures: list[ProbeFigure], standing: str, tmp_path: Path
+) -> None:
+    config = recipe(
+        validate={"stages": ["fingerprint"], "rules": [], "aspects": [EQUAL]}, distributed={"nproc": 1}
+    )
+
+    def end(case: Case) -> CaseRecords:
+        found = probe_records(case, figures)
+        alone = Environment(host="node1", facts=host_facts(1))
+        return replace(found, records=(*found.records, alone))
+
+    found = conclude(written(tmp_path, walk(config, end=end), config))
+    (cell,) = found.result.detail["readiness"]["cells"]
+    assert (cell["subject"], cell["standing"]) == ("host/node1/gpu/GPU-0", standing), text_of(found)
 
 
 def test_a_soak_is_several_launches_of_which_those_left_are_resumed() -> None:

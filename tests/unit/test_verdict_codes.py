@@ -86,19 +86,27 @@ def test_every_doubt_is_explained_and_every_explanation_is_of_a_doubt() -> None:
 
 OF_CONSTANTS = {
     *("cpu-neighbours", "device-fault", "readings-lost", "wrong-results"),
-    *("data-bound", "host-bound", "launches-differ"),
+    *("data-bound", "host-bound", "launches-differ", "short-at-power-cap"),
 }
 """Codes that modules take from one another by name."""
 
 
 def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
-    from gpuproof.verdict.doubts.base import WRONG
+    from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, WRONG
     from gpuproof.verdict.doubts.lost import CODE
     from gpuproof.verdict.doubts.neighbours import FAULT, NEIGHBOURS_CODE
     from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER
     from gpuproof.verdict.doubts.window import LIMITS
 
-    assert {WRONG, CODE, FAULT, NEIGHBOURS_CODE, LAUNCHES_DIFFER, *LIMITS.values()} == OF_CONSTANTS
+    assert {
+        WRONG,
+        SHORT_AT_POWER_CAP,
+        CODE,
+        FAULT,
+        NEIGHBOURS_CODE,
+        LAUNCHES_DIFFER,
+        *LIMITS.values(),
+    } == OF_CONSTANTS
     assert set(rows("Doubts about a measurement")) >= OF_CONSTANTS
 
 

@@ -7,11 +7,12 @@ permanent identity goes by its index; a processor is `cpu-N`, N being the rank's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuproof.records.case import Case
-from gpuproof.records.run import Device, Setup, Window
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Device, Environment, Setup, Start, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,31 @@ def link_subject(source: str, target: str) -> str:
     'link/host/a>host/a/gpu/GPU-1'
     """
     return f"link/{source}>{target}"
+
+
+def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
+    """Return the number of each GPU on its host by its subject: as its driver counts, else as torch does."""
+    indices: dict[str, int] = {}
+    for launch in launches:
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+        names = {start.host: hosts[start.rank] for start in launch.of(Start)}
+        for environment in launch.of(Environment):
+            host = f"host/{names.get(environment.host, environment.host)}"
+            for gpu in (environment.facts.get("accelerators") or {}).get("devices") or ():
+                indices[f"{host}/gpu/{gpu.get('uuid')}"] = gpu["physical_index"]
+            for gpu in environment.facts.get("devices") or ():
+                subject = f"{host}/gpu/{gpu.get('uuid') or gpu.get('index')}"
+                indices.setdefault(subject, _listed(indices, subject, gpu.get("index") or 0))
+        for setup in (one for one in launch.setups if one.rank in hosts and one.device.kind != "cpu"):
+            subject = device_subject(f"host/{hosts[setup.rank]}", setup.device, local_rank=0)
+            indices.setdefault(subject, _listed(indices, subject, setup.device.index or 0))
+    return indices
+
+
+def _listed(indices: Mapping[str, int], subject: str, index: int) -> int:
+    """Return the number that the driver gives a device; torch may write its UUID without the `GPU-`."""
+    host, _, uuid = subject.rpartition("/gpu/")
+    return indices.get(f"{host}/gpu/GPU-{uuid}", index)
 
 
 def subjects_of_ranks(

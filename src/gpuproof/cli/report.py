@@ -201,7 +201,8 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
     if as_json:
         print_json({"run": str(directory.root), "checks": judged})
     else:
-        show_page(outcomes_page("", ("", judged), provenance=read_provenance(directory)))
+        provenance = read_provenance(directory)
+        show_page(outcomes_page("", ("", judged), provenance=provenance, launches=evidence.launches))
     return at_most(exit_code_for(judged), simulated=is_simulated(evidence.launches))
 
 

@@ -130,6 +130,8 @@ class Result:
     """Of checks."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """What the suite's own page needs beyond this, in the suite's own shape."""
+    device_indices: Mapping[str, int] = field(default_factory=dict)
+    """The number of each GPU on its host, as its driver counts, by subject: pages call it so."""
 
     @property
     def limit(self) -> Measure | None:

@@ -16,6 +16,7 @@ from gpuproof.outside import plain
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Result, weakening
 from gpuproof.records.run import Failure
+from gpuproof.records.subject_names import named
 
 TAGS = {"FAIL": "failure", "ERROR": "error", "SKIP": "skipped", "NOT-APPLICABLE": "skipped"}
 
@@ -59,13 +60,20 @@ def _checked(item: Judged, result: Result) -> Element:
     if not item.is_required and tag in ("failure", "error"):
         tag = None  # advisory: told, and decides nothing
     if tag is not None:
-        message = SubElement(element, tag, message=plain(item.outcome.summary))
+        message = SubElement(element, tag, message=plain(_message_of(item.outcome, result)))
         if tag != "skipped":
             message.set("type", item.outcome.status)
         message.text = plain(_explained(item.outcome))
     elif item.outcome.status != "PASS":
         SubElement(element, "system-out").text = plain(f"{item.outcome.status}: {_explained(item.outcome)}")
     return element
+
+
+def _message_of(outcome: Outcome, result: Result) -> str:
+    """Return what is said of a subject; of a device, or a link of one, with its index and identity."""
+    summary = named(outcome.summary, result.device_indices, with_identity=True)
+    who = named(outcome.subject, result.device_indices, with_identity=True)
+    return f"{who}: {summary}" if "/gpu/" in outcome.subject else summary
 
 
 def _whole(result: Result, *, is_strict: bool) -> Element:

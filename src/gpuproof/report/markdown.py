@@ -47,7 +47,7 @@ def markdown(page: pages.Page) -> str:
     if page.provenance is not None:
         blocks.append(list(_provenance(page.provenance)))
     for section in in_words(page):
-        is_folded = isinstance(section, pages.Table) and section.is_folded
+        is_folded = isinstance(section, pages.Table | pages.Pivot) and section.is_folded
         if is_folded:
             blocks.append([f"<details><summary>{escaped(section.title)}</summary>"])
         elif section.title:

@@ -62,12 +62,19 @@ def print_page(page: pages.Page, console: Console, *, most_lines: int | None = N
     parts = list(_parts(page, console))
     closing: list[str] = []
     if most_lines is not None:
-        parts, left_out = fitting(parts, most_lines - len(opening) - CLOSING_LINES)
+        unfolded = [line for part in parts if not part.is_folded for line in part.lines]
+        num_wrapped = sum(_num_wrapped(line, console.width) for line in (*opening, *unfolded))
+        parts, left_out = fitting(parts, most_lines - len(opening) - num_wrapped - CLOSING_LINES)
         named = f"Not shown: {left_out_text(left_out)}; --verbose shows all"
         closing = _lines(console, (Text(f"\n{named}", style="dim"), True)) if left_out else []
     sections = [line for part in parts for line in part.lines]
     console.file.write("".join(f"{line}\n" for line in (*opening, *sections, *closing)))
     console.file.flush()  # or what is told on the other stream would stand in the middle of a page
+
+
+def _num_wrapped(line: str, width: int) -> int:
+    """Count the further lines of a screen that a command takes which is not broken."""
+    return max(0, Text.from_ansi(line).cell_len - 1) // width
 
 
 def _opening(page: pages.Page) -> Iterator[Part]:
@@ -90,7 +97,9 @@ def _parts(page: pages.Page, console: Console) -> Iterator[PagePart]:
             content = pages.Text(title="", lines=(NOTHING,)) if is_nothing else section
             for part, fold in _body(content, console.width - INDENT):
                 lines += _lines(console, (Padding(part, (0, 0, 0, INDENT)) if fold else part, fold))
-        is_folded = any(isinstance(section, pages.Table) and section.is_folded for section in sections)
+        is_folded = any(
+            isinstance(section, pages.Table | pages.Pivot) and section.is_folded for section in sections
+        )
         yield PagePart(title=title, lines=tuple(lines), is_folded=is_folded)
 
 

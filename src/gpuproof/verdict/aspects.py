@@ -10,7 +10,7 @@ open, with the reason and how to judge it; nothing that is given or measured lat
 >>> row = RequiredAspect(aspect="compute", each="gpu", title="a GPU", measure="throughput")
 >>> cells = cells_of([row], {"gpu": ["host/a/gpu/0"]}, judged=[], measures=[], detects=0.1).cells
 >>> cells[0].standing, cells[0].reason
-('undecided', 'throughput was not measured')
+('undecided', 'it was not measured (throughput)')
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from itertools import chain
 from typing import Any, Literal
 
 from gpuproof.groups import grouped
-from gpuproof.records.outcome import Judged, Status, parent_of
-from gpuproof.records.result import WHOLE, Measure
+from gpuproof.records.outcome import JUDGED, Judged, Status, parent_of
+from gpuproof.records.result import WHOLE, Doubt, Measure
 from gpuproof.units import share
 
 Aspect = Literal[
@@ -51,6 +51,7 @@ RECORD_OR_AGREE = (
 TELLING = ("dtype", "operation", "case")
 """Labels that tell cells of one title apart."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
+MEASURE_AGAIN = "Look at why it is INVALID (--verbose), and measure again without that"
 SHARPEN = (
     "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "
     "figure as a contract (contract: true)"
@@ -129,11 +130,14 @@ class AspectTable:
 class _Outcomes:
     """Required outcomes and measured figures, to be looked up by what they are of."""
 
-    def __init__(self, judged: Iterable[Judged], measures: Iterable[Measure]) -> None:
+    def __init__(
+        self, judged: Iterable[Judged], measures: Iterable[Measure], unsettled: Mapping[str, Doubt]
+    ) -> None:
+        self.unsettled = unsettled
         self.figures: defaultdict[tuple[str, str], list[Judged]] = defaultdict(list)
         self.checks: defaultdict[str, dict[str, list[Judged]]] = defaultdict(dict)
         self.everywhere: defaultdict[str, list[Judged]] = defaultdict(list)
-        self.measured: set[tuple[str, str]] = set()
+        self.measured: defaultdict[str, list[Measure]] = defaultdict(list)
         for item in judged:
             if not item.is_required:
                 continue
@@ -142,8 +146,23 @@ class _Outcomes:
                 self.figures[item.measure, item.outcome.subject].append(item)
                 self.everywhere[item.measure].append(item)
         for measure in measures:
-            if measure.value is not None and measure.validity != "INVALID":
-                self.measured |= {(measure.name, measure.subject), (measure.name, "")}
+            if measure.value is not None:
+                self.measured[measure.name].append(measure)
+
+    def values_of(self, row: RequiredAspect, subject: str) -> list[Measure]:
+        """Return the values of what a row asks for: its measure, with its labels, of the subject."""
+        return [
+            measure
+            for measure in self.measured[row.measure or ""]
+            if _has_labels({"case": measure.case, **measure.labels}, row)
+            and (measure.subject == subject or row.each == "any")
+        ]
+
+    def launches_of(self, row: RequiredAspect, subject: str) -> list[Judged]:
+        """Return what is said of the launches that a row asks for where they did not go through."""
+        stage, of = row.labels.get("stage"), (subject, parent_of(subject), WHOLE)
+        launches = (x for x in self.everywhere["launches"] if x.labels.get("stage") == stage)
+        return [x for x in launches if x.outcome.subject in of and _standing(x) != "passed"]
 
     def of_check(self, name: str, subject: str) -> list[Judged]:
         """Return what a check said of a subject, or else of what it is a part of."""
@@ -173,9 +192,13 @@ def cells_of(
     judged: Sequence[Judged],
     measures: Sequence[Measure],
     detects: float,
+    unsettled: Mapping[str, Doubt] | None = None,
 ) -> AspectTable:
-    """Judge every cell; `subjects` names those of each kind that should be there."""
-    outcomes = _Outcomes(judged, measures)
+    """Judge every cell; `subjects` names those of each kind that should be there.
+
+    `unsettled` has the cases whose rate is not the device's yet, with the doubt: no rule closes these.
+    """
+    outcomes = _Outcomes(judged, measures, unsettled or {})
     cells: list[AspectCell] = []
     covered: set[tuple[str, str]] = set()
     there = {WHOLE, *chain.from_iterable(subjects.values())}
@@ -204,8 +227,12 @@ def _figures(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator
     assert row.measure is not None
     of_any = row.each == "any"
     for item in outcomes.everywhere[row.measure] if of_any else outcomes.figures[row.measure, subject]:
-        if all(name in item.labels and item.labels[name] == value for name, value in row.labels.items()):
+        if _has_labels(item.labels, row):
             yield item
+
+
+def _has_labels(labels: Mapping[str, Any], row: RequiredAspect) -> bool:
+    return all(name in labels and labels[name] == value for name, value in row.labels.items())
 
 
 def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> AspectCell:
@@ -235,14 +262,16 @@ def _by_figures(
     row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
 ) -> AspectCell:
     failed = [item for item in items if item.outcome.status == "FAIL"]
-    closing = None if failed else _closing(row, items, detects)
+    unsettled = _unsettled(row, subject, outcomes)
+    closing = None if failed or unsettled is not None else _closing(row, items, detects)
     standing: Standing = "failed" if failed else "undecided" if closing is None else "passed"
     reason, next_step = None, None
     if failed:
         reason, next_step = "; ".join(dict.fromkeys(map(_why, failed))), failed[0].outcome.next_step
+    elif unsettled is not None:
+        reason, next_step = unsettled.reason, unsettled.remedy
     elif closing is None:
-        is_measured = (row.measure, "" if row.each == "any" else subject) in outcomes.measured
-        reason, next_step = _reason_open(row, items, detects, is_measured=is_measured)
+        reason, next_step = _reason_open(row, subject, items, outcomes, detects)
     agreed = closing if closing is not None and closing.is_contract else None
     return AspectCell(
         aspect=row.aspect,
@@ -261,6 +290,12 @@ def _by_figures(
         reason=reason,
         next_step=next_step,
     )
+
+
+def _unsettled(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Doubt | None:
+    """Return the doubt that a rate was measured before it settled; None where it had."""
+    cases = (measure.case for measure in outcomes.values_of(row, subject) if row.aspect in RATES)
+    return next((outcomes.unsettled[case] for case in cases if case in outcomes.unsettled), None)
 
 
 def _deciding(row: RequiredAspect, failed: Sequence[Judged], closing: Judged | None) -> tuple[str, ...]:
@@ -286,23 +321,37 @@ def _resolution(item: Judged) -> float | None:
 
 
 def _reason_open(
-    row: RequiredAspect, items: Sequence[Judged], detects: float, *, is_measured: bool
+    row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
 ) -> tuple[str, str]:
     """Say why no required rule decides a cell, and how to have it decided."""
     losses = [(loss, item.name) for item in items if (loss := _resolution(item)) is not None]
     undecided = [item for item in items if _standing(item) == "undecided" and item.basis != "peers"]
     if losses:
         loss, name = min(losses)
-        return f"{name} sees no loss under {share(loss)}, and {share(detects)} is to be seen", SHARPEN
+        seen = f"sees no loss under {share(loss)}" if loss < 1 else "cannot show any loss"
+        return f"{name} {seen}, and {share(detects)} is to be seen", SHARPEN
     if undecided:
         return "; ".join(dict.fromkeys(map(_why, undecided))), undecided[0].outcome.next_step or SHARPEN
     if any(item.basis in ("absolute", "baseline") for item in items):
         return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
-    if not is_measured:
-        return f"{row.measure} was not measured", MEASURE_IT
-    if any(item.basis == "peers" for item in items):
+    values = outcomes.values_of(row, subject)
+    if all(value.validity == "INVALID" for value in values):
+        return _reason_not_measured(row, values, outcomes.launches_of(row, subject))
+    if any(item.basis == "peers" and item.outcome.status in JUDGED for item in items):
         return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
     return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
+
+
+def _reason_not_measured(
+    row: RequiredAspect, invalid: Sequence[Measure], launches: Sequence[Judged]
+) -> tuple[str, str]:
+    """Say what was not measured, why its launches did not go through where they did not, and how to."""
+    if invalid:
+        return "it was measured, and the measurement is INVALID", MEASURE_AGAIN
+    name = " of stage ".join(filter(None, (row.measure, row.labels.get("stage"))))
+    why = f": {launches[0].outcome.summary}" if launches else ""
+    steps = (launch.outcome.next_step for launch in launches)
+    return f"it was not measured ({name}){why}", next(filter(None, steps), MEASURE_IT)
 
 
 def _standing(item: Judged) -> Standing:

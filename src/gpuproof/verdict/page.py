@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import starmap
 
+from gpuproof.analysis.subjects import device_indices
 from gpuproof.groups import grouped
 from gpuproof.records import page as pages
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status
 from gpuproof.records.page import tables
 from gpuproof.records.result import WHOLE
+from gpuproof.records.subject_names import named_page
 from gpuproof.verdict.rollup import listed
 
 SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
@@ -31,12 +34,19 @@ TONES: dict[str, pages.Tone] = {
 
 
 def outcomes_page(
-    title: str, *groups: tuple[str, Sequence[Judged]], provenance: pages.Provenance | None = None
+    title: str,
+    *groups: tuple[str, Sequence[Judged]],
+    provenance: pages.Provenance | None = None,
+    launches: Sequence[CaseRecords] = (),
 ) -> pages.Page:
-    """Lay out outcomes, group by group; a group's title may be empty. The word is that of the gravest."""
+    """Lay out outcomes, group by group; a group's title may be empty. The word is that of the gravest.
+
+    GPUs have the numbers that `launches` tell.
+    """
     sections = (section for name, judged in groups if judged for section in outcome_sections(name, judged))
     verdict = _verdict([item for _, judged in groups for item in judged])
-    return pages.Page(title=title, verdict=verdict, sections=tuple(sections), provenance=provenance)
+    page = pages.Page(title=title, verdict=verdict, sections=tuple(sections), provenance=provenance)
+    return named_page(page, device_indices(launches))
 
 
 def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:

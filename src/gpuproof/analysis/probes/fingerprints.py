@@ -4,7 +4,8 @@ Devices are compared where model and software are the same: others may add up in
 right. Of a kind of work, what more than half of the devices give in more than half of their rounds is taken
 as right. Where there is no such digest (two devices that differ, one alone) nobody can say who is wrong, but
 a device that gives different bits from round to round contradicts itself, and one that is wrong in other work
-is not asked.
+is not asked. One alone that gives the same bits in every round repeats itself: whether they are right says a
+product that was compared with the host's.
 
 >>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
 ...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))
@@ -20,12 +21,15 @@ from typing import Literal
 
 from gpuproof.groups import grouped, majority
 
-DeviceVerdict = Literal["agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell"]
+DeviceVerdict = Literal[
+    "agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell", "repeats itself"
+]
 GRAVEST: tuple[DeviceVerdict, ...] = (
     "always wrong",
     "sometimes wrong",
     "contradicts itself",
     "cannot tell",
+    "repeats itself",
     "agrees",
 )
 WRONG: tuple[DeviceVerdict, ...] = GRAVEST[:3]
@@ -147,6 +151,8 @@ def _judge(
     num_wrong = sum(record.digest != reference for record, reference in judged)
     works = grouped((record.work, record) for record in prints)
     verdict = min(_verdicts(works.values(), right, shared), key=GRAVEST.index)
+    if verdict == "cannot tell" and num_alike == 1 and all(len(rounds) > 1 for rounds in works.values()):
+        verdict = "repeats itself"
     return DeviceFingerprints(
         subject=prints[0].subject,
         kind=prints[0].kind,
@@ -180,6 +186,8 @@ def _of_work(prints: Sequence[Fingerprint], reference: str | None) -> DeviceVerd
 
 
 def _reason(verdict: DeviceVerdict, num_wrong: int, num_compared: int, num_alike: int) -> str:
+    if verdict == "repeats itself":
+        return "the same work gave it the same bits in every round"
     if verdict == "contradicts itself":
         return "the same work gave it different bits from round to round"
     if verdict == "cannot tell" and num_alike == 1:

@@ -231,7 +231,8 @@ def use(
         print_json(judged)
     else:
         title = f"Compared with the baseline {baseline.name}"
-        show_page(outcomes_page(title, ("", judged), provenance=read_provenance(measured)))
+        provenance = read_provenance(measured)
+        show_page(outcomes_page(title, ("", judged), provenance=provenance, launches=facts.launches))
     statuses = {item.outcome.status for item in judged}
     failed = ExitCode.FAILED if "FAIL" in statuses else ExitCode.INCONCLUSIVE
     ctx.exit(ExitCode.DONE if statuses and statuses <= {"PASS"} else failed)

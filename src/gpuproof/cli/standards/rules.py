@@ -63,8 +63,9 @@ def check(
     if as_json:
         print_json(judged)
     else:
-        page = outcomes_page(f"Judged by {file}", ("", judged), provenance=read_provenance(directory))
-        show_page(page)
+        provenance = read_provenance(directory)
+        title = f"Judged by {file}"
+        show_page(outcomes_page(title, ("", judged), provenance=provenance, launches=facts.launches))
     required = {item.outcome.status for item in judged if item.is_required}
     if "FAIL" in required:
         ctx.exit(ExitCode.FAILED)

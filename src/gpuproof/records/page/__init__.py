@@ -101,6 +101,8 @@ class Pivot:
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell | Figure, ...], ...]
+    is_folded: bool = False
+    """As that of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

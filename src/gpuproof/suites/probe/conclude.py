@@ -178,7 +178,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
     """Yield the outcome of each subject's comparisons: all values right, or how many are wrong."""
     by_subject: dict[str, list[Measure]] = {}
     for measure in measures:
-        if measure.name == WRONG_VALUES and measure.value is not None and "digests" not in measure.labels:
+        if measure.name == WRONG_VALUES and measure.value is not None and not _is_of_digests(measure):
             by_subject.setdefault(measure.subject, []).append(measure)
     for subject, comparisons in by_subject.items():
         num_wrong = sum(measure.value or 0.0 for measure in comparisons)
@@ -189,7 +189,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
             not num_wrong,
             f"{units.count(int(num_wrong))} wrong in {len(comparisons)} comparisons{detail}",
             expected="none",
-            source="what was written",
+            source="what was written, or the same product in 8-byte numbers on the host",
             next_step="Take it out of service and send these records to its vendor",
             responsible="vendor",
             measured_value=num_wrong,
@@ -197,6 +197,10 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
             unit="1",
         )
         yield Judged(name=WRONG_VALUES, outcome=outcome)
+
+
+def _is_of_digests(measure: Measure) -> bool:
+    return "digests" in measure.labels
 
 
 def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterator[Judged]:
@@ -213,10 +217,12 @@ def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterato
 
 
 def _headline(measures: Sequence[Measure], prints: FingerprintFindings) -> str:
-    if prints.headline:
-        return prints.headline
     compared = [measure for measure in measures if measure.name == WRONG_VALUES and measure.value is not None]
     wrong = sum(measure.value or 0.0 for measure in compared)
+    if prints.headline and not sum(
+        measure.value or 0.0 for measure in compared if not _is_of_digests(measure)
+    ):
+        return prints.headline
     timed = [measure for measure in measures if measure.name != WRONG_VALUES and measure.value is not None]
     if wrong or not timed:
         return f"{units.count(int(wrong))} wrong values in {len(compared)} comparisons" if compared else ""

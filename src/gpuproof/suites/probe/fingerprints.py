@@ -19,6 +19,7 @@ from gpuproof.records.result import WHOLE, Doubt, Measure
 from gpuproof.verdict.doubts.base import WRONG as WRONG_RESULTS
 from gpuproof.verdict.doubts.base import invalid
 
+MORE_ROUNDS = "Run it again, with at least two rounds (probe.fingerprint.rounds)"
 SOURCE = "same seed, same work, same model of device and software: the same bits"
 
 
@@ -44,11 +45,20 @@ def conclude_fingerprints(launches: Sequence[ProbeLaunch]) -> FingerprintFinding
         return FingerprintFindings()
     prints = [_print(launch, value) for launch, value in taken]
     compared = compare_fingerprints(prints)
+    checked = {
+        value.subject
+        for launch in launches
+        for value in launch.values
+        if value.quantity == WRONG_VALUES and value.value is not None
+    }
     wrong = [device for device in compared.devices if device.verdict in WRONG]
     values = [value for _, value in taken]
     return FingerprintFindings(
         measures=(*_device_measures(compared), *_round_measures(values, prints, compared)),
-        outcomes=(*_undecided(compared), *(_outcome(device) for device in compared.devices)),
+        outcomes=(
+            *_undecided(compared),
+            *(_outcome(device, is_checked=device.subject in checked) for device in compared.devices),
+        ),
         doubts=tuple(_doubts(compared, wrong)),
         headline=_headline(compared, wrong),
     )
@@ -81,7 +91,7 @@ def _device_measures(compared: FingerprintsCompared) -> Iterator[Measure]:
             name=WRONG_VALUES,
             value=None if device.num_wrong is None else float(device.num_wrong),
             unit="1",
-            text="cannot be compared" if device.num_wrong is None else f"{device.num_wrong} wrong digests",
+            text=_counted(device),
             detail=f"{device.verdict}: {device.reason}",
             subject=device.subject,
             statistic="sum",
@@ -90,6 +100,12 @@ def _device_measures(compared: FingerprintsCompared) -> Iterator[Measure]:
             num_samples=device.num_compared,
             missing=device.reason if device.num_wrong is None else None,
         )
+
+
+def _counted(device: DeviceFingerprints) -> str:
+    if device.num_wrong is not None:
+        return f"{device.num_wrong} wrong digests"
+    return "the same in every round" if device.verdict == "repeats itself" else "cannot be compared"
 
 
 def _round_measures(
@@ -111,15 +127,18 @@ def _round_measures(
         )
 
 
-def _outcome(device: DeviceFingerprints) -> Judged:
-    if device.verdict == "cannot tell":
-        outcome = skipped(device.reason, subject=device.subject)
+def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
+    """Judge a device; of one alone its products have to be compared with the host's, too (`is_checked`)."""
+    is_alone = device.verdict == "repeats itself"
+    if device.verdict == "cannot tell" or (is_alone and not is_checked):
+        reason = f"{device.reason}, and none of its products was compared with the host's"
+        outcome = skipped(reason if is_alone else device.reason, MORE_ROUNDS, device.subject)
     else:
         outcome = pass_or_fail(
             device.subject,
             device.verdict not in WRONG,
             f"{device.verdict}: {device.reason}",
-            expected="the bits that most devices give",
+            expected="the same bits in every round" if is_alone else "the bits that most devices give",
             source=SOURCE,
             next_step="Take the device out of service and send these records to its vendor",
             responsible="vendor",
@@ -165,4 +184,6 @@ def _headline(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints
     unknown = sum(device.verdict == "cannot tell" for device in compared.devices)
     if unknown:
         return f"{unknown} of {devices} devices could not be compared"
+    if devices == 1:
+        return "one device gives the same bits in every round"
     return f"{devices} devices give the same bits"

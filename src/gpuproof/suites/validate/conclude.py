@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from gpuproof.analysis.subjects import device_indices
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome, skipped
 from gpuproof.records.result import Doubt, Measure, Result, worst
+from gpuproof.records.subject_names import named
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
@@ -28,8 +30,10 @@ from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
 from gpuproof.suites.validate.readiness.contracts import rules_to_fill
+from gpuproof.suites.validate.readiness.rates import RateRow, rate_rows
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
+from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rollup import Readiness, exit_code_of
@@ -60,6 +64,8 @@ class ValidateDetail:
 
     common: Common
     readiness: Readiness
+    rates: tuple[RateRow, ...] = ()
+    """What was measured, against what, and what limited it."""
     stages: tuple[StageRow, ...]
     rules_source: str
     num_rules: int
@@ -93,16 +99,17 @@ def conclude(evidence: Evidence) -> Conclusion:
         *blame_outcomes(order, evidence.launches),
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
-    cap = _cap(evidence)
-    readiness = judge_readiness(order, facts, judged, capped=cap)
+    cap, indices = _cap(evidence), device_indices(evidence.launches)
+    readiness = judge_readiness(order, facts, judged, unsettled=_unsettled(results), capped=cap)
     detail = ValidateDetail(
         common=_common(facts.hosts_there, results, evidence, options),
         readiness=readiness,
+        rates=rate_rows(readiness.cells, measures, judged, facts),
         stages=tuple(_rows(order, results, left_out)),
         rules_source=_sources(options),
         num_rules=sum(isinstance(rule, Rule) for rule in chain(*rules_of(options))),
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
-        drain=nodes_to_drain(judged),
+        drain=nodes_to_drain(judged, indices),
         chosen=_choose_hosts(facts, readiness, num_spares=options.spares),
     )
     result = _result(evidence, results, [*measures, *blame_measures(order)], judged, detail)
@@ -110,6 +117,16 @@ def conclude(evidence: Evidence) -> Conclusion:
     if detail.chosen is not None:
         exports += chosen_exports(detail.chosen, evidence.description)
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
+
+
+def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:
+    """Return the cases whose window ended before the controller at the power cap had settled."""
+    return {
+        one.case.case_id: doubt
+        for one in results
+        for doubt in (() if one.result is None else one.result.doubts)
+        if doubt.code == SHORT_AT_POWER_CAP
+    }
 
 
 def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -> ChosenHosts | None:
@@ -158,7 +175,9 @@ def _result(
         gpuproof_version=str(evidence.description["gpuproof_version"]),
         validity=worst(doubts) if num_launches else None,
         verdict=readiness.word,
-        headline=first_line(readiness, read_options(evidence.config).ready_for),
+        headline=named(
+            first_line(readiness, read_options(evidence.config).ready_for), device_indices(evidence.launches)
+        ),
         exit_code=code,
         num_launches=num_launches,
         num_planned=sum(row.num_planned for row in detail.stages),

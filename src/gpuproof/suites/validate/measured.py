@@ -31,6 +31,7 @@ from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.placing import Stage, StageCase
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.trend import trend_measure
+from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 
 MIN_STEPS = 40
 """Of fewer, a quarter has too few to have a level."""
@@ -137,6 +138,7 @@ def measures_of(concluded: StageResult) -> Iterator[Measure]:
         *_distinct(concluded.result.measures, concluded),
         *_drift(concluded, labels),
         *_spread(concluded),
+        *_flops_per_watt(concluded.result.measures),
     ):
         yield _label(measure, concluded, labels, validity=concluded.result.validity)
 
@@ -174,10 +176,12 @@ def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[M
 
 
 def _labels(concluded: StageResult) -> dict[str, Any]:
-    shared = {"stage": concluded.stage.name, "num_devices": sum(1 for _ in _ranks(concluded))}
+    shared: dict[str, Any] = {"stage": concluded.stage.name, "num_devices": sum(1 for _ in _ranks(concluded))}
     shared["at_once"] = concluded.case.ranks_per_host > 1
     if concluded.config.kind in ("collective", "probe"):
         return {**shared, **(concluded.case.labels if _is_in_force(concluded) else {})}
+    if concluded.case.of_model and concluded.case.case_id != concluded.case.name:
+        shared["case"] = concluded.case.name  # rows and rules name it, whichever host it was placed on
     return {
         **shared,
         "workload": concluded.config.model.name,
@@ -274,6 +278,23 @@ def _spread(concluded: StageResult) -> Iterator[Measure]:
         better="lower",
         num_samples=len(rates),
         missing=None if value is not None else f"{len(rates)} launches, and it takes {MIN_LAUNCHES}",
+    )
+
+
+def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
+    """Yield the FLOP/s of a matrix product over the power that it drew, where both were measured."""
+    product = next((m for m in measures if {"m", "n", "k"} <= m.labels.keys() and m.unit == "FLOP/s"), None)
+    energy = next((m for m in measures if m.name == "energy" and m.value), None)
+    if product is None or energy is None or energy.value is None:
+        return
+    value = gemm_flops(*(int(product.labels[edge]) for edge in "mnk")) / energy.value
+    yield Measure(
+        name="FLOP/s per watt",
+        value=value,
+        unit="FLOP/J",
+        text=f"{units.flops(value)}/W",
+        detail=f"FLOPs of a product over {energy.text}",
+        better="higher",
     )
 
 

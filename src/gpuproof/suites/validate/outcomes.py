@@ -25,6 +25,7 @@ IMPLAUSIBLE = ("over-peak", "over-memory-peak")
 NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
 """Doubts that leave a launch without what it was for: no figure of it may pass."""
 PLAN = "the plan of this recipe"
+RESUMED = "Finish the run with --resume"
 LAUNCHES = "launches"
 """What outcomes of launches are of, as rows of aspects name it."""
 
@@ -84,7 +85,7 @@ def _outcome(concluded: StageResult, left_out: Outcome | None) -> Outcome:
         notes = (note for x in concluded.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
         measured = f"{len(done)} of {concluded.case.repeats} launches were measured{torn}"
-        return left_out or skipped(measured, "Finish the run with --resume", concluded.subject)
+        return left_out or skipped(measured, RESUMED, concluded.subject)
     ruinous = _ruinous(concluded)
     if ruinous is not None:
         return _doubt_outcome(concluded, ruinous)
@@ -203,7 +204,7 @@ def host_outcomes(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judge
 def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
     subject, failure = f"host/{name}", None if lost is None else lost.primary_failure
     if failure is None and not has_answered:
-        return skipped("nothing was launched there", "Finish the run with --resume", subject)
+        return skipped("nothing was launched there", RESUMED, subject)
     return pass_or_fail(
         subject,
         failure is None,

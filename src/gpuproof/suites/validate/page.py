@@ -1,4 +1,8 @@
-"""The page of a validation: verdict and first reasons, the tree, every check, what was left out, figures."""
+"""The page of a validation, for whoever received the machine.
+
+What it means for them, what was measured against what, what is still open and the command that closes it;
+below that, folded, every aspect, subject, check, stage and figure.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,38 @@ from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Result
+from gpuproof.records.subject_names import named
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
-from gpuproof.suites.validate.nodes.drain import drain_lines
+from gpuproof.suites.validate.exports import DRAIN_FILE
+from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
+from gpuproof.suites.validate.outcomes import RESUMED
 from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
-from gpuproof.verdict.aspects import AspectCell, Standing, agreements
+from gpuproof.suites.validate.readiness.rates import RateRow, what_of
+from gpuproof.verdict.aspects import RECORD_OR_AGREE, AspectCell, Standing, agreements
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
 from gpuproof.verdict.simulated import MEANING
 
 NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
+AGREE = (
+    "gpuproof baseline record NAME RUN",
+    "gpuproof validate --from RUN --write-rules agreed.yaml",
+)
+"""On a machine that is known to be good; else what to agree on."""
+RESUME = "gpuproof validate --resume RUN"
+OTHERS = (
+    "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
+)
+MOST_OPEN = 6
+MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
+OPEN_WORDS = {"passed": "passed", "undecided": "open", "failed": "failed"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
 
 
@@ -37,19 +57,26 @@ def page(result: Result) -> Page:
     readiness = detail.readiness
     sections: list[Section] = [
         Text(title="", lines=(A_LAUNCH,)),
-        Text(title="Why", lines=readiness.reasons),
+        rates_table(detail.rates),
+        Text(title="", lines=(OTHERS,) if any(row.published for row in detail.rates) else ()),
+        Text(title="Why", lines=tuple(_reasons(result, readiness))),
+        *still_open(readiness),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
-        heat_map(result.outcomes),
+        *failed_checks(result.outcomes),
+        *_to_drain(detail),
+        *heat_map(result.outcomes),
         *peer_charts(result.outcomes),
         *blame_charts(result.measures),
         *cells_tables(readiness.cells),
-        subjects_table(readiness.tree),
+        replace(subjects_table(readiness.tree), is_folded=True),
         *_checks(result.outcomes, detail),
-        Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
         _stages(detail.stages),
         Text(title="Left out", lines=tuple(line for row in detail.stages for line in row.left_out)),
         failures_section(result.failures),
-        figures_table([measure for measure in result.measures if BLAME not in measure.labels]),
+        replace(
+            figures_table([measure for measure in result.measures if BLAME not in measure.labels]),
+            is_folded=True,
+        ),
         Text(title="Notes", lines=detail.common.notes),
     ]
     return Page(
@@ -67,14 +94,22 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
     """Return the word, its first reason, how many of the aspects were shown, and the next step."""
     reasons = [reason for reason in readiness.reasons if reason != MEANING]
     is_ready = readiness.word in ("READY", "READY-WITH-EXCLUSIONS") or not reasons
-    reason = result.headline if is_ready else reasons[0]
-    advice = None if is_ready else _next_step(reason, result.outcomes, readiness.cells)
-    num_more = 0 if is_ready else len(reasons) - 1
+    open_cells = [cell for cell in readiness.cells if cell.standing == "undecided"]
+    if is_ready:
+        reason, advice = result.headline, None
+    elif readiness.word == "INCONCLUSIVE" and open_cells:
+        names = units.first_of(list(dict.fromkeys(map(what_of, open_cells))), MOST_OPEN)
+        reason = f"nothing wrong was found, and not all could be judged; still open: {names}"
+        advice = open_cells[0].next_step
+    else:
+        reason = reasons[0]
+        advice = _next_step(reason, result.outcomes, readiness.cells)
+        reason = reason.removeprefix(OPEN).removesuffix(f". {advice}") + units.more_below(len(reasons) - 1)
     num_passed = sum(cell.standing == "passed" for cell in readiness.cells)
     return Verdict(
         word=result.verdict,
         tone=WORD_TONES.get(readiness.word, "bad"),
-        reason=reason.removeprefix(OPEN).removesuffix(f". {advice}") + units.more_below(num_more),
+        reason=reason,
         headline=f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else "",
         advice=advice,
     )
@@ -87,17 +122,75 @@ def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell
     return next((step for summary, step in steps if summary and step and summary in reason), None)
 
 
-def cells_tables(cells: Sequence[AspectCell]) -> list[Table | Text]:
-    """Lay out what READY needs: what is open or failed and what to do, and folded below it what passed."""
-    passed = [cell for cell in cells if cell.standing == "passed"]
-    others = [cell for cell in cells if cell.standing != "passed"]
+def _reasons(result: Result, readiness: Readiness) -> Iterator[str]:
+    """Yield why the verdict is no better, but for open aspects, each in a few lines."""
+    reasons = [reason for reason in readiness.reasons if not reason.startswith(OPEN)]
+    reasons = [named(reason, result.device_indices) for reason in reasons]
+    yield from (one_line(reason, room=MOST_OF_REASON) for reason in reasons[:MOST_REASONS])
+    if len(reasons) > MOST_REASONS:
+        yield f"and {units.count(len(reasons) - MOST_REASONS)} more reasons: the checks below have them all"
+
+
+def _to_drain(detail: ValidateDetail) -> Iterator[Section]:
+    lines = tuple(drain_lines(detail.drain))
+    yield Commands(title="To drain in Slurm, if you agree", commands=lines[:MOST_DRAINED])
+    if len(lines) > MOST_DRAINED:
+        more = units.count(len(lines) - MOST_DRAINED)
+        yield Text(title="", lines=(f"and {more} more nodes: {DRAIN_FILE}.txt has them all",))
+
+
+def rates_table(rates: Sequence[RateRow]) -> Table:
+    """Lay out what was measured: against what, its share of the data sheet, and what limited it."""
+    return table(
+        "Measured",
+        rates,
+        Column.of("what", lambda row: row.what, align="left"),
+        Column.of("of", lambda row: row.of, align="left", folds=True),
+        Column.of("value", lambda row: Cell(row.value, "strong")),
+        Column.of("", lambda row: Cell(OPEN_WORDS[row.standing], STANDING_TONES[row.standing]), align="left"),
+        Column.of("expected", lambda row: row.expected or "–", align="left", folds=True),
+        Column.of("others", lambda row: row.published, align="left", folds=True, is_optional=True),
+        Column.of("of sheet", lambda row: row.share_of_sheet, is_optional=True),
+        Column.of("limited by", lambda row: row.limited_by, align="left", folds=True, is_optional=True),
+    )
+
+
+def still_open(readiness: Readiness) -> Iterator[Section]:
+    """Say why aspects are open, one line for all of which the same is to be said, and how to close them.
+
+    A machine on which something failed is none to record a baseline of.
+    """
+    cells = readiness.cells
+    alike = grouped(((cell.reason, cell.next_step), cell) for cell in cells if cell.standing == "undecided")
+    lines = (
+        f"{', '.join(dict.fromkeys(map(what_of, of)))}: {reason}\n→ {next_step}"
+        for (reason, next_step), of in alike.items()
+    )
+    yield Text(title="Still open", lines=tuple(lines))
+    steps = [step for _, step in alike]
+    is_agreeable = readiness.uncapped == "INCONCLUSIVE" and RECORD_OR_AGREE in steps
+    commands = (*((RESUME,) if RESUMED in steps else ()), *(AGREE if is_agreeable else ()))
+    yield Commands(title="To close what is open", commands=commands)
+
+
+def failed_checks(judged: Sequence[Judged]) -> Iterator[Section]:
+    """Lay out the required checks that failed or could not judge, folded where they are very many."""
+    for section in outcome_sections("Failed checks", [item for item in judged if is_grave(item)]):
+        is_long = isinstance(section, Table) and len(section.rows) > MOST_FAILED
+        yield replace(section, is_folded=True) if isinstance(section, Table) and is_long else section
+
+
+def is_grave(item: Judged) -> bool:
+    """Say whether a required check failed, or could not judge."""
+    return item.is_required and item.outcome.status in ("FAIL", "ERROR")
+
+
+def cells_tables(cells: Sequence[AspectCell]) -> Iterator[Table]:
+    """Lay out what READY needs, folded: what failed or is open, and what passed."""
     title = "What READY needs"
-    if not others:
-        return [_cells_table(title, passed)]
-    folded = replace(_cells_table(f"{title}: {len(passed)} passed", passed), is_folded=True)
-    steps = grouped((cell.next_step, cell.aspect) for cell in others if cell.next_step)
-    lines = (f"{', '.join(dict.fromkeys(aspects))}: → {step}" for step, aspects in steps.items())
-    return [_cells_table(title, others), Text(title="", lines=tuple(lines)), folded]
+    for name, kind in (("failed", "failed"), ("open", "undecided"), ("passed", "passed")):
+        of_kind = [cell for cell in cells if cell.standing == kind]
+        yield replace(_cells_table(f"{title}: {len(of_kind)} {name}", of_kind), is_folded=True)
 
 
 def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
@@ -188,14 +281,16 @@ def _standing(standing: Standing) -> Cell:
 
 
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:
-    rows = sorted(judged, key=lambda item: (not item.is_required, GRAVEST_FIRST.index(item.outcome.status)))
-    yield from outcome_sections("Checks", rows)
+    others = (item for item in judged if not is_grave(item))
+    rows = sorted(others, key=lambda item: (not item.is_required, GRAVEST_FIRST.index(item.outcome.status)))
+    for section in outcome_sections("Checks", rows):
+        yield replace(section, is_folded=True) if isinstance(section, Table) else section
     summary = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
     yield Text(title="", lines=(summary if detail.num_rules else "no rules of figures were given",))
 
 
 def _stages(rows: Sequence[StageRow]) -> Table:
-    return table(
+    stages = table(
         "Stages",
         rows,
         Column.of("stage", lambda row: row.name, align="left"),
@@ -203,3 +298,4 @@ def _stages(rows: Sequence[StageRow]) -> Table:
         Column.of("launches", lambda row: f"{row.num_done}/{row.num_planned}"),
         Column.of("planned time", lambda row: f"{row.minutes:.1f} min"),
     )
+    return replace(stages, is_folded=True)

@@ -26,7 +26,7 @@ def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 
 
 def fingerprint(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield the same work on every device: of all hosts compared together, and of one device with nobody."""
+    """Yield the same work on every device: of all hosts compared together, of one device with its own."""
     yield from _fingerprints(config, options, site, "fingerprint")
 
 
@@ -36,8 +36,6 @@ def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> 
 
 
 def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
-    if sum(site.count_on(place) for place in site.places) < 2:
-        return
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)

@@ -22,10 +22,12 @@ FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
     """Judge every device whose values were compared."""
     for result in results:
-        is_of_parts = result.stage.name not in FINGERPRINTS and reason_for_nothing(result) is None
-        if result.result is not None and is_of_parts:
+        if result.result is not None and reason_for_nothing(result) is None:
             outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)
-            yield from (_name(item, result) for item in outcomes)
+            of_parts = (
+                x for x in outcomes if result.stage.name not in FINGERPRINTS or x.name == WRONG_VALUES
+            )
+            yield from (_name(item, result) for item in of_parts)
     for name in FINGERPRINTS:
         stage = [x for x in results if x.stage.name == name]
         launches = [probe for x in stage for one in x.launches if (probe := summarize_probe(one))]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
 
 WRONG: Final = "wrong-results"
 """The code of a doubt that wrong results raise."""
+SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
+"""That of a window which ended before the controller at the power cap had settled."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
 """What a doubt says in a few words, the likeliest cause of the others first: what names somebody or something

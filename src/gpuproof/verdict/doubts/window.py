@@ -17,7 +17,7 @@ from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadiness
 from gpuproof.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
-from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
 
 OFTEN = 0.10
@@ -195,7 +195,7 @@ def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
     longer = f"benchmark.measure_by=time and benchmark.measure_seconds={ceil(window.needed_s)}"
     if window.verdict == "too short":
         yield suspect(
-            "short-at-power-cap",
+            SHORT_AT_POWER_CAP,
             f"too short at the power cap: {periods_text(window)}; would need {ceil(window.needed_s)} s",
             f"Set {longer}",
         )

@@ -11,7 +11,7 @@ from typing import Any
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of
-from gpuproof.verdict.expectations import figures_of
+from gpuproof.verdict.expectations import PublishedFigure, figures_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate, device_of
 
@@ -30,13 +30,18 @@ def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] 
 
 def published_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return the lowest figure that was measured and published of a board, with any tool, and its source."""
-    figures = figures_of(
+    figures = published_figures(measure, facts)
+    return (figures[0].value, figures[0].provenance) if figures else None
+
+
+def published_figures(measure: Measure, facts: FleetFacts) -> tuple[PublishedFigure, ...]:
+    """Return what was measured and published of a board, with any tool, the lowest first."""
+    return figures_of(
         measured_conditions(measure, facts),
         (figure for figure in facts.expectations.figures.values() if figure.kind == "measured"),
         unit=measure.unit,
         ignoring=("tool",),
     )
-    return (figures[0].value, figures[0].provenance) if figures else None
 
 
 def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
-from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail, skipped
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -19,7 +19,7 @@ from gpuproof.verdict.expectations import (
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
-from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
+from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions, published_figures
 from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, reason_no_figure
 from gpuproof.verdict.rules.quantities import edge_of
@@ -28,6 +28,7 @@ from gpuproof.verdict.rules.refusals import MOST_MEASURED, reason_vacuous, with_
 FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
 FAR_UNDER = 1 / 3
 """Of the dense rate: of all published products of known boards the slowest does 0.51 of it (bf16, MI300X)."""
+COMPARE_WITH_OURS = "Compare with cards that gpuproof measured: record a baseline (gpuproof baseline record)"
 LARGE_EDGE = 4096
 """Of matrices whose products keep any board busy."""
 
@@ -46,7 +47,20 @@ def judge_figures(
         else:
             reference = healthy_reference(measure, facts) if rule.expect.reference is None else expected
             healthy = None if reference is None else reference[0]
-            yield (measure, _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy))
+            outcome = _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy)
+            yield measure, outcome if rule.expect.reference is None else _not_failed(outcome, *expected)
+
+
+def _not_failed(outcome: Outcome, expected: float, source: str) -> Outcome:
+    """Return an outcome by a published figure; one that is missed fails nobody."""
+    if outcome.status != "FAIL":
+        return outcome
+    figure = with_unit(expected, outcome.unit or "")
+    reason = (
+        f"{outcome.measured}; another tool's figure is {figure} ({source}), and under which input data, "
+        "duration and power it was measured is unknown"
+    )
+    return skipped(reason, COMPARE_WITH_OURS, outcome.subject)
 
 
 def _reason_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
@@ -108,6 +122,17 @@ def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> st
     return f"unknown: no published figure matches {conditions.get('quantity')} of {board}" + (
         f" ({shown_text})" if shown_text else ""
     )
+
+
+def published_beside(measure: Measure, facts: FleetFacts) -> str:
+    """Return the lowest that was published of the same work, by its tool, else by its source; empty: nothing.
+
+    It stands next to the measurement, and judges nothing.
+    """
+    figure = next(iter(published_figures(measure, facts)), None)
+    if figure is None:
+        return ""
+    return f"{figure.tool or figure.source.split()[0]}: {with_unit(figure.value, measure.unit)}"
 
 
 def _left_out(ignoring: Sequence[str]) -> str:

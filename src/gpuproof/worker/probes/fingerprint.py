@@ -2,7 +2,8 @@
 
 Operands, weights and samples are drawn on the processor, so that every device starts from the same bits. A
 device cannot vouch for itself: what it gives in every round may be wrong in every round. So digests are
-written down here, and compared over all devices of all hosts where the run is concluded.
+written down here, and compared over all devices of all hosts where the run is concluded; and one product of
+each kind is compared with the host's own, which is all that a device alone has to be compared with.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import torch
@@ -24,6 +25,7 @@ from gpuproof.worker.probes.fitting import SMALLEST_EDGE, fitting_edge
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.step.determinism import choose_algorithms
 from gpuproof.worker.step.precision import refusal
+from gpuproof.worker.step.product_check import compare_product
 
 TORCH_TYPES: Mapping[NumberFormat, torch.dtype] = {
     "fp64": torch.float64,
@@ -65,6 +67,18 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
                 bench.count_one()
                 done = {"round": number, "workload": name, "dtype": dtype, "edge": edge, "stack": stack}
                 yield _figure(bench, {"digest": digest_of(results), **done})
+                if name == "gemm" and number == spec.rounds - 1:
+                    yield _compared_with_host(drawn[edge], results[0], dtype, bench)
+
+
+def _compared_with_host(
+    drawn: _Drawn, product: torch.Tensor, dtype: NumberFormat, bench: Bench
+) -> ProbeFigure:
+    """Return how many elements of the last product differ from the host's own."""
+    left, right = (side.to(TORCH_TYPES[dtype]) for side in (drawn.left, drawn.right))
+    checked = compare_product(left, right, product, PRECISIONS[dtype], rank=bench.identity.rank)
+    bench.beat()
+    return replace(checked, labels={**checked.labels, "dtype": dtype, "edge": product.shape[0]})
 
 
 def _edges(spec: FingerprintSpec, dtype: NumberFormat, drawn: _DrawnByEdge, bench: Bench) -> Sequence[int]:

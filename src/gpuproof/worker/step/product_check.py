@@ -57,8 +57,15 @@ made in fp64 too: both may be off."""
 
 def check_product(product: MatrixProduct, precision: Precision, *, rank: int) -> ProbeFigure:
     """Compare the product that was made last; the figure is how many elements are wrong."""
-    left, right = (side[product.last].cpu().double() for side in (product.left, product.right))
-    got = product.product.cpu().double()
+    factors = product.left[product.last], product.right[product.last]
+    return compare_product(*factors, product.product, precision, rank=rank)
+
+
+def compare_product(
+    left: torch.Tensor, right: torch.Tensor, product: torch.Tensor, precision: Precision, *, rank: int
+) -> ProbeFigure:
+    """Compare a product with that of its operands on the host; the figure is how many elements are wrong."""
+    left, right, got = (matrix.cpu().double() for matrix in (left, right, product))
     rows = _rows(left.shape[0], right.shape[1], left.shape[1])
     wrong, widest = 0, 0.0
     shown: list[str] = []

@@ -8,12 +8,13 @@ checks that failed there say that users are to act. What could not be judged is 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
+from gpuproof.records.subject_names import named
 
 Problem = Literal["node_problem", "user_problem"]
 MOST_LETTERS = 200
@@ -32,17 +33,17 @@ class NodeToDrain:
     """Every required check that failed there, in full."""
 
 
-def nodes_to_drain(judged: Sequence[Judged]) -> tuple[NodeToDrain, ...]:
+def nodes_to_drain(judged: Sequence[Judged], indices: Mapping[str, int]) -> tuple[NodeToDrain, ...]:
     """Return the nodes of which a required check failed: of themselves, of a device or a link inside them.
 
-    What is slow between nodes, or over all, is of none of them.
+    What is slow between nodes, or over all, is of none of them. `indices` has the number of each GPU.
     """
     by_node: dict[str, list[Judged]] = {}
     for item in judged:
         node = node_of(item.outcome.subject)
         if node is not None and item.is_required and item.outcome.status == "FAIL":
             by_node.setdefault(node, []).append(item)
-    return tuple(_entry(node, failures) for node, failures in by_node.items())
+    return tuple(_entry(node, failures, indices) for node, failures in by_node.items())
 
 
 def node_of(subject: str) -> str | None:
@@ -55,9 +56,9 @@ def node_of(subject: str) -> str | None:
     return None if of == WHOLE else of.split("/")[1]
 
 
-def _entry(node: str, failures: Sequence[Judged]) -> NodeToDrain:
+def _entry(node: str, failures: Sequence[Judged], indices: Mapping[str, int]) -> NodeToDrain:
     problem = problem_of(failures)
-    findings = tuple(_finding(item, node) for item in failures)
+    findings = tuple(_finding(item, indices) for item in failures)
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return NodeToDrain(
         node=node,
@@ -72,9 +73,9 @@ def problem_of(failures: Sequence[Judged]) -> Problem:
     return "user_problem" if all(x.outcome.responsible == "user" for x in failures) else "node_problem"
 
 
-def _finding(item: Judged, node: str) -> str:
-    part = item.outcome.subject.removeprefix(f"host/{node}").strip("/")
-    of = f"{part}: " if part else ""
+def _finding(item: Judged, indices: Mapping[str, int]) -> str:
+    part = named(item.outcome.subject, indices, with_identity=True).partition(" on ")[0]
+    of = f"{part}: " if "/gpu/" in item.outcome.subject else ""
     return f"{of}{item.name}: {item.outcome.measured}, expected {item.outcome.expected}"
 
 

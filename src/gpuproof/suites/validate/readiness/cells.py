@@ -15,6 +15,7 @@ from gpuproof.groups import grouped
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, kind_of
+from gpuproof.records.result import Doubt
 from gpuproof.records.run import Start
 from gpuproof.suites.validate.hosts import device_subject
 from gpuproof.suites.validate.nodes.counted import subjects_there
@@ -36,9 +37,13 @@ def judge_readiness(
     facts: FleetFacts,
     judged: Sequence[Judged],
     *,
+    unsettled: Mapping[str, Doubt],
     capped: str | None,
 ) -> Readiness:
-    """Return the verdict over all cells that the recipe requires, of all subjects that should be there."""
+    """Return the verdict over all cells that the recipe requires, of all subjects that should be there.
+
+    `unsettled` has the doubt about each case whose rate had not settled.
+    """
     subjects = subjects_by_kind(subjects_there(facts))
     table = cells_of(
         required_rows(order.options, order.stages),
@@ -46,6 +51,7 @@ def judge_readiness(
         judged=judged,
         measures=facts.measures,
         detects=order.options.detects,
+        unsettled=unsettled,
     )
     members = members_of(facts.launches)
     return roll_up(judged, table=table, subjects=subjects["host"], members=members, capped=capped)

@@ -24,8 +24,8 @@ MOST_PEERS = 4
 """Charts of subjects against their peers, those in which one is slow first."""
 
 
-def heat_map(outcomes: Sequence[Judged]) -> HeatMap:
-    """Return the checks that judged something by hosts, of which alike ones share a column."""
+def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
+    """Yield the checks that judged something, by hosts, of which alike ones share a column; none of one."""
     by_check = grouped((judged.name, judged) for judged in outcomes)
     judging = {
         name: judged
@@ -33,6 +33,8 @@ def heat_map(outcomes: Sequence[Judged]) -> HeatMap:
         if any(one.outcome.status in ORDER[:4] for one in judged)
     }
     by_host = grouped((_host(one), one) for judged in judging.values() for one in judged)
+    if len(by_host.keys() - {ALL}) < 2:
+        return
     hosts = grouped((_told(judged), host) for host, judged in by_host.items())
     columns = sorted(map(set, hosts.values()), key=lambda same: _gravest(by_host, same))[:MOST_ROWS]
     rows = [
@@ -40,7 +42,7 @@ def heat_map(outcomes: Sequence[Judged]) -> HeatMap:
         for name, judged in sorted(judging.items(), key=lambda item: min(map(_gravity, item[1])))
     ]
     names = tuple(listed(sorted(same)) for same in columns)
-    return HeatMap(title="Hosts by checks", columns=names, rows=tuple(rows))
+    yield HeatMap(title="Hosts by checks", columns=names, rows=tuple(rows))
 
 
 def _host(judged: Judged) -> str:
@@ -89,11 +91,12 @@ def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
         rows = [(f"{_short(one.outcome)} {one.outcome.status}", _as_measure(one.outcome)) for one in shown]
         lines = (Reference(label="of its peers", x=x) for x in expected)
         title = f"{name}: {len(shown)} of {len(judged)}" if len(shown) < len(judged) else name
-        yield intervals(title, replace(axis_of(rows[0][1], "measured"), reach=reach), rows, *lines)
+        chart = intervals(title, replace(axis_of(rows[0][1], "measured"), reach=reach), rows, *lines)
+        yield replace(chart, is_in_a_table=True)
 
 
 def _short(outcome: Outcome) -> str:
-    return outcome.subject.removeprefix("host/")
+    return outcome.subject
 
 
 def _as_measure(outcome: Outcome) -> Measure:

@@ -1,7 +1,7 @@
 """Rules to fill in: one for each rate that was measured and that nothing judged, so that it can be agreed on.
 
-A published figure gives a number to begin with, and its source; where there is none the number is left blank,
-and the file is refused, by its line, until it is filled in.
+What was measured, and what others published of the same work, stand beside it. The number is left blank, and
+the file is refused, by its line, until it is filled in: another tool's figure is nobody's agreement.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
-from gpuproof.units import share
 from gpuproof.verdict.aspects import RATES, AspectCell
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.healthy import published_rate
 from gpuproof.verdict.rules.model import MeasureMatch
 
-PUBLISHED_SHARE = 0.9
-"""Of the lowest published figure, what is proposed: machines of one type differ, and so do tools."""
 HEAD = """\
 # What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
 # Fill in what you agree on, take away what you do not, then: gpuproof validate --from RUN --rules THIS-FILE
@@ -62,19 +59,14 @@ def _rule(cell: AspectCell, measures: Sequence[Measure], facts: FleetFacts) -> s
     ordered = sorted(measures, key=lambda measure: measure.value or 0.0)
     ends = (ordered[0], ordered[-1])
     rate = published_rate(first, facts)
-    number = "" if rate is None else f"{PUBLISHED_SHARE * rate[0]:.4g}"
-    source = (
-        "nothing was published of it"
-        if rate is None
-        else f"{share(PUBLISHED_SHARE)} of {rate[0]:.4g}, {rate[1]}"
-    )
+    source = "nothing was published of it" if rate is None else f"published: {rate[0]:.4g}, {rate[1]}"
     labels = ", ".join(f"{name}: {_plain(value)}" for name, value in cell.labels.items())
     return (
         f"  - name: {cell.name}, agreed\n"
         f"    each: {'any' if cell.is_of_any else kind_of(first.subject)}\n"
         f"    measure: {{name: {first.name}, labels: {{{labels}}}}}\n"
         f"    # measured: {' to '.join(dict.fromkeys(measure.text for measure in ends))}; {source}\n"
-        f"    expect: {{{better}: {number}, unit: {first.unit!r}}}\n"
+        f"    expect: {{{better}: , unit: {first.unit!r}}}\n"
         f"    contract: true\n"
     )
 

@@ -1,0 +1,155 @@
+"""The first table of the page: what was measured, what was expected, and how near the data sheet it is.
+
+A row is one rate of all subjects of a kind: a product of one type, the memory, a direction of the links, a
+collective, a training. It is words made from measures, outcomes and what is known of the boards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuproof import units
+from gpuproof.groups import grouped
+from gpuproof.records.outcome import Judged, kind_of
+from gpuproof.records.result import LIMITED_BY, WHOLE, Measure
+from gpuproof.verdict.aspects import RATES, AspectCell, Standing
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.bounds import dense_rate
+from gpuproof.verdict.rules.model import MeasureMatch
+from gpuproof.verdict.rules.one_by_one import published_beside
+
+NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
+WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}
+MFU = "MFU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateRow:
+    """A rate, in words."""
+
+    what: str
+    of: str
+    """Its one subject, or how many there are, with the lowest of them where they differ."""
+    value: str
+    """Of several subjects the lowest and the highest."""
+    expected: str
+    """What it was held against, with the source."""
+    published: str
+    """What others measured with other tools; it judges nothing."""
+    share_of_sheet: str
+    limited_by: str
+    standing: Standing
+
+
+def rate_rows(
+    cells: Sequence[AspectCell], measures: Sequence[Measure], judged: Sequence[Judged], facts: FleetFacts
+) -> tuple[RateRow, ...]:
+    """Return a row for each rate that the recipe requires, in its order."""
+    rates = [cell for cell in cells if cell.aspect in RATES]
+    by_row = grouped(
+        ((what_of(cell, measure), cell.title), (cell, measure))
+        for cell in rates
+        for measure in (*_measures_of(cell, measures),) or (None,)
+    )
+    return tuple(_row(what, pairs, measures, judged, facts) for (what, _), pairs in by_row.items())
+
+
+def _measures_of(cell: AspectCell, measures: Sequence[Measure]) -> list[Measure]:
+    """Return the measure of each direction, of the largest size."""
+    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
+    of_cell = [
+        measure
+        for measure in measures
+        if (measure.subject == cell.subject or cell.is_of_any)
+        and measure.value is not None
+        and match.picks(measure)
+    ]
+    largest = max((int(measure.labels.get("size_bytes", 0)) for measure in of_cell), default=0)
+    return [measure for measure in of_cell if int(measure.labels.get("size_bytes", 0)) == largest]
+
+
+def what_of(cell: AspectCell, measure: Measure | None = None) -> str:
+    """Name what a cell is about as people do; a measure of it tells the direction of a link."""
+    labels = {**cell.labels, **({} if measure is None else measure.labels)}
+    match cell.aspect:
+        case "compute":
+            name = f"GEMM {labels.get('dtype', '')}".strip()
+        case "memory":
+            name = "memory"
+        case "links":
+            name = WAYS.get(str(labels.get("kind")), cell.title)
+        case "collectives":
+            where = "over hosts" if cell.subject == WHOLE else "within a host"
+            name = f"{str(labels.get('operation', cell.title)).replace('_', '-')} {where}"
+        case "training" if cell.labels.get("case") not in (None, "training-one"):
+            name = str(cell.labels["case"]).replace("-", ", ", 1)
+        case "training":
+            name = cell.title
+        case _:
+            name = cell.name
+    return name
+
+
+def _row(
+    what: str,
+    pairs: Sequence[tuple[AspectCell, Measure | None]],
+    measures: Sequence[Measure],
+    judged: Sequence[Judged],
+    facts: FleetFacts,
+) -> RateRow:
+    of_row = sorted((m for _, m in pairs if m is not None), key=lambda measure: measure.value or 0.0)
+    cells = [cell for cell, _ in pairs]
+    standings: list[Standing] = [cell.standing for cell in cells]
+    worst = next(kind for kind in ("failed", "undecided", "passed") if kind in standings)
+    first = next(cell for cell in cells if cell.standing == worst)
+    return RateRow(
+        what=what,
+        of=_of(of_row) or ("all" if first.subject == WHOLE else first.subject),
+        value=" to ".join(dict.fromkeys(map(_text, (of_row[0], of_row[-1])))) if of_row else "–",
+        expected=_expected(first, judged),
+        published=published_beside(of_row[0], facts) if of_row else "",
+        share_of_sheet=_share_of_sheet(of_row, measures, facts),
+        limited_by=", ".join(dict.fromkeys(_limits(of_row, measures))),
+        standing=worst,
+    )
+
+
+def _of(of_row: Sequence[Measure]) -> str:
+    """Say of whom measures are, the lowest first; empty of those that are of one whole, and of none."""
+    subjects = list(dict.fromkeys(measure.subject for measure in of_row))
+    if len(subjects) < 2:
+        return "".join(subject for subject in subjects if subject != WHOLE)
+    counted = f"{units.count(len(subjects))} {NOUNS.get(kind_of(subjects[0]), 'subjects')}"
+    return counted if of_row[0].text == of_row[-1].text else f"{counted}, lowest {subjects[0]}"
+
+
+def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
+    """Return what decided a cell, with its source; empty where nothing did."""
+    for item in judged:
+        is_its = item.name in cell.decided_by and item.measure == cell.measure
+        if is_its and item.outcome.expected and (item.outcome.subject == cell.subject or cell.is_of_any):
+            source = "agreed" if item.is_contract else item.outcome.source
+            return f"{item.outcome.expected} ({source})"
+    return ""
+
+
+def _text(measure: Measure) -> str:
+    """Return the value as people read it, without what it is of: the row says that."""
+    return measure.text.partition(",")[0] if "size_bytes" in measure.labels else measure.text
+
+
+def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], facts: FleetFacts) -> str:
+    """Return the share of the data sheet that the lowest reached; of training that is the MFU."""
+    for measure in of_row[:1]:
+        sheet = dense_rate(measure, facts)
+        if sheet is not None and measure.value is not None:
+            return units.share(measure.value / sheet[0])
+        of_case = (m for m in measures if measure.unit != "1" and m.case == measure.case)
+        return next((f"{m.text} MFU" for m in of_case if m.name == MFU), "")
+    return ""
+
+
+def _limits(of_row: Sequence[Measure], measures: Sequence[Measure]) -> Iterator[str]:
+    cases = {measure.case for measure in of_row}
+    yield from (m.text for m in measures if m.name == LIMITED_BY and m.case in cases)
