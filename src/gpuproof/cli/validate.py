@@ -55,6 +55,8 @@ DATA = {
     "imagenet": ("ImageFolder", "train"),
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
+OF_TRAINING = ("model.", "data.", "training.precision")
+"""Keys that say what is trained: with one of them named, a recipe's own model for GPUs is not."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes say which launches there are"
 
@@ -315,7 +317,13 @@ def _words(
     # Asking the devices takes seconds: a mistake in a word is said before that.
     values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
+    if any(key.startswith(OF_TRAINING) for key in (*values, *map(_key_of, options["overrides"]))):
+        values["validate.on_gpus"] = "{}"  # what was named is trained, wherever it is
     return [f"--{key}={value}" for key, value in values.items()]
+
+
+def _key_of(word: str) -> str:
+    return word.removeprefix("--")
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:

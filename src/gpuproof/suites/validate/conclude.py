@@ -162,7 +162,7 @@ def _result(
         exit_code=code,
         num_launches=num_launches,
         num_planned=sum(row.num_planned for row in detail.stages),
-        conditions=_conditions(evidence, readiness),
+        conditions=_conditions(evidence, results, readiness),
         doubts=doubts,
         failures=failures,
         measures=tuple(measures),
@@ -266,14 +266,17 @@ def _rows(
         )
 
 
-def _conditions(evidence: Evidence, readiness: Readiness) -> dict[str, Any]:
+def _conditions(
+    evidence: Evidence, results: Sequence[StageResult], readiness: Readiness
+) -> dict[str, Any]:
+    trained = next((one.config for one in results if one.case.name == "training"), evidence.config)
     setups = [setup for launch in evidence.launches for setup in launch.setups]
     devices = sorted({setup.device.name for setup in setups})
     return {
         "kind": NAME,
-        "model": evidence.config.model.name,
-        "precision": evidence.config.training.precision,
-        "batch_size": evidence.config.data.batch_size,
+        "model": trained.model.name,
+        "precision": trained.training.precision,
+        "batch_size": trained.data.batch_size,
         "device": ", ".join(devices) or None,
         "num_devices": max(
             (launch.world_size for launch in evidence.launches if launch.setups), default=None
