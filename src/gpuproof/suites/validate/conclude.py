@@ -266,9 +266,7 @@ def _rows(
         )
 
 
-def _conditions(
-    evidence: Evidence, results: Sequence[StageResult], readiness: Readiness
-) -> dict[str, Any]:
+def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: Readiness) -> dict[str, Any]:
     trained = next((one.config for one in results if one.case.name == "training"), evidence.config)
     setups = [setup for launch in evidence.launches for setup in launch.setups]
     devices = sorted({setup.device.name for setup in setups})
