@@ -1,4 +1,4 @@
-"""Sizes that fit the device: a fixed table by memory and cache, in the place of `auto` where the device is."""
+"""Sizes that fit the device: a fixed table by memory and cache, in the place of `auto`."""
 
 from __future__ import annotations
 

@@ -55,8 +55,6 @@ DATA = {
     "imagenet": ("ImageFolder", "train"),
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
-OF_TRAINING = ("model.", "data.", "training.precision")
-"""Keys that say what is trained: with one of them named, a recipe's own model for GPUs is not."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes say which launches there are"
 
@@ -305,7 +303,7 @@ def _words(
     count: Callable[[str], int],
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
-    from gpuproof.cli.gates.counts import device_words
+    from gpuproof.cli.gates.counts import device_words, training_words
 
     of_suite = _options_of_suite(options)
     data = _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
@@ -317,13 +315,8 @@ def _words(
     # Asking the devices takes seconds: a mistake in a word is said before that.
     values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
-    if any(key.startswith(OF_TRAINING) for key in (*values, *map(_key_of, options["overrides"]))):
-        values["validate.on_gpus"] = "{}"  # what was named is trained, wherever it is
+    values |= training_words((*values, *options["overrides"]))
     return [f"--{key}={value}" for key, value in values.items()]
-
-
-def _key_of(word: str) -> str:
-    return word.removeprefix("--")
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 start → environment (one rank a host) → setup → phase … steps → effective → … window → compilation → result,
 or failure at any point.
-Times named `*_monotonic_s` are readings of the host's CLOCK_MONOTONIC, comparable between the processes
-of one host only; `*_unix_s` are for dates.
+Times named `*_monotonic_s` are of the host's CLOCK_MONOTONIC, for one host only; `*_unix_s` are for dates.
 """
 
 from __future__ import annotations

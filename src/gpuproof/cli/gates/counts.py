@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice
 
 CPU_RANKS = 2
+OF_TRAINING = ("model.", "data.", "training.precision")
+"""Keys that say what is trained."""
 QUICK = "quick"
 NAMES_WORK = ("model.", "data.", "matrix", "search.", "kind", "suite", "training.framework")
 """Keys with which a quick run is of what they name."""
@@ -61,6 +63,12 @@ def device_words(
             next_step="See gpuproof doctor; to try it on the processor: --allow-cpu",
         )
     return _on_cpu(options["nproc"])
+
+
+def training_words(words: Iterable[str]) -> dict[str, str]:
+    """Return what has a model that is named be trained on GPUs, too, and not the recipe's own for them."""
+    is_named = any(word.removeprefix("--").startswith(OF_TRAINING) for word in words)
+    return {"validate.on_gpus": "{}"} if is_named else {}
 
 
 def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[str, list[str]]:

@@ -136,15 +136,15 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
+    case, fitted = fitted_to(choose_device(case.placement, identity), case)
     work, device, threads, precision = _set_process_up(case, identity)
-    case, fitted = fitted_to(device, case)
-    work = replace(work, model=case.model_work.model)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
     data = _rank_data(work, workload, arrangement, rank=identity.rank, run_folder=run_folder, device=device)
     pool = open_source(work, workload.shape, data)
     static = StaticBatches(pool, count=work.micro_batches) if work.training.cuda_graphs else None
+    total_steps = _total_steps(work, pool, arrangement)
     parallel = parallelize(
         work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )
@@ -159,13 +159,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         workload=workload,
         data=data,
         pool=pool,
-        step=_step(
-            work,
-            parallel,
-            workload=workload,
-            pool=static or pool,
-            total_steps=_total_steps(work, pool, arrangement),
-        ),
+        step=_step(work, parallel, workload=workload, pool=static or pool, total_steps=total_steps),
         static=static,
         clock=clock_for(device, synchronised=work.window.sync_cuda or work.measures_latency),
         arrangement=arrangement,
