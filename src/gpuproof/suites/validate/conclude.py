@@ -32,6 +32,7 @@ from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.references import name_of_run
 from gpuproof.verdict.rollup import Readiness, exit_code_of
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.simulated import MEANING, is_simulated
@@ -88,7 +89,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     judged = [
         *stage_outcomes(order, results, left_out),
         *host_outcomes(facts, options),
-        *judge_all(results, facts, options),
+        *judge_all(results, facts, options, run=name_of_run(evidence.description)),
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]

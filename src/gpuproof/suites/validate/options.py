@@ -16,7 +16,7 @@ from gpuproof.records.work.options import Bytes
 from gpuproof.records.work.parallel import ParallelStrategy
 from gpuproof.records.work.probe import ProbeName
 from gpuproof.records.work.training import Precision
-from gpuproof.verdict.aspects import LOSS_DETECTED, RequiredAspect
+from gpuproof.verdict.aspects import RequiredAspect
 
 NAME = "validate"
 StageName = Literal[
@@ -131,7 +131,7 @@ class ValidateOptions:
     """How many hosts are spare: at the end the hosts to run on are chosen from those that passed."""
     aspects: tuple[RequiredAspect, ...] = HARDWARE
     """What READY needs: aspects and their subjects, each with the measure or the checks that decide it."""
-    detects: float = LOSS_DETECTED
+    detects: float = 0.2
     """The largest loss of a rate, as a share, that may go unseen where the verdict is READY."""
     ready_for: str | None = None
     """For what it is ready, where not all that the hardware has is asked for: a job."""
