@@ -28,7 +28,7 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`."""
 DIRECTORY = Path("baselines")
 WANTED = 0.1
-"""The loss that a verdict asks for unless it is told otherwise."""
+"""The loss that a baseline of one's own is to show: half of what READY asks for."""
 NEEDED = "3 runs on each of 2 days"
 
 baseline = LazyGroup(
