@@ -20,7 +20,7 @@ from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.units import share
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.references import (
-    References,
+    BoardReferences,
     judge_by_references,
     load_references,
     reason_provisional,
@@ -31,7 +31,7 @@ TRUTH = next(one for one in load_references().references if one.quantity == "mem
 CARDS, OF_REFERENCE, SPREADS = (1, 2, 8), (1, 3, 10), (0.01, 0.03, 0.05)
 
 
-def known_with(spread: float, num_cards: int, draw: random.Random) -> References:
+def known_with(spread: float, num_cards: int, draw: random.Random) -> BoardReferences:
     """Return the file's memory reference, as if so many cards of such a spread had made it."""
     known = load_references()
     quantity = replace(next(one for one in known.quantities if one.name == "memory"), spread=spread)
@@ -43,7 +43,7 @@ def known_with(spread: float, num_cards: int, draw: random.Random) -> References
             return replace(known, quantities=(quantity,), references=(reference,))
 
 
-def fleet(known: References, num_cards: int, draw: random.Random, *, loss: float) -> FleetFacts:
+def fleet(known: BoardReferences, num_cards: int, draw: random.Random, *, loss: float) -> FleetFacts:
     """Return the figures of a fleet, whose first card has lost a share of its memory's rate."""
     stack = TRUTH.stack
     static = {
@@ -82,7 +82,7 @@ def measure(index: int, value: float) -> Measure:
     )
 
 
-def judged(known: References, facts: FleetFacts) -> list[Outcome]:
+def judged(known: BoardReferences, facts: FleetFacts) -> list[Outcome]:
     """Judge a fleet."""
     outcomes = [item.outcome for item in judge_by_references(facts, run="a run", references=known)]
     assert all(outcome.status in ("PASS", "FAIL") for outcome in outcomes), outcomes[0].reason

@@ -22,8 +22,8 @@ from gpuproof.verdict.baseline import RunFigures, stack_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.made_references import as_toml, make_references
 from gpuproof.verdict.references import (
-    Reference,
-    References,
+    BoardReference,
+    BoardReferences,
     judge_by_references,
     load_references,
     reason_provisional,
@@ -40,7 +40,12 @@ NARROW = MeasureInterval(low=0.999, high=1.001, level=0.95, kind="within_launch"
 
 
 def measured(
-    reference: Reference = MEMORY, *, share: float = 1.0, card: str = ANOTHER, host: str = "vm", **fields: Any
+    reference: BoardReference = MEMORY,
+    *,
+    share: float = 1.0,
+    card: str = ANOTHER,
+    host: str = "vm",
+    **fields: Any,
 ) -> Measure:
     """Return a figure of the very work of a reference, at a share of its value."""
     gpu = f"host/{host}/gpu/{card}"
@@ -61,7 +66,7 @@ def measured(
 
 
 def judged(
-    *measures: Measure, hosts: Mapping[str, Any] | None = None, known: References = KNOWN
+    *measures: Measure, hosts: Mapping[str, Any] | None = None, known: BoardReferences = KNOWN
 ) -> list[Outcome]:
     facts = FleetFacts(measures=measures, hosts=hosts or HOSTS)
     return [item.outcome for item in judge_by_references(facts, run="another run", references=known)]
@@ -216,7 +221,7 @@ def test_references_are_made_of_valid_figures_with_intervals_over_all_cards() ->
 def test_what_is_exported_is_what_is_read() -> None:
     made, _ = make_references([figures(measured(), measured(LINK))], KNOWN)
     text = packaged_text("references.toml").partition("\n[[references]]")[0]
-    read = from_json(References, tomllib.loads("\n".join([text, *as_toml(made, KNOWN)])), place="test")
+    read = from_json(BoardReferences, tomllib.loads("\n".join([text, *as_toml(made, KNOWN)])), place="test")
     assert read.references == tuple(made)
     slow, _ = make_references([figures(measured(share=0.8))], KNOWN)
     assert any(line.startswith("# provisional: ") for line in as_toml(slow, KNOWN))

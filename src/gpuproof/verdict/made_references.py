@@ -18,9 +18,9 @@ from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.references import (
     SAME,
     SAME_MAJOR,
-    Quantity,
-    Reference,
-    References,
+    BoardReference,
+    BoardReferences,
+    ReferencedRate,
     card_of,
     labels_of_work,
     reason_provisional,
@@ -32,10 +32,12 @@ OF_WORK: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "host link": ("host link", {"kind": "direction"}),
     "products": ("matrix multiply", {"dtype": "dtype"}),
 }
-"""Quantity of ours → that of published figures, and which label of ours is which condition of theirs."""
+"""ReferencedRate of ours → that of published figures, and which label of ours is which condition of theirs."""
 
 
-def make_references(runs: Sequence[RunFigures], known: References) -> tuple[list[Reference], list[str]]:
+def make_references(
+    runs: Sequence[RunFigures], known: BoardReferences
+) -> tuple[list[BoardReference], list[str]]:
     """Return a reference for each piece of work, over all cards, and a line for each figure left out.
 
     Raises:
@@ -78,14 +80,14 @@ def _reason_none(measure: Measure) -> str | None:
     return "it has no interval" if measure.interval is None else None
 
 
-def _reference(pairs: Sequence[tuple[RunFigures, Measure]], known: References) -> Reference:
+def _reference(pairs: Sequence[tuple[RunFigures, Measure]], known: BoardReferences) -> BoardReference:
     run, measure = pairs[0]
     quantity = known.quantity_of(measure)
     assert quantity is not None
     by_card: dict[str, list[float]] = {}
     for _, one in pairs:
         by_card.setdefault(card_of(one.subject) or "", []).append(one.value or 0.0)
-    return Reference(
+    return BoardReference(
         board=str(run.stack["gpu"]),
         quantity=quantity.name,
         labels=labels_of_work(measure),
@@ -99,7 +101,9 @@ def _reference(pairs: Sequence[tuple[RunFigures, Measure]], known: References) -
     )
 
 
-def _independent(board: str, quantity: Quantity, measure: Measure, known: References) -> Iterator[str]:
+def _independent(
+    board: str, quantity: ReferencedRate, measure: Measure, known: BoardReferences
+) -> Iterator[str]:
     """Yield the published figures of the same work on boards that the file says are of this kind."""
     name, conditions = OF_WORK[quantity.name]
     for figure in load_expectations().figures.values():
@@ -111,7 +115,7 @@ def _independent(board: str, quantity: Quantity, measure: Measure, known: Refere
             yield figure.key
 
 
-def as_toml(references: Sequence[Reference], known: References) -> Iterator[str]:
+def as_toml(references: Sequence[BoardReference], known: BoardReferences) -> Iterator[str]:
     """Yield the entries as lines of references.toml; a provisional one says so in a comment."""
     quantities = {quantity.name: quantity for quantity in known.quantities}
     for reference in references:
@@ -119,7 +123,7 @@ def as_toml(references: Sequence[Reference], known: References) -> Iterator[str]
         if (why := reason_provisional(reference, quantities[reference.quantity])) is not None:
             yield f"# provisional: {why}"
         yield "[[references]]"
-        for field in fields(Reference):
+        for field in fields(BoardReference):
             yield f"{field.name} = {_toml(getattr(reference, field.name))}"
 
 

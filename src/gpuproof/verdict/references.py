@@ -44,7 +44,7 @@ SLOW_CARD = "Look at its clocks, temperature, power and other users; then ask wh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class ReferencedRate:
     """A rate that references are made of, and how far healthy cards of a board differ in it."""
 
     name: str
@@ -66,7 +66,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class BoardReference:
     """What one piece of work came to on the cards of a board, under which conditions."""
 
     board: str
@@ -86,26 +86,28 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class References:
+class BoardReferences:
     """The file."""
 
-    quantities: tuple[Quantity, ...]
+    quantities: tuple[ReferencedRate, ...]
     other_version: float
     """Standard deviation, as a share, that another version of driver or framework adds."""
     other_version_source: str
     published_boards: Mapping[str, tuple[str, ...]]
     """QUANTITY of BOARD → as which boards the sources of published figures know it."""
-    references: tuple[Reference, ...] = field(default_factory=tuple)
+    references: tuple[BoardReference, ...] = field(default_factory=tuple)
 
-    def quantity_of(self, measure: Measure) -> Quantity | None:
+    def quantity_of(self, measure: Measure) -> ReferencedRate | None:
         """Return the quantity that a measure is of."""
         return next((quantity for quantity in self.quantities if quantity.picks(measure)), None)
 
 
 @cache
-def load_references() -> References:
+def load_references() -> BoardReferences:
     """Return the references that come with gpuproof."""
-    return from_json(References, tomllib.loads(packaged_text("references.toml")), place="references.toml")
+    return from_json(
+        BoardReferences, tomllib.loads(packaged_text("references.toml")), place="references.toml"
+    )
 
 
 def name_of_run(description: Mapping[str, Any]) -> str:
@@ -139,7 +141,7 @@ def stack_on(subject: str, facts: FleetFacts) -> dict[str, str | None]:
     return stack_of(hosts)
 
 
-def reason_provisional(reference: Reference, quantity: Quantity) -> str | None:
+def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> str | None:
     """Say why a reference is only shown: the card that it was made of may itself have been slow.
 
     It has to lie at a share of the data sheet where healthy cards do, and within the spread of a published
@@ -156,7 +158,7 @@ def reason_provisional(reference: Reference, quantity: Quantity) -> str | None:
     return f"no independent figure lies within {share(quantity.spread)} of it"
 
 
-def _peak_of(reference: Reference) -> float | None:
+def _peak_of(reference: BoardReference) -> float | None:
     if reference.unit == "FLOP/s":
         flops = find_peak(reference.board, str(reference.labels.get("dtype")))
         return None if flops is None else flops.flops_per_s
@@ -186,7 +188,7 @@ def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float)
 
 
 def judge_by_references(
-    facts: FleetFacts, *, run: str, references: References | None = None
+    facts: FleetFacts, *, run: str, references: BoardReferences | None = None
 ) -> Iterator[Judged]:
     """Judge each figure of which there is a reference: of its board, for the very same work.
 
@@ -217,8 +219,8 @@ def judge_by_references(
 
 
 def _found(
-    measure: Measure, facts: FleetFacts, known: References
-) -> tuple[Measure, Quantity, Reference] | None:
+    measure: Measure, facts: FleetFacts, known: BoardReferences
+) -> tuple[Measure, ReferencedRate, BoardReference] | None:
     quantity = known.quantity_of(measure)
     if quantity is None or reason_no_figure(measure) is not None or card_of(measure.subject) is None:
         return None
@@ -231,7 +233,11 @@ def _found(
 
 
 def _reason_against(
-    measure: Measure, reference: Reference, quantity: Quantity, stack: Mapping[str, str | None], run: str
+    measure: Measure,
+    reference: BoardReference,
+    quantity: ReferencedRate,
+    stack: Mapping[str, str | None],
+    run: str,
 ) -> str | None:
     """Say why a reference does not judge a figure of the same work on the same board."""
     if run in reference.runs or card_of(measure.subject) in reference.cards:
@@ -267,7 +273,11 @@ def _versions(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> 
 
 
 def _judged(
-    measure: Measure, quantity: Quantity, reference: Reference, versions: Sequence[str], sharp: Sharpness
+    measure: Measure,
+    quantity: ReferencedRate,
+    reference: BoardReference,
+    versions: Sequence[str],
+    sharp: Sharpness,
 ) -> Outcome:
     assert measure.value is not None
     num, limit = len(reference.cards), sharp.limit
