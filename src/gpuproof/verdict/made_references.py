@@ -32,7 +32,7 @@ OF_WORK: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "host link": ("host link", {"kind": "direction"}),
     "products": ("matrix multiply", {"dtype": "dtype"}),
 }
-"""ReferencedRate of ours → that of published figures, and which label of ours is which condition of theirs."""
+"""Rate of ours → that of published figures, and which label of ours is which condition of theirs."""
 
 
 def make_references(

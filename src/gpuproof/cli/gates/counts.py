@@ -80,7 +80,7 @@ def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[s
     keys = {key.removeprefix("--"): value for key, _, value in (word.partition("=") for word in words)}
     device = keys.get("distributed.device", "auto")
     is_named = any(key.startswith(NAMES_WORK) for key in keys)
-    if recipe != QUICK or is_named or device == "cpu" or Path(QUICK).is_file() or not _lists_devices(python):
+    if recipe != QUICK or is_named or device == "cpu" or Path(QUICK).is_file() or not _lists_devices():
         return recipe, [*words]
     memory_bytes = min((gpu["memory_total_bytes"] or 0 for gpu in _devices_here(python, device)), default=0)
     batch = sizes_for(memory_bytes).batch_of_350m
@@ -92,10 +92,11 @@ def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[s
     return f"{QUICK}-gpu", [f"--data.batch_size={batch}", *notes, *words]
 
 
-def _lists_devices(python: str | None) -> bool:
+def _lists_devices() -> bool:
+    """Say whether a driver lists any, which takes a fraction of a second and no PyTorch."""
     from gpuproof.launchers.probe import probe
 
-    return bool(probe(python, words=["--users"])["users"])
+    return bool(probe(words=["--users"])["users"])
 
 
 def count_devices(python: str | None, device: str) -> int:
