@@ -231,7 +231,7 @@ def test_what_is_exported_is_what_is_read() -> None:
     ("other", "cause"),
     [
         (changed(power_limit_w=500.0), "its power_limit_w is 500, and 700 in a"),
-        (changed(torch_cuda=None), "its cuda is not known"),
+        (changed(torch_cuda=None), "its cuda is unknown"),
     ],
 )
 def test_runs_of_other_or_unknown_conditions_make_no_reference(other: Mapping[str, Any], cause: str) -> None:

@@ -13,24 +13,23 @@ from typing import Any
 
 from gpuproof.errors import UsageError
 from gpuproof.records.result import Measure
-from gpuproof.verdict.baseline import SEVERAL, RunFigures
+from gpuproof.verdict.baseline import SEVERAL, UNKNOWN, RunFigures
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.references import (
     SAME,
     SAME_MAJOR,
     BoardReference,
     BoardReferences,
-    ReferencedRate,
     card_of,
     labels_of_work,
     reason_provisional,
 )
 from gpuproof.verdict.rules.outcomes import reason_no_figure
 
-OF_WORK: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "memory": ("device memory", {"pattern": "operation"}),
-    "host link": ("host link", {"kind": "direction"}),
-    "products": ("matrix multiply", {"dtype": "dtype"}),
+OF_WORK: Mapping[str, tuple[str, str, str]] = {
+    "memory": ("device memory", "pattern", "operation"),
+    "host link": ("host link", "kind", "direction"),
+    "products": ("matrix multiply", "dtype", "dtype"),
 }
 """Rate of ours → that of published figures, and which label of ours is which condition of theirs."""
 
@@ -61,9 +60,8 @@ def _refuse_conditions(run: RunFigures, first: RunFigures) -> None:
     for key in (*SAME, *SAME_MAJOR):
         value = run.stack.get(key)
         if value is None or SEVERAL in value or value != first.stack.get(key):
-            what = "not known" if value is None else f"{value}, and {first.stack.get(key)} in {first.run_id}"
             raise UsageError(
-                f"its {key} is {what if value is None or SEVERAL not in value else value}",
+                f"its {key} is {value or UNKNOWN}, and {first.stack.get(key)} in {first.run_id}",
                 place=run.run_id,
                 next_step="Make references of runs of one board under known and equal conditions",
             )
@@ -97,21 +95,17 @@ def _reference(pairs: Sequence[tuple[RunFigures, Measure]], known: BoardReferenc
         runs=tuple(dict.fromkeys(one.run_id for one, _ in pairs)),
         day=min(one.day or "" for one, _ in pairs),
         stack={key: str(run.stack[key]) for key in (*SAME, *SAME_MAJOR)},
-        independent=tuple(_independent(str(run.stack["gpu"]), quantity, measure, known)),
+        independent=tuple(_independent(str(run.stack["gpu"]), quantity.name, measure, known)),
     )
 
 
-def _independent(
-    board: str, quantity: ReferencedRate, measure: Measure, known: BoardReferences
-) -> Iterator[str]:
+def _independent(board: str, rate: str, measure: Measure, known: BoardReferences) -> Iterator[str]:
     """Yield the published figures of the same work on boards that the file says are of this kind."""
-    name, conditions = OF_WORK[quantity.name]
+    name, ours, theirs = OF_WORK[rate]
+    boards = known.published_boards.get(f"{rate} of {board}", ())
     for figure in load_expectations().figures.values():
-        is_of_work = all(
-            measure.labels.get(ours) == getattr(figure, theirs) for ours, theirs in conditions.items()
-        )
-        is_like = figure.board in known.published_boards.get(f"{quantity.name} of {board}", ())
-        if figure.quantity == name and figure.kind == "measured" and is_of_work and is_like:
+        is_of_work = figure.quantity == name and measure.labels.get(ours) == getattr(figure, theirs)
+        if is_of_work and figure.kind == "measured" and figure.board in boards:
             yield figure.key
 
 

@@ -77,10 +77,12 @@ def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[s
     It stays as it is where the words name a model, data, a sweep or the processor, where no driver lists a
     device, and where the smallest one that torch sees has no room for the model.
     """
+    from gpuproof.launchers.probe import probe
+
     keys = {key.removeprefix("--"): value for key, _, value in (word.partition("=") for word in words)}
     device = keys.get("distributed.device", "auto")
-    is_named = any(key.startswith(NAMES_WORK) for key in keys)
-    if recipe != QUICK or is_named or device == "cpu" or Path(QUICK).is_file() or not _lists_devices():
+    is_open = recipe == QUICK and device != "cpu" and not any(key.startswith(NAMES_WORK) for key in keys)
+    if not is_open or Path(QUICK).is_file() or not probe(words=["--users"])["users"]:
         return recipe, [*words]
     memory_bytes = min((gpu["memory_total_bytes"] or 0 for gpu in _devices_here(python, device)), default=0)
     batch = sizes_for(memory_bytes).batch_of_350m
@@ -90,13 +92,6 @@ def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[s
     say(f"{why}; on the processor: gpuproof run quick --distributed.device=cpu", err=True)
     notes = [] if "run.notes" in keys else [f"--run.notes={json.dumps(why)}"]
     return f"{QUICK}-gpu", [f"--data.batch_size={batch}", *notes, *words]
-
-
-def _lists_devices() -> bool:
-    """Say whether a driver lists any, which takes a fraction of a second and no PyTorch."""
-    from gpuproof.launchers.probe import probe
-
-    return bool(probe(words=["--users"])["users"])
 
 
 def count_devices(python: str | None, device: str) -> int:

@@ -167,12 +167,8 @@ class ValidateOptions:
         if collective is not None and collective.get("max_bytes") == AUTO:
             collective = {**collective, "max_bytes": LARGEST_MESSAGE[gpus]}
         precisions = (USUAL_PRECISION[gpus],) if self.gemm_precisions == AUTO else self.gemm_precisions
-        return replace(
-            self,
-            collective=collective,
-            gemm_precisions=precisions,
-            on_gpus=self.on_gpus if gpus else {},
-        )
+        own = self.on_gpus if gpus else {}
+        return replace(self, collective=collective, gemm_precisions=precisions, on_gpus=own)
 
     def __post_init__(self) -> None:
         if not self.stages or len(set(self.stages)) < len(self.stages):
