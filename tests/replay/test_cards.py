@@ -141,3 +141,53 @@ def test_a_comparison_says_that_a_rate_of_the_host_says_nothing_about_the_device
     shown_text = " ".join(shown.stdout.split())
     assert "the limit of A is its host, so that its rate says nothing about its device" in shown_text
     assert "different limits" not in shown_text
+
+
+OWN_UUID, OTHER_UUID = (
+    "GPU-22222222-0000-4000-8000-000000000002",
+    "GPU-33333333-0000-4000-8000-000000000003",
+)
+
+
+def memory_and_link(folder: Path) -> dict[str, dict[str, object]]:
+    """Judge a run again, and return the cells of its memory and of copies to its GPU."""
+    judged = gpuproof("validate", "--from", folder.name, "--json", cwd=folder.parent)
+    assert (judged.returncode, judged.stderr) == (4, "")
+    cells = json.loads(judged.stdout)["detail"]["readiness"]["cells"]
+    to_gpu = f"link/host/vm>host/vm/gpu/{OTHER_UUID}"
+    return {
+        cell["aspect"]: cell
+        for cell in cells
+        if cell["aspect"] == "memory" or cell["subject"] in (to_gpu, to_gpu.replace(OTHER_UUID, OWN_UUID))
+        if cell["measure"] != "wrong values"
+    }
+
+
+def test_a_run_is_not_judged_by_the_reference_that_was_made_of_it(tmp_path: Path) -> None:
+    shutil.copytree(HERE / "validate_h100", tmp_path / "validate_h100")
+    cells = memory_and_link(tmp_path / "validate_h100")
+    assert {name: cell["standing"] for name, cell in cells.items()} == {
+        "memory": "undecided",
+        "links": "undecided",
+    }
+    assert all("made from this very run or card" in str(cell["reason"]) for cell in cells.values())
+    assert all("gpuproof baseline record" in str(cell["next_step"]) for cell in cells.values())
+
+
+def test_another_card_is_judged_by_the_reference_of_the_first(tmp_path: Path) -> None:
+    """The same run under another UUID, of another second, and with what READY asks for today."""
+    run = tmp_path / "another"
+    shutil.copytree(HERE / "validate_h100", run)
+    for path in (path for path in run.rglob("*") if path.is_file()):
+        text = path.read_text(encoding="utf-8").replace(OWN_UUID, OTHER_UUID)
+        path.write_text(text, encoding="utf-8")
+    description = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    description["created"] = "2026-11-28T07:13:05+00:00"
+    description["config"]["suite_options"]["validate"]["detects"] = 0.2
+    (run / "run.json").write_text(json.dumps(description), encoding="utf-8")
+    cells = memory_and_link(run)
+    assert cells["memory"]["standing"] == "passed"
+    assert cells["memory"]["resolution"] == pytest.approx(0.189, abs=0.001)
+    assert cells["memory"]["decided_by"] == ["reference of NVIDIA H100 80GB HBM3"]
+    assert cells["links"]["standing"] == "undecided"
+    assert "sees no loss under 31 %, and 20 % is to be seen" in str(cells["links"]["reason"])

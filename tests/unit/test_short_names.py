@@ -145,7 +145,7 @@ def completions(*words: str) -> set[str]:
 def test_commands_recipes_keys_and_runs_are_completed(results: Path) -> None:
     Path("mine.yaml").touch()
     assert {"run", "runs", "rules"} <= completions("ru") | completions("r")
-    assert completions("run", "q") == {"quick"}
+    assert completions("run", "q") == {"quick", "quick-gpu"}
     assert {"serving", "load"} <= completions("run", "")
     assert completions("run", "mi") == {"mine.yaml"}
     assert completions("run", "quick", "--training.prec") == {"--training.precision="}

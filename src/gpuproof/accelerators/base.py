@@ -55,6 +55,8 @@ class DeviceProperties:
     compute_capability: tuple[int, int] | None = None
     """Major and minor, as NVIDIA counts; AMD's have another meaning."""
     multiprocessors: int | None = None
+    cache_bytes: int | None = None
+    """The last cache that torch tells of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ class CudaAccelerator(Accelerator):
             memory_total_bytes=properties.total_memory,
             compute_capability=(properties.major, properties.minor),
             multiprocessors=properties.multi_processor_count,
+            cache_bytes=getattr(properties, "L2_cache_size", None),
         )
 
     def arithmetic(self, device: torch.device) -> Arithmetic:

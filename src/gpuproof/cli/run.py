@@ -84,9 +84,10 @@ def _run(
     hosts: HostChoice,
     **letters: str | None,
 ) -> ExitCode:
+    from gpuproof.cli.gates.counts import filling
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.registry import site_type
-    from gpuproof.launchers.surroundings import take_ranks
+    from gpuproof.launchers.surroundings import is_attached, take_ranks
 
     if site_type(hosts.launcher).reads_ranks:
         take_ranks(os.environ)
@@ -97,6 +98,8 @@ def _run(
         return finish_run(directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json)
     if config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
+    if not hosts.are_named and not is_attached(os.environ):
+        config, words = filling(config, words, python=python)
     if dry_run:
         return show_plan(config, words, hosts=hosts, python=python)
     _, code = begin_run(config, words, hosts=hosts, python=python, as_json=as_json)

@@ -303,7 +303,7 @@ def _words(
     count: Callable[[str], int],
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
-    from gpuproof.cli.gates.counts import device_words
+    from gpuproof.cli.gates.counts import device_words, training_words
 
     of_suite = _options_of_suite(options)
     data = _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
@@ -315,6 +315,7 @@ def _words(
     # Asking the devices takes seconds: a mistake in a word is said before that.
     values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
+    values |= training_words((*values, *options["overrides"]))
     return [f"--{key}={value}" for key, value in values.items()]
 
 

@@ -138,7 +138,7 @@ def _reader(expected: Any) -> _Reader:
         return lambda value: value
     if origin in (typing.Union, types.UnionType):
         options = [option for option in arguments if option is not type(None)]
-        read = _reader(options[0]) if len(options) == 1 else _tagged_reader(options)
+        read = _reader(options[0]) if len(options) == 1 else _union_reader(options)
         return (lambda value: None if value is None else read(value)) if type(None) in arguments else read
     if origin is typing.Literal:
         return functools.partial(_checked_choice, arguments)
@@ -147,6 +147,16 @@ def _reader(expected: Any) -> _Reader:
     if origin in (dict, Mapping):
         return functools.partial(_mapping, _reader(arguments[1]))
     return _plain_reader(expected)
+
+
+def _union_reader(options: Sequence[Any]) -> _Reader:
+    """Return what reads a union: of dataclasses, or of one type and words that stand for a value of it."""
+    others = [option for option in options if typing.get_origin(option) is not typing.Literal]
+    if len(others) != 1:
+        return _tagged_reader(options)
+    words = [word for option in options if option not in others for word in typing.get_args(option)]
+    read = _reader(others[0])
+    return lambda value: value if isinstance(value, str) and value in words else read(value)
 
 
 def _bind(bound: float | str, read: _Reader, value: Any) -> Any:

@@ -7,7 +7,8 @@ or failure at any point.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gpuproof.records.codec import Amount, Amounts, Duration, Host, Natural, Positive
@@ -163,6 +164,8 @@ class Setup:
     data_used: DataUsed | None = None
     options: StepOptions | None = None
     """None in runs of versions that did not write it."""
+    fitted: Mapping[str, int] = field(default_factory=dict)
+    """Options of the workload that were `auto`, and what they are on this device (records/sizes.csv)."""
     replicas: Replicas | None = None
     """Where one process trains on several devices: `device` is the first of them, and FLOPs are of each."""
 

@@ -1,4 +1,4 @@
-"""How many devices of which type does a validation of this machine take, and are all there that should be?
+"""How many devices of which type does a run on this machine take, and are all there that should be?
 
 In: the options, and what this machine has. Out: words that set keys of the recipe, or why it ends at once:
 with 3 where GPUs were expected or granted and none is there, with 5 where nothing says how many there should
@@ -7,17 +7,27 @@ be, or where a device that was asked for by name is not there.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuproof.cli.options import say
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.processes.granted import granted_gpus
+from gpuproof.records.work.device_sizes import sizes_for
+from gpuproof.units import memory
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice
 
 CPU_RANKS = 2
+OF_TRAINING = ("model.", "data.", "training.precision")
+"""Keys that say what is trained."""
+QUICK = "quick"
+NAMES_WORK = ("model.", "data.", "matrix", "search.", "kind", "suite", "training.framework")
+"""Keys with which a quick run is of what they name."""
 LOOK = "Look at dmesg, nvidia-smi -L and gpuproof doctor"
 
 
@@ -55,19 +65,52 @@ def device_words(
     return _on_cpu(options["nproc"])
 
 
+def training_words(words: Iterable[str]) -> dict[str, str]:
+    """Return what has a model that is named be trained on GPUs, too, and not the recipe's own for them."""
+    is_named = any(word.removeprefix("--").startswith(OF_TRAINING) for word in words)
+    return {"validate.on_gpus": "{}"} if is_named else {}
+
+
+def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[str, list[str]]:
+    """Return recipe and words of a quick run on this machine: where there is a GPU, a model that fills it.
+
+    It stays as it is where the words name a model, data, a sweep or the processor, where no driver lists a
+    device, and where the smallest one that torch sees has no room for the model.
+    """
+    from gpuproof.launchers.probe import probe
+
+    keys = {key.removeprefix("--"): value for key, _, value in (word.partition("=") for word in words)}
+    device = keys.get("distributed.device", "auto")
+    is_open = recipe == QUICK and device != "cpu" and not any(key.startswith(NAMES_WORK) for key in keys)
+    if not is_open or Path(QUICK).is_file() or not probe(words=["--users"])["users"]:
+        return recipe, [*words]
+    memory_bytes = min((gpu["memory_total_bytes"] or 0 for gpu in _devices_here(python, device)), default=0)
+    batch = sizes_for(memory_bytes).batch_of_350m
+    if batch is None:
+        return recipe, [*words]
+    why = f"a GPU with {memory(memory_bytes)} of memory: the 350M decoder, {batch} sequences a step"
+    say(f"{why}; on the processor: gpuproof run quick --distributed.device=cpu", err=True)
+    notes = [] if "run.notes" in keys else [f"--run.notes={json.dumps(why)}"]
+    return f"{QUICK}-gpu", [f"--data.batch_size={batch}", *notes, *words]
+
+
 def count_devices(python: str | None, device: str) -> int:
     """Return how many devices of a type torch sees here; of `auto` those of all types.
 
     Raises:
         EnvironmentUnfitError: there is none, and a driver does not answer.
     """
+    return len(_devices_here(python, device))
+
+
+def _devices_here(python: str | None, device: str) -> list[dict[str, Any]]:
     from gpuproof.launchers.probe import probe
 
     facts = probe(python, words=["--device", device])
     same = [gpu for gpu in facts["devices"] if device in ("auto", gpu.get("kind", device))]
     if not same and (silent := facts["accelerators"]["silent"]):
         raise silent_driver([f"{row['vendor']} {row['pci_bus_id']}" for row in silent])
-    return len(same)
+    return same
 
 
 def silent_driver(names: list[str]) -> EnvironmentUnfitError:

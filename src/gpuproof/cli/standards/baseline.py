@@ -23,11 +23,12 @@ COMMANDS: dict[str, str] = {
     "record": "gpuproof.cli.standards.baseline:record",
     "show": "gpuproof.cli.standards.baseline:show",
     "use": "gpuproof.cli.standards.baseline:use",
+    "export": "gpuproof.cli.standards.baseline:export",
 }
 """Command name → `module:attribute`."""
 DIRECTORY = Path("baselines")
 WANTED = 0.1
-"""The loss that a verdict asks for unless it is told otherwise."""
+"""The loss that a baseline of one's own is to show: half of what READY asks for."""
 NEEDED = "3 runs on each of 2 days"
 
 baseline = LazyGroup(
@@ -236,3 +237,37 @@ def use(
     statuses = {item.outcome.status for item in judged}
     failed = ExitCode.FAILED if "FAIL" in statuses else ExitCode.INCONCLUSIVE
     ctx.exit(ExitCode.DONE if statuses and statuses <= {"PASS"} else failed)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=RunName(), metavar="RUN...")
+@click.option("--reference", is_flag=True, required=True, expose_value=False, help="As references.")
+@save_dir_option
+def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
+    """Write what validations measured as references for cards of the same board.
+
+    Figures that are VALID and have an interval, by the exact work and its conditions, over all cards. What is
+    left out, and which references stay provisional, is said on standard error, with the reason.
+
+    \b
+    gpuproof baseline export --reference results/validate/run_1 results/validate/run_2 >>references.toml
+    """  # noqa: D301  # click reads the backspace character
+    from dataclasses import replace
+
+    from gpuproof.errors import UsageError
+    from gpuproof.store.baselines import run_figures
+    from gpuproof.verdict.made_references import as_toml, make_references
+    from gpuproof.verdict.references import load_references, name_of_run
+    from gpuproof.verdict.simulated import MEANING, is_simulated
+
+    opened = [open_run(run, save_dir) for run in runs]
+    for run in opened:
+        if is_simulated(run.cases()):
+            raise UsageError(MEANING, place=str(run.root), next_step="Take runs of real cards")
+    known = load_references()
+    figures = [replace(run_figures(run), run_id=name_of_run(run.description())) for run in opened]
+    made, left_out = make_references(figures, known)
+    for line in left_out:
+        click.echo(f"left out: {line}", err=True)
+    for line in as_toml(made, known):
+        click.echo(line)

@@ -119,7 +119,7 @@ def _labels(launch: Launch) -> dict[str, Any]:
     """Say what was done: workload, number format, whether other devices worked too, and the shape."""
     model = launch.case.model_work.model
     return {
-        **(model.options if model.name in PLAIN_WORK else {}),
+        **({**model.options, **launch.setup.fitted} if model.name in PLAIN_WORK else {}),
         "workload": model.name,
         "dtype": PEAK_TYPE_OF_PRECISION[launch.setup.precision],
         "at_once": launch.num_devices > 1,

@@ -36,6 +36,7 @@ from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.references import name_of_run
 from gpuproof.verdict.rollup import Readiness, exit_code_of
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.simulated import MEANING, is_simulated
@@ -94,7 +95,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     judged = [
         *stage_outcomes(order, results, left_out),
         *host_outcomes(facts, options),
-        *judge_all(results, facts, options),
+        *judge_all(results, facts, options, run=name_of_run(evidence.description)),
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
@@ -181,7 +182,7 @@ def _result(
         exit_code=code,
         num_launches=num_launches,
         num_planned=sum(row.num_planned for row in detail.stages),
-        conditions=_conditions(evidence, readiness),
+        conditions=_conditions(evidence, results, readiness),
         doubts=doubts,
         failures=failures,
         measures=tuple(measures),
@@ -285,14 +286,15 @@ def _rows(
         )
 
 
-def _conditions(evidence: Evidence, readiness: Readiness) -> dict[str, Any]:
+def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: Readiness) -> dict[str, Any]:
+    trained = next((one.config for one in results if one.case.name == "training"), evidence.config)
     setups = [setup for launch in evidence.launches for setup in launch.setups]
     devices = sorted({setup.device.name for setup in setups})
     return {
         "kind": NAME,
-        "model": evidence.config.model.name,
-        "precision": evidence.config.training.precision,
-        "batch_size": evidence.config.data.batch_size,
+        "model": trained.model.name,
+        "precision": trained.training.precision,
+        "batch_size": trained.data.batch_size,
         "device": ", ".join(devices) or None,
         "num_devices": max(
             (launch.world_size for launch in evidence.launches if launch.setups), default=None

@@ -24,6 +24,7 @@ from gpuproof.suites.validate.nodes.counted import facts_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.suites.validate.readiness.cells import EACH
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.suspicion import Shortfall
 from gpuproof.verdict.announced import announced_in
@@ -31,6 +32,7 @@ from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.checks.events import advisory_events
 from gpuproof.verdict.expectations import PUBLISHED
 from gpuproof.verdict.facts import facts_by_host
+from gpuproof.verdict.references import judge_by_references
 from gpuproof.verdict.rules import (
     FleetFacts,
     Rules,
@@ -77,8 +79,10 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
     )
 
 
-def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
-    """Judge by all rules that there are."""
+def judge_all(
+    results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions, *, run: str
+) -> list[Judged]:
+    """Judge by all rules that there are, and by what gpuproof measured on boards of the same name."""
     of_recipe, of_file = rules_of(options)
     unfit = {
         rule.name: why for rule in of_recipe if (why := _reason_left_out(rule, results, facts)) is not None
@@ -88,10 +92,21 @@ def judge_all(results: Sequence[StageResult], facts: FleetFacts, options: Valida
         *judge_rules((*fit, *of_file, *_bounds(facts.measures, options)), facts),
         *(_left_out(name, why) for name, why in unfit.items()),
         *judge_far_under_peak(facts),
+        *judge_by_references(_of_cells(facts, options), run=run),
         *advisory_events(facts),
         *_unused_baseline((*of_recipe, *of_file), facts),
         *_no_efficiency(facts, options),
     ]
+
+
+def _of_cells(facts: FleetFacts, options: ValidateOptions) -> FleetFacts:
+    """Keep the measures that READY asks for: of others nobody waits for a standard."""
+
+    def is_asked_for(measure: Measure) -> bool:
+        of_name = (row.labels for row in options.aspects if row.measure == measure.name)
+        return any(all(v in (EACH, measure.labels.get(k)) for k, v in labels.items()) for labels in of_name)
+
+    return replace(facts, measures=tuple(filter(is_asked_for, facts.measures)))
 
 
 def short_of_rules(

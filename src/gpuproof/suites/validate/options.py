@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import tomllib
@@ -11,11 +11,12 @@ import tomllib
 from gpuproof.config.models import RunConfig
 from gpuproof.files import packaged_text
 from gpuproof.records.codec import from_json
+from gpuproof.records.work.device_sizes import AUTO, Auto
 from gpuproof.records.work.options import Bytes
 from gpuproof.records.work.parallel import ParallelStrategy
 from gpuproof.records.work.probe import ProbeName
 from gpuproof.records.work.training import Precision
-from gpuproof.verdict.aspects import LOSS_DETECTED, RequiredAspect
+from gpuproof.verdict.aspects import RequiredAspect
 
 NAME = "validate"
 StageName = Literal[
@@ -38,6 +39,9 @@ STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 USUAL_STAGES: tuple[StageName, ...] = tuple(
     name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
 )
+LARGEST_MESSAGE: Mapping[bool, str] = {True: "1G", False: "16M"}
+USUAL_PRECISION: Mapping[bool, Precision] = {True: "bf16", False: "fp32"}
+"""On GPUs, and elsewhere."""
 HARDWARE = tuple(
     from_json(RequiredAspect, row, place="hardware.toml")
     for row in tomllib.loads(packaged_text("suites/validate/hardware.toml"))["aspects"]
@@ -68,12 +72,14 @@ class ValidateOptions:
     """Advisory stages: reported, but without effect on the verdict; all others are required."""
     alone: bool = True
     """Whether gemm and memory are measured on each device alone, too, and not just on all at once."""
-    gemm_size: int = 8192
-    """Size of the square matrix products (m = n = k)."""
-    gemm_precisions: tuple[Precision, ...] = ("bf16",)
-    """Arithmetic of the matrix products, a launch each."""
-    memory_buffer_bytes: Bytes = 2**30
-    """Length of each buffer of the memory stage, in bytes or as 1G."""
+    gemm_size: int | Auto = AUTO
+    """Size of the square matrix products (m = n = k); auto goes by each device's memory: 8192 on data-centre
+    cards, 1024 on a processor (records/sizes.csv)."""
+    gemm_precisions: tuple[Precision, ...] | Auto = ("bf16",)
+    """Arithmetic of the matrix products, a launch each; auto is bf16 on GPUs and fp32 elsewhere."""
+    memory_buffer_bytes: Bytes | Auto = AUTO
+    """Length of each buffer of the memory stage, in bytes or as 1G; auto goes by each device's memory and
+    cache: 4G on an H100, 64M on a processor."""
     window_s: float = 5.0
     """Seconds of each window of gemm and memory."""
     start_s: float = 20.0
@@ -81,13 +87,17 @@ class ValidateOptions:
     collective_s: float = 90.0
     """Seconds that all sizes of a collective are expected to take."""
     collective: dict[str, Any] | None = None
-    """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB."""
+    """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB. Of max_bytes
+    auto is 1 GiB over GPUs and 16 MiB elsewhere."""
     models: tuple[str, ...] = ()
     """Further models that are trained, with the options and the batch size of the first."""
     data_replaced: str | None = None
     """Why the training takes synthetic data in place of a data set that was named; the report says it."""
     strategies: tuple[ParallelStrategy, ...] = ()
     """Further ways of sharing the first model over all devices, such as fsdp."""
+    on_gpus: dict[str, Any] = field(default_factory=dict)
+    """Keys of the recipe, by their dotted names, that are others where the training is on GPUs: a model that
+    fills them where the recipe's own is for a laptop."""
     training_minutes: float = 4.0
     """Time that one launch of training is expected to take: it is counted in steps, not in seconds."""
     soak_s: float = 3600.0
@@ -121,7 +131,7 @@ class ValidateOptions:
     """How many hosts are spare: at the end the hosts to run on are chosen from those that passed."""
     aspects: tuple[RequiredAspect, ...] = HARDWARE
     """What READY needs: aspects and their subjects, each with the measure or the checks that decide it."""
-    detects: float = LOSS_DETECTED
+    detects: float = 0.2
     """The largest loss of a rate, as a share, that may go unseen where the verdict is READY."""
     ready_for: str | None = None
     """For what it is ready, where not all that the hardware has is asked for: a job."""
@@ -144,6 +154,21 @@ class ValidateOptions:
     def may_exclude(self) -> bool:
         """Whether hosts may be left out that failed, so that the others are measured without them."""
         return self.allow_exclusions or self.spares > 0
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """Arithmetic of the matrix products, once it is known whether there are GPUs (`on`)."""
+        assert self.gemm_precisions != AUTO
+        return self.gemm_precisions
+
+    def on(self, *, gpus: bool) -> ValidateOptions:
+        """Return the options with values for those that are `auto` and go by whether there are GPUs."""
+        collective = self.collective
+        if collective is not None and collective.get("max_bytes") == AUTO:
+            collective = {**collective, "max_bytes": LARGEST_MESSAGE[gpus]}
+        precisions = (USUAL_PRECISION[gpus],) if self.gemm_precisions == AUTO else self.gemm_precisions
+        own = self.on_gpus if gpus else {}
+        return replace(self, collective=collective, gemm_precisions=precisions, on_gpus=own)
 
     def __post_init__(self) -> None:
         if not self.stages or len(set(self.stages)) < len(self.stages):
@@ -170,7 +195,7 @@ class ValidateOptions:
         if self.spares < 0:
             raise ValueError("spares is no negative number")
         num_gpus = 1 if self.expected_gpus is None else self.expected_gpus
-        if min(self.gemm_size, num_gpus) < 1:
+        if min(1 if self.gemm_size == AUTO else self.gemm_size, num_gpus) < 1:
             raise ValueError("gemm_size and expected_gpus are at least 1")
 
 

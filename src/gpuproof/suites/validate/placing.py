@@ -12,6 +12,8 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import placed_name
 from gpuproof.suites.validate.options import StageName
 
+GPU_TYPES = ("auto", "cuda", "xpu")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -24,6 +26,8 @@ class Site:
     """Which devices of each host, by index; None is the first ones."""
     has_devices: bool
     """Whether ranks have a device each, and not just the processor."""
+    has_gpus: bool = False
+    """Whether these are real GPUs, or whatever `auto` finds on hosts that are not asked beforehand."""
 
     def count_on(self, place: HostPlace) -> int:
         """Count the devices of a host that are tested."""
@@ -104,6 +108,7 @@ def site_of(config: RunConfig, places: Sequence[HostPlace]) -> Site:
         num_devices=distributed.nproc,
         devices=distributed.devices,
         has_devices=distributed.device != "cpu",
+        has_gpus=distributed.device in GPU_TYPES,
     )
 
 

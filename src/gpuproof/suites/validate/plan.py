@@ -209,9 +209,9 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
 
 def planned_order(config: RunConfig, places: Sequence[HostPlace], options: ValidateOptions) -> StageOrder:
     """Return the plan of a run, unchecked: what was launched once could be launched."""
-    return StageOrder(
-        config=config, options=options, stages=stages_of(config, options, site_of(config, places))
-    )
+    site = site_of(config, places)
+    options = options.on(gpus=site.has_gpus)
+    return StageOrder(config=config, options=options, stages=stages_of(config, options, site))
 
 
 def _is_collective(launch: CaseRecords, key: LaunchKey) -> bool:

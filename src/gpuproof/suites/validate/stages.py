@@ -144,7 +144,7 @@ def _time_options(options: ValidateOptions) -> dict[str, Any]:
 def _gemm(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     size = dict.fromkeys(("m", "n", "k"), options.gemm_size)
     seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
-    for precision in options.gemm_precisions:
+    for precision in options.precisions:
         values = {
             **_time_options(options),
             "model": {"name": "gemm", "options": size},
@@ -226,7 +226,7 @@ def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterat
         "seconds": options.training_minutes * 60,
         "repeats": config.run.repeats,
     }
-    everything = over_all(site, "training", values={}, **shared)
+    everything = over_all(site, "training", values=options.on_gpus, **shared)
     if len(site.places) * everything.ranks_per_host > 1:
         first = site.places[0]
         yield StageCase(
@@ -235,7 +235,7 @@ def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterat
             ranks_per_host=1,
             devices=first_devices(site, 1),
             is_of_one_device=True,
-            values={"distributed.strategy": "ddp"},
+            values={**options.on_gpus, "distributed.strategy": "ddp"},
             **shared,
         )
     yield everything
@@ -243,13 +243,15 @@ def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterat
         values = {"model": {"name": model}, "data.name": "synthetic", "data.image_size": None}
         yield over_all(site, f"training-{model}", values=values, **shared)
     for strategy in options.strategies:
-        yield over_all(site, f"training-{strategy}", values={"distributed.strategy": strategy}, **shared)
+        values = {**options.on_gpus, "distributed.strategy": strategy}
+        yield over_all(site, f"training-{strategy}", values=values, **shared)
 
 
 def _soak(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     """Yield the soak in launches of at most so many seconds: what was cut off goes on with those left."""
     launches = ceil(options.soak_s / options.soak_launch_s)
     window = {
+        **options.on_gpus,
         "benchmark.measure_by": "time",
         "benchmark.measure_seconds": options.soak_s / launches,
         "benchmark.measure_steps": None,

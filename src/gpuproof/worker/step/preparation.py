@@ -6,7 +6,7 @@ Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts sta
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -17,10 +17,11 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.processes.processors import reason_fewer_threads, users_threads
-from gpuproof.records.case import Case, ModelWork, TrainingWork
+from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
+from gpuproof.records.work.device_sizes import sizes_for
 from gpuproof.records.work.training import Precision
 from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import RankData, data_notes, open_source
@@ -59,6 +60,7 @@ from gpuproof.worker.step.model import (
 from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.library_models import LibraryModel
+from gpuproof.workloads.info.lookup import find_workload
 from gpuproof.workloads.torch.gemm import FP8, MatrixProduct
 
 PLAIN_TYPES: dict[Precision, torch.dtype] = {"fp64": torch.float64, "fp8": FP8}
@@ -70,6 +72,8 @@ class Prepared:
     """A case that is ready to run on this rank."""
 
     case: Case
+    fitted: Mapping[str, int]
+    """Options of the model that were `auto`, and what they are here."""
     identity: RankIdentity
     device: torch.device
     ranks: Ranks
@@ -136,6 +140,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
+    case, fitted = fitted_to(choose_device(case.placement, identity), case)
     work, device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
@@ -150,6 +155,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     )
     return Prepared(
         case=case,
+        fitted=fitted,
         identity=identity,
         device=device,
         ranks=ranks,
@@ -167,6 +173,19 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         parallelism=parallel.parallelism,
         num_gathered_parameters=parallel.num_gathered_parameters,
     )
+
+
+def fitted_to(device: torch.device, case: Case) -> tuple[Case, dict[str, int]]:
+    """Put numbers in the place of the model's options that are `auto`; and return them."""
+    work = case.work
+    assert isinstance(work, (TrainingWork, InferenceWork, ServingWork))
+    info, properties = find_workload(work.model.name), accelerator_of(device).properties(device)
+    if info.fitted is None:
+        return case, {}
+    sizes = sizes_for(properties.memory_total_bytes, cache_bytes=properties.cache_bytes)
+    fitted = info.fitted(info.options_type(**work.model.options), sizes)
+    model = replace(work.model, options={**work.model.options, **fitted})
+    return replace(case, work=replace(work, model=model)), fitted
 
 
 def _rank_data(
@@ -297,6 +316,7 @@ def setup_record(prepared: Prepared) -> Setup:
         padded_bytes_per_step=padded_bytes_per_step(work, workload.info, step),
         data_used=prepared.pool.used,
         options=step_options(prepared.step, work=work, device=prepared.device),
+        fitted=prepared.fitted,
     )
 
 
@@ -332,6 +352,9 @@ def option_notes(work: ModelWork, module: nn.Module, *, in_software: bool) -> It
 
 def _notes(prepared: Prepared) -> tuple[str, ...]:
     notes = []
+    if prepared.fitted:
+        values = ", ".join(f"{name} {value:,}" for name, value in prepared.fitted.items())
+        notes.append(f"{values} on a device of this memory and cache (auto)")
     if prepared.ranks.backend == "gloo":
         notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
     workload = prepared.workload

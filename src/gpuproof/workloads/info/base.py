@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, Literal
 
+from gpuproof.records.work.device_sizes import DeviceSizes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputShape:
@@ -101,6 +103,8 @@ class WorkloadInfo:
     loss: Literal["cross_entropy", "token_cross_entropy", "mean_squared_error"]
     tensor_parallel: TensorParallel | None = None
     """None where the workload cannot be split over ranks."""
+    fitted: Callable[[Any, DeviceSizes], dict[str, int]] | None = None
+    """Values for those options that are `auto`, on a device of such sizes; None where none can be."""
     bytes_per_step: Callable[[Any, InputShape, int], float] | None = None
     """Bytes that one step with a batch of so many samples moves to and from the device's memory; None where
     no closed form is known, since what caches keep is not."""

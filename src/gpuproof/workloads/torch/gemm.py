@@ -71,6 +71,9 @@ class MatrixProduct(nn.Module):
 
 def build_gemm(options: GemmOptions, _shape: InputShape) -> MatrixProduct:
     """Build the product of `options`; maps (batch, 1) to itself."""
+    assert not isinstance(options.m, str)
+    assert not isinstance(options.n, str)
+    assert not isinstance(options.k, str)
     set_bytes = 2 * (options.m * options.k + options.k * options.n)  # in 2-byte numbers; fp8 may stay in part
     sets = 1 + -(-BEYOND_CACHES // set_bytes) if options.cold_cache else 1
     return MatrixProduct(options.m, options.n, options.k, sets=sets)

@@ -41,4 +41,5 @@ class MemoryPass(nn.Module):
 
 def build_memory(options: MemoryOptions, _shape: InputShape) -> MemoryPass:
     """Build the pass of `options`; maps (batch, 1) to itself."""
+    assert not isinstance(options.buffer_bytes, str)
     return MemoryPass(options.pattern, options.buffer_bytes)

@@ -80,7 +80,7 @@ def _planned_values(options: ValidateOptions, stages: Sequence[Stage]) -> dict[s
     cases = {case.name: case for stage in stages if stage.name == "training" for case in stage.cases}
     operations = (options.collective or {}).get("operations", ["all_reduce"])
     return {
-        "dtype": [PEAK_TYPE_OF_PRECISION[precision] for precision in options.gemm_precisions],
+        "dtype": [PEAK_TYPE_OF_PRECISION[precision] for precision in options.precisions],
         "operation": operations,
         "case": [name for name in cases if name != ALONE] or ["training"],
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuproof.records.work.device_sizes import AUTO, Auto, DeviceSizes
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
 
 
@@ -14,9 +15,10 @@ from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require
 class GemmOptions:
     """A is m × k, B is k × n."""
 
-    m: int = 4096
-    n: int = 4096
-    k: int = 4096
+    m: int | Auto = 4096
+    n: int | Auto = 4096
+    k: int | Auto = 4096
+    """`auto` is what fills the device (records/sizes.csv)."""
     cold_cache: bool = False
     """Multiply other operands each time, more in turn than any cache holds."""
     check: bool = True
@@ -48,8 +50,16 @@ def _input_shape(_options: GemmOptions, _image_size: int | None, _num_classes: i
     return InputShape(kind="features", shape=(1,), num_targets=1)
 
 
-def _work(options: GemmOptions, _shape: InputShape) -> Work:
-    flops = gemm_flops(options.m, options.n, options.k)
+def _fitted(options: GemmOptions, sizes: DeviceSizes) -> dict[str, int]:
+    edges = {"m": options.m, "n": options.n, "k": options.k}
+    return {name: sizes.gemm_edge for name, edge in edges.items() if edge == AUTO}
+
+
+def _work(options: GemmOptions, _shape: InputShape) -> Work | None:
+    m, n, k = options.m, options.n, options.k
+    if isinstance(m, str) or isinstance(n, str) or isinstance(k, str):
+        return None  # known on the device
+    flops = gemm_flops(m, n, k)
     return Work(num_parameters=0, forward_flops=flops, training_flops=flops)
 
 
@@ -60,6 +70,7 @@ GEMM = WorkloadInfo(
     options_type=GemmOptions,
     input_shape=_input_shape,
     work=_work,
+    fitted=_fitted,
     implementation="gpuproof.workloads.torch.gemm:build_gemm",
     loss="mean_squared_error",
     kinds=("inference",),

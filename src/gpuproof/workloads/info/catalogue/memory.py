@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuproof.records.work.device_sizes import AUTO, Auto, DeviceSizes
 from gpuproof.records.work.options import Bytes
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
 
@@ -20,14 +21,14 @@ BUFFERS: dict[Pattern, int] = {"copy": 2, "triad": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """The pattern, and the length of each buffer, which must be far over the last cache."""
+    """The pattern, and the length of each buffer, which must be far over the last cache (`auto` is)."""
 
     pattern: Pattern = "triad"
-    buffer_bytes: Bytes = 2**29
+    buffer_bytes: Bytes | Auto = 2**29
 
     def __post_init__(self) -> None:
         require_positive(self)
-        if self.buffer_bytes % 4:
+        if self.buffer_bytes != AUTO and self.buffer_bytes % 4:
             raise ValueError(f"buffer_bytes is {self.buffer_bytes}, and must be a multiple of 4")
 
 
@@ -48,7 +49,12 @@ def _work(_options: MemoryOptions, _shape: InputShape) -> Work:
     return Work(num_parameters=0, forward_flops=0, training_flops=0)
 
 
+def _fitted(options: MemoryOptions, sizes: DeviceSizes) -> dict[str, int]:
+    return {"buffer_bytes": sizes.buffer_bytes} if options.buffer_bytes == AUTO else {}
+
+
 def _bytes_per_step(options: MemoryOptions, _shape: InputShape, batch_size: int) -> float:
+    assert options.buffer_bytes != AUTO  # a rank builds what it has put a number into
     return float(batch_size * memory_bytes(options.pattern, options.buffer_bytes))
 
 
@@ -59,6 +65,7 @@ MEMORY = WorkloadInfo(
     options_type=MemoryOptions,
     input_shape=_input_shape,
     work=_work,
+    fitted=_fitted,
     implementation="gpuproof.workloads.torch.memory_pass:build_memory",
     loss="mean_squared_error",
     bytes_per_step=_bytes_per_step,

@@ -1,0 +1,303 @@
+"""What gpuproof itself measured on boards of one name: a standard for a card without a past or peers.
+
+In: measures and what hosts told. Out: one outcome a figure, by the references in `references.toml`, which
+`gpuproof baseline export --reference` writes from runs. A figure fails where it is lower than a healthy card
+is by chance: healthy cards of a board differ by a spread that the file fixes with its source, and the
+reference is itself the mean of n cards, so that a further one is off it by spread · √(1 + 1/n).
+
+>>> sharp = sharpness(spread=0.03, num_cards=1, extra=0.0, error_rate=0.005)
+>>> round(sharp.limit, 3), round(sharp.detectable, 3)
+(0.109, 0.179)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import hypot, sqrt
+from typing import Any
+
+import tomllib
+
+from gpuproof.files import packaged_text
+from gpuproof.hardware import find_link_peak, find_memory_peak, find_peak
+from gpuproof.records.codec import from_json
+from gpuproof.records.outcome import Judged, Outcome, pass_or_fail, skipped
+from gpuproof.records.result import Measure
+from gpuproof.statistics.distributions import normal_quantile
+from gpuproof.units import loss_shown, share
+from gpuproof.verdict.baseline import UNCOMPARED, UNKNOWN, stack_of
+from gpuproof.verdict.expectations import load_expectations
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE
+from gpuproof.verdict.rules.outcomes import MISSED, reason_no_figure
+from gpuproof.verdict.rules.refusals import with_unit
+
+SAME = ("gpu", "power_limit_w", "clocks", "mig", "ecc")
+"""Conditions that have to be those of the reference."""
+SAME_MAJOR = ("driver", "torch", "cuda")
+"""Whose first number may not be older."""
+OTHER_CARDS = "Compare the card with its own past: gpuproof baseline record NAME RUN…, then --baseline NAME"
+SLOW_CARD = "Look at its clocks, temperature, power and other users; then ask whoever provides the card"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencedRate:
+    """A rate that references are made of, and how far healthy cards of a board differ in it."""
+
+    name: str
+    measure: str
+    labels: Mapping[str, Any]
+    """Of its measures; further labels say what work it was, and have to be the same."""
+    spread: float
+    """Standard deviation between healthy cards, as a share, fixed before any verdict."""
+    source: str
+    """Of the spread, and how a published range was converted."""
+    least_share: float
+    most_share: float
+    """Between which shares of the data sheet a healthy card's figure lies."""
+
+    def picks(self, measure: Measure) -> bool:
+        """Say whether a measure is one of it."""
+        labels = measure.labels
+        return measure.name == self.measure and all(labels.get(k) == v for k, v in self.labels.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardReference:
+    """What one piece of work came to on the cards of a board, under which conditions."""
+
+    board: str
+    quantity: str
+    labels: Mapping[str, Any]
+    unit: str
+    value: float
+    """Mean of the cards' means."""
+    cards: tuple[str, ...]
+    """Their UUIDs."""
+    runs: tuple[str, ...]
+    """Each by `name_of_run`."""
+    day: str
+    stack: Mapping[str, str]
+    independent: tuple[str, ...] = ()
+    """Keys of published figures of the same thing (`expectations.toml`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardReferences:
+    """The file."""
+
+    quantities: tuple[ReferencedRate, ...]
+    other_version: float
+    """Standard deviation, as a share, that another version of driver or framework adds."""
+    other_version_source: str
+    published_boards: Mapping[str, tuple[str, ...]]
+    """QUANTITY of BOARD → as which boards the sources of published figures know it."""
+    references: tuple[BoardReference, ...] = field(default_factory=tuple)
+
+    def quantity_of(self, measure: Measure) -> ReferencedRate | None:
+        """Return the quantity that a measure is of."""
+        return next((quantity for quantity in self.quantities if quantity.picks(measure)), None)
+
+
+@cache
+def load_references() -> BoardReferences:
+    """Return the references that come with gpuproof."""
+    return from_json(
+        BoardReferences, tomllib.loads(packaged_text("references.toml")), place="references.toml"
+    )
+
+
+def name_of_run(description: Mapping[str, Any]) -> str:
+    """Return by what a run is known again wherever its directory is: its name alone may be anybody's.
+
+    >>> name_of_run({"run_id": "first", "created": "2026-11-27T07:13:05+00:00"})
+    'first of 2026-11-27T07:13:05+00:00'
+    """
+    return f"{description['run_id']} of {description['created']}"
+
+
+def labels_of_work(measure: Measure) -> dict[str, Any]:
+    """Return the labels of a measure that say what was done."""
+    return {key: value for key, value in measure.labels.items() if key not in UNCOMPARED}
+
+
+def card_of(subject: str) -> str | None:
+    """Return the UUID of the GPU that a subject is, or whose link to its host it is.
+
+    >>> card_of("link/host/a>host/a/gpu/GPU-7f"), card_of("host/a")
+    ('GPU-7f', None)
+    """
+    found = re.findall(r"/gpu/([^/>]+)", subject)
+    return found[0] if len(found) == 1 else None
+
+
+def stack_on(subject: str, facts: FleetFacts) -> dict[str, str | None]:
+    """Return the conditions on the host of a subject."""
+    found = re.search(r"host/([^/>]+)", subject)
+    hosts = facts.hosts if found is None else {k: v for k, v in facts.hosts.items() if k == found[1]}
+    return stack_of(hosts)
+
+
+def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> str | None:
+    """Say why a reference is only shown: the card that it was made of may itself have been slow.
+
+    It has to lie at a share of the data sheet where healthy cards do, and within the spread of a published
+    figure that others measured.
+    """
+    peak = _peak_of(reference)
+    if peak is None:
+        return f"the data sheet's figure of {reference.board} is not known"
+    if not quantity.least_share <= reference.value / peak <= quantity.most_share:
+        return f"{share(reference.value / peak)} of the data sheet is not where healthy cards are"
+    published = [load_expectations().find(key) for key in reference.independent]
+    if any(abs(reference.value / figure.value - 1) <= quantity.spread for figure in published):
+        return None
+    return f"no independent figure lies within {share(quantity.spread)} of it"
+
+
+def _peak_of(reference: BoardReference) -> float | None:
+    if reference.unit == "FLOP/s":
+        flops = find_peak(reference.board, str(reference.labels.get("dtype")))
+        return None if flops is None else flops.flops_per_s
+    is_link = reference.labels.get("stage") == "links"
+    peak = find_link_peak(reference.board, "host") if is_link else find_memory_peak(reference.board)
+    return None if peak is None else peak.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharpness:
+    """How small a loss a reference shows."""
+
+    limit: float
+    """By which share under it a figure fails."""
+    detectable: float
+    """The loss, as a share, of a card like the average one that fails in 95 % of cases."""
+
+
+def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float) -> Sharpness:
+    """Return how small a loss shows; `error_rate` is of one figure of a healthy card.
+
+    `extra` is a further standard deviation, of what cards do not differ in.
+    """
+    deviation = hypot(spread * sqrt(1 + 1 / num_cards), extra)
+    limit = normal_quantile(1 - error_rate) * deviation
+    return Sharpness(limit=limit, detectable=limit + normal_quantile(1 - MISSED) * deviation)
+
+
+def judge_by_references(
+    facts: FleetFacts, *, run: str, references: BoardReferences | None = None
+) -> Iterator[Judged]:
+    """Judge each figure of which there is a reference: of its board, for the very same work.
+
+    All of them together accuse anybody of a healthy fleet in `REQUIRED_ERROR_RATE` of cases. A reference
+    judges neither the run nor the card that it was made of.
+    """
+    known = references or load_references()
+    pairs = [pair for measure in facts.measures if (pair := _found(measure, facts, known)) is not None]
+    for measure, quantity, reference in pairs:
+        stack = stack_on(measure.subject, facts)
+        reason = _reason_against(measure, reference, quantity, stack, run)
+        versions = _versions(stack, reference.stack)
+        sharp = sharpness(
+            spread=quantity.spread,
+            num_cards=len(reference.cards),
+            extra=known.other_version if versions else 0.0,
+            error_rate=REQUIRED_ERROR_RATE / len(pairs),
+        )
+        yield Judged(
+            name=f"reference of {reference.board}",
+            outcome=skipped(reason, OTHER_CARDS, measure.subject)
+            if reason is not None
+            else _judged(measure, quantity, reference, versions, sharp),
+            basis="absolute",
+            measure=measure.name,
+            labels={**measure.labels, "case": measure.case},
+        )
+
+
+def _found(
+    measure: Measure, facts: FleetFacts, known: BoardReferences
+) -> tuple[Measure, ReferencedRate, BoardReference] | None:
+    quantity = known.quantity_of(measure)
+    if quantity is None or reason_no_figure(measure) is not None or card_of(measure.subject) is None:
+        return None
+    board, work = stack_on(measure.subject, facts)["gpu"], labels_of_work(measure)
+    wanted = (board, quantity.name, measure.unit, work)
+    for one in known.references:
+        if (one.board, one.quantity, one.unit, dict(one.labels)) == wanted:
+            return measure, quantity, one
+    return None
+
+
+def _reason_against(
+    measure: Measure,
+    reference: BoardReference,
+    quantity: ReferencedRate,
+    stack: Mapping[str, str | None],
+    run: str,
+) -> str | None:
+    """Say why a reference does not judge a figure of the same work on the same board."""
+    if run in reference.runs or card_of(measure.subject) in reference.cards:
+        return "the reference was made from this very run or card"
+    if measure.validity != "VALID":
+        return (
+            f"a figure that is {measure.validity or 'of unknown validity'} is not compared with a reference"
+        )
+    if (why := reason_provisional(reference, quantity)) is not None:
+        return f"the reference is provisional: {why}"
+    unlike = [*_unlike(stack, reference.stack)]
+    return f"the reference is of other conditions: {'; '.join(unlike)}" if unlike else None
+
+
+def _unlike(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> Iterator[str]:
+    for key in SAME:
+        if stack.get(key) != reference[key]:
+            yield f"{key} is {stack.get(key) or UNKNOWN} here and {reference[key]} there"
+    for key in SAME_MAJOR:
+        here, there = stack.get(key), reference[key]
+        if here is None or _major(here) < _major(there):
+            yield f"{key} is {here or UNKNOWN} here, older than {there}"
+
+
+def _major(version: str) -> int:
+    found = re.search(r"\d+", version)
+    return int(found[0]) if found else 0
+
+
+def _versions(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> list[str]:
+    """Name the versions that are others than those of the reference."""
+    return [f"{key} {stack[key]}, not {reference[key]}" for key in SAME_MAJOR if stack[key] != reference[key]]
+
+
+def _judged(
+    measure: Measure,
+    quantity: ReferencedRate,
+    reference: BoardReference,
+    versions: Sequence[str],
+    sharp: Sharpness,
+) -> Outcome:
+    assert measure.value is not None
+    num, limit = len(reference.cards), sharp.limit
+    cards = f"{num} card{'s' * (num > 1)} on {reference.day} ({loss_shown(sharp.detectable)})"
+    edge, expected = (
+        with_unit(reference.value * share_of, measure.unit, beside=measure.text)
+        for share_of in (1 - limit, 1)
+    )
+    spread = f"healthy cards differ by {share(quantity.spread)}"
+    return pass_or_fail(
+        measure.subject,
+        measure.value >= reference.value * (1 - limit),
+        measure.text,
+        expected=f"≥ {edge}: {expected} less {share(limit)} ({spread})",
+        source="; ".join([f"gpuproof's own runs on {cards}", *versions]),
+        next_step=SLOW_CARD,
+        responsible="vendor",
+        measured_value=measure.value,
+        expected_value=reference.value,
+        tolerance=reference.value * limit,
+        unit=measure.unit,
+        minimum_detectable=sharp.detectable,
+    )
