@@ -12,7 +12,7 @@ from controllers import Controller
 from gpuproof.analysis.power_cap import rate_from_idle, resolution_text
 from gpuproof.hardware import find_peak
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
-from gpuproof.records.run import PowerCap
+from gpuproof.records.what_ran import PowerCap
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.measures import recipe_measures

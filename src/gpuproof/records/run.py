@@ -16,7 +16,7 @@ from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
 from gpuproof.records.readings import with_sound_counters
-from gpuproof.records.what_ran import StepOptions
+from gpuproof.records.what_ran import PowerCap, StepOptions
 from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.training import Replicas
 from gpuproof.redaction import redacted
@@ -236,21 +236,6 @@ class DeviceNeighbours:
     missing: str | None
     display_servers: tuple[str, ...] = ()
     """By name; none where it is not known who the others are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerCap:
-    """What a rank saw of its device's power cap."""
-
-    share: float | None
-    """Of the window, 0 to 1, spent at the cap; None where the driver does not tell."""
-    settled_after_s: float | None
-    """How long steps ran before the window until the cap had settled; None where it was not met."""
-    needed_s: float
-    missing: str | None
-    first_clock_mhz: float | None = None
-    """When steps had just begun to settle, and the power then."""
-    first_power_w: float | None = None
 
 
 @record_kind("window")

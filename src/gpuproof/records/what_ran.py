@@ -103,3 +103,18 @@ def share_of_flops(
     considered = [work for work in effective.work if not images or work.operation == "convolution"]
     total = sum(work.flops for work in considered)
     return sum(work.flops for work in considered if fits(work)) / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerCap:
+    """What a rank saw of its device's power cap."""
+
+    share: float | None
+    """Of the window, 0 to 1, spent at the cap; None where the driver does not tell."""
+    settled_after_s: float | None
+    """How long steps ran before the window until the cap had settled; None where it was not met."""
+    needed_s: float
+    missing: str | None
+    first_clock_mhz: float | None = None
+    """When steps had just begun to settle, and the power then."""
+    first_power_w: float | None = None

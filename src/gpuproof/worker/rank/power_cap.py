@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.base import THROTTLE_REASONS
 from gpuproof.records.readings import named_among
-from gpuproof.records.run import PowerCap
+from gpuproof.records.what_ran import PowerCap
 from gpuproof.records.work.window import WindowSpec
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, run_window, steps_within
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
