@@ -112,13 +112,13 @@ CASES: dict[str, tuple[FleetFacts, str, str, str, str]] = {
     ),
     "a floor of an unknown board over the best board": (
         *(fleet("Board X", 2e9), "gpu", "{at_least: 1.0e+18, unit: FLOP/s}"),
-        *("the most of NVIDIA B200, the best board that is known", "{at_least: 1.9e+9, unit: FLOP/s}"),
+        *("the most of NVIDIA GB300, the best board that is known", "{at_least: 1.9e+9, unit: FLOP/s}"),
     ),
     "a bandwidth of an unknown board over the best board": (
         *(fleet("Board X", 4e11, name="bus bandwidth", unit="B/s", labels=ALL_REDUCE, subject=HOST), "host"),
         *(
             "{at_least: 4.0e+15, unit: B/s}",
-            "over 1.80 TB/s, the most of NVIDIA B200",
+            "over 1.80 TB/s, the most of NVIDIA GB300",
             "{at_least: 3.9e+11, unit: B/s}",
         ),
     ),

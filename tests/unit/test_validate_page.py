@@ -55,7 +55,7 @@ def test_it_opens_with_what_the_verdict_means_and_a_table_of_what_was_measured(o
     (measured,) = (section for section in one_gpu.sections if section.title == "Measured")
     assert isinstance(measured, Table)
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in measured.rows}
-    assert rows.keys() == {"GEMM fp32", "memory", "host → GPU", "GPU → host", "training"}
+    assert rows.keys() == {"GEMM bf16", "memory", "host → GPU", "GPU → host", "training"}
     assert rows["memory"][:3] == ["GPU 0 on node1", "3.00 TB/s", "open"]
     assert rows["memory"][5] == "62 %", "of 4.8 TB/s that an H200's data sheet says"
     assert [header.title for header in measured.headers] == [

@@ -126,6 +126,7 @@ def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
     is_known = prepared.flops_per_step is not None and "tokens" not in prepared.workload.item
     if prepared.case.replicate and is_known:
+        prepared.pool.next_batch()  # as the count takes one: every launch trains on the same batches
         return CountedFlops(flops_per_step=None, missing="compared with the closed form in the first launch")
     with recorder.phase("count"):
         return count_step_flops(prepared)
