@@ -220,22 +220,29 @@ def print_stops() -> None:
 
 
 def print_rare() -> None:
-    """Print how often intervals hold the truth where one or two steps were slow, and how wide they are."""
-    print(f"\nRare slow steps in steady windows (0.05 %), {NUM_COVERED} each: truth held (given, reach)")
+    """Print how often intervals hold the truth where one or two steps were slow, and how far they reach."""
     lengths = (123, 500, 2000)
-    print(f"{'slow by':<10}{'seen':>6}" + "".join(f"{n:>26,}" for n in lengths))
+    print(f"\nRare slow steps in steady windows (0.05 %), {NUM_COVERED} each: truth held (given, reach)")
+    print(f"{'slow by':<26}{'seen':>6}" + "".join(f"{n:>26,}" for n in lengths))
     for times, seen in ((t, k) for t in (1.01, 1.1, 10.0) for k in (0, 1, 2)):
-        cells = [_rare(times, seen, steps) for steps in lengths]
-        print(f"{times:<10g}{seen:>6}" + "".join(f"{cell:>26}" for cell in cells), flush=True)
+        cells = [_rare(times, seen, steps, expected=seen) for steps in lengths]
+        print(f"{times:<26g}{seen:>6}" + "".join(f"{cell:>26}" for cell in cells), flush=True)
+    for times in (1.01, 1.1):
+        cells = [_rare(times, 1, steps, expected=2, is_exponential=True) for steps in lengths]
+        print(f"{f'{times:g}, exponential, of 2':<26}{1:>6}" + "".join(f"{cell:>26}" for cell in cells))
 
 
-def _rare(times: float, seen: int, steps: int) -> str:
-    """Windows of which `seen` steps are slow, where `seen` of so many are in the long run."""
+def _rare(times: float, seen: int, steps: int, *, expected: int, is_exponential: bool = False) -> str:
+    """Windows that show `seen` slow steps, where `expected` of so many are slow in the long run.
+
+    Their excess is the same in each, or exponential with this mean.
+    """
     rng = np.random.default_rng(steps)
     drawn = 1 + 0.0005 * shapes.white(rng, NUM_COVERED, steps)
     for window in drawn:
-        window[rng.choice(steps, size=seen, replace=False)] *= times
-    truth = 1 + seen / steps * (times - 1)
+        excess = (times - 1) * (rng.exponential(size=seen) if is_exponential else np.ones(seen))
+        window[rng.choice(steps, size=seen, replace=False)] *= 1 + excess
+    truth = 1 + expected / steps * (times - 1)
     given = [found for window in drawn if isinstance(found := interval_of_mean(window), Interval)]
     if not given:
         return "none given"

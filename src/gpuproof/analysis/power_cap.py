@@ -16,6 +16,8 @@ from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.launch import Launch
 from gpuproof.readings.limits import AT_CAP
 from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.records.run import Window
+from gpuproof.records.what_ran import AT_POWER_CAP
 from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 
 FROM_IDLE_S: Final = 0.1
@@ -59,3 +61,18 @@ def resolution_text(window: PowerCapWindow) -> str | None:
         return None
     smallest = units.share(window.detects)
     return f"at the power cap for {periods_text(window)}: a drift of {smallest} over it would have shown"
+
+
+def continuation(window: Window) -> str:
+    """Say what was requested of a window that continued; nothing of one that did not."""
+    is_at_cap = window.stop_reason.endswith(AT_POWER_CAP)
+    if window.requested_steps and window.num_steps > window.requested_steps:
+        requested = f"{units.count(window.requested_steps)} steps"
+    elif window.requested_s and is_at_cap:
+        requested = f"{window.requested_s:g} s"
+    else:
+        return ""
+    key, reason = ("min_seconds", "readings and intervals")
+    if is_at_cap:
+        key, reason = ("power_cap_limit_s", "periods of the power cap")
+    return f"{requested} a launch requested, continued for {reason} (benchmark.{key})"

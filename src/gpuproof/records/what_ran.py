@@ -105,6 +105,10 @@ def share_of_flops(
     return sum(work.flops for work in considered if fits(work)) / total if total else 0.0
 
 
+AT_POWER_CAP = "at the power cap"
+"""How the reason ends that a worker gives for a window which the cap made longer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCap:
     """What a rank saw of its device's power cap."""

@@ -42,8 +42,6 @@ OF_STATUS: dict[Status, Standing] = {
     "FAIL": "failed",
 }
 """Of a required check. WARN is neither shown to be right nor shown to be wrong; SKIP was not measured."""
-LOSS_DETECTED = 0.1
-"""What a recipe demands of the resolution of a rate where it says nothing."""
 RECORD_OR_AGREE = (
     "Record a baseline on machines that are known to be good (gpuproof baseline record NAME RUN…, then "
     "--baseline NAME), or agree on figures (--write-rules FILE writes rules to fill in, then --rules FILE)"

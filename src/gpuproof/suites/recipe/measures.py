@@ -25,7 +25,7 @@ from gpuproof.analysis.point_figures import (
     TIME_PER_OUTPUT,
     WINDOW,
 )
-from gpuproof.analysis.power_cap import FROM_IDLE_S, rate_from_idle
+from gpuproof.analysis.power_cap import FROM_IDLE_S, continuation, rate_from_idle
 from gpuproof.analysis.scale.phases import phases_of
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
@@ -161,15 +161,9 @@ def _reason_stopped(summary: RunSummary) -> str:
 
 
 def _continued(summary: RunSummary) -> tuple[str, ...]:
-    """Return how many steps were requested where windows continued beyond them."""
-    windows = [launch.slowest for launch in summary.launches]
-    requested = {w.requested_steps for w in windows if w.requested_steps and w.num_steps > w.requested_steps}
-    if not requested:
-        return ()
-    steps = "; ".join(units.count(number) for number in sorted(requested))
-    return (
-        f"{steps} steps a launch requested, continued for readings and intervals (benchmark.min_seconds)",
-    )
+    """Return what was requested of windows that continued beyond it, and why they did."""
+    texts = dict.fromkeys(continuation(launch.slowest) for launch in summary.launches)
+    return tuple(text for text in texts if text)
 
 
 def _unseen(summary: RunSummary) -> str:

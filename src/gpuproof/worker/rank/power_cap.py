@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.base import THROTTLE_REASONS
 from gpuproof.records.readings import named_among
-from gpuproof.records.what_ran import PowerCap
+from gpuproof.records.what_ran import AT_POWER_CAP, PowerCap
 from gpuproof.records.work.window import WindowSpec
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, run_window, steps_within
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
@@ -129,7 +129,7 @@ class LongEnoughAtCap:
                 return steps
         if not _any(self.share(elapsed_s) >= AT_CAP and elapsed_s < self.needed_s, self._agree):
             return 0
-        self._goes_on, self.stop_reason = True, f"{self.needed_s:g} s at the power cap"
+        self._goes_on, self.stop_reason = True, f"{self.needed_s:g} s {AT_POWER_CAP}"
         return self._agree(min(capacity, steps_within(CHUNK_S, step_s=elapsed_s / max(done, 1))))
 
 

@@ -8,6 +8,7 @@ looks at: the first of the warm-up, or where there is none, one more before the 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,9 +129,9 @@ class OperatorMode(TorchDispatchMode):
         """Say whether an operator is to be seen as it is, though it has parts."""
         return False
 
+    @abstractmethod
     def ran(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Take note of an operator, its arguments and what it returned."""
-        raise NotImplementedError
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
