@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
-from gpuproof.records.serving import Requests, ServingWindow
+from gpuproof.records.serving import ClientAlone, Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.records.work.window import ProfilingSpec
 from records_by_hand import ALONE, DATA, LAUNCHES, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
@@ -47,6 +48,7 @@ def records(
     late_s: float = 0.0,
     spec: ServingSpec = SPEC,
     case_id: str = "main",
+    client: ClientAlone | None = None,
 ) -> CaseRecords:
     """Requests at the rate of `spec`, all at once without one; None is the latency of one that failed."""
     rate = spec.rate_per_s
@@ -88,6 +90,7 @@ def records(
         load=QUIET,
         neighbours=ALONE,
         failures={"HTTP 500": latencies_s.count(None)} if None in latencies_s else {},
+        client=client,
     )
     result = RankResult(rank=0, monotonic_s=9.0, last_loss=None)
     return CaseRecords(case=case, records=(replace(START, pid=next(LAUNCHES)), requests, window, result))
@@ -103,14 +106,27 @@ def spec_in(case: Case) -> ServingSpec:
     return case.work.serving
 
 
-def answered(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
-    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
+def answered(
+    case: Case,
+    *,
+    offline_per_s: float,
+    highest_per_s: float,
+    client_per_s: float | None = None,
+    late_from_per_s: float = inf,
+) -> CaseRecords:
+    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`.
+
+    Its client alone reaches `client_per_s`, and is 2 ms late from a rate on.
+    """
     spec = spec_in(case)
+    client = None
+    if client_per_s is not None:
+        client = ClientAlone(highest_per_s=client_per_s, rate_per_s=client_per_s / 2, p99_late_s=1e-4)
     if spec.rate_per_s is None:
-        ended = records([(k + 1) / offline_per_s for k in range(NUM_REQUESTS)], spec=spec)
+        ended = records([(k + 1) / offline_per_s for k in range(NUM_REQUESTS)], spec=spec, client=client)
     else:
         # Latencies that differ, so that how requests depend on each other can be told.
         part = 0.2 if spec.rate_per_s <= highest_per_s else 4.0
         latencies = [0.05 * part * (1 + (37 * k % 100) / 100) for k in range(NUM_REQUESTS)]
-        ended = records(latencies, spec=spec)
+        ended = records(latencies, spec=spec, late_s=0.002 if spec.rate_per_s >= late_from_per_s else 0.0)
     return replace(ended, case=case)

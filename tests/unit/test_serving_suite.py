@@ -32,14 +32,16 @@ def config(**serving: object) -> RunConfig:
     )
 
 
-def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list[CaseRecords]:
+def run(
+    asked: RunConfig, *, offline_per_s: float, highest_per_s: float, **client: float
+) -> list[CaseRecords]:
     """Launch what the suite asks for until it asks for nothing new."""
     launched: list[CaseRecords] = []
     suite = suite_of(asked)
     state = suite.begin(asked, HERE)
     while case := next(iter(suite.next(state, {}, None)), None):
         assert len(launched) < 60, "the search does not end"
-        launched.append(answered(case, offline_per_s=offline_per_s, highest_per_s=highest_per_s))
+        launched.append(answered(case, offline_per_s=offline_per_s, highest_per_s=highest_per_s, **client))
         state = suite.settle(state, launched[-1])
     return launched
 
@@ -96,6 +98,49 @@ def test_a_search_that_could_tell_of_no_rate_says_that_it_needs_time(tmp_path: P
     page = conclude(written(tmp_path, asked, *launched)).page
     assert page.verdict is not None
     assert page.verdict.reason.startswith("no highest rate: no rate was refuted, and none is confirmed: give")
+
+
+ENDPOINT = {"target": "endpoint", "endpoint": {"url": "http://here:1/v1", "model": "m"}}
+
+
+@pytest.mark.parametrize(
+    ("client", "limit_per_s"), [({"client_per_s": 800.0}, 400.0), ({"late_from_per_s": 250.0}, 250.0)]
+)
+def test_a_fast_server_is_told_up_to_where_the_client_is_the_limit(
+    client: dict[str, float], limit_per_s: float, tmp_path: Path
+) -> None:
+    asked = config(**ENDPOINT, curve=False)
+    launched = run(asked, offline_per_s=1000.0, highest_per_s=999.0, **client)
+    confirmed = max(rate for rate in rates(launched) if rate < limit_per_s)
+    assert limit_per_s / confirmed <= 1.06
+    by_rate = Counter(spec_in(one.case).rate_per_s for one in launched)
+    late = [rate for rate in rates(launched) if rate >= limit_per_s]
+    assert all(by_rate[rate] == 2 for rate in late)  # given up, neither confirmed nor refuted
+    assert bool(late) == ("late_from_per_s" in client)
+    directory = written(tmp_path, asked, *launched)
+    concluded = conclude(directory)
+    result, page = concluded.result, concluded.page
+    assert (result.verdict, result.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
+    highest = result.measures[0]
+    assert (highest.name, highest.value) == ("highest rate", None)
+    said = f"cannot tell: client from {limit_per_s:.0f} requests/s on"
+    assert (highest.missing or "").startswith(said)
+    assert f"{confirmed:.0f} requests/s is confirmed" in (highest.missing or "")
+    assert page.verdict is not None
+    assert said in page.verdict.reason
+    assert "client-limit" in {doubt.code for doubt in result.doubts}
+    outcomes = {m.labels["rate"]: m.labels["outcome"] for m in result.measures if "rate" in m.labels}
+    assert {rate for rate, outcome in outcomes.items() if outcome == "client"} == set(late)
+    assert "missed" not in outcomes.values()
+
+
+def test_a_server_that_is_slower_than_half_its_client_has_a_highest_rate(tmp_path: Path) -> None:
+    asked = config(**ENDPOINT)
+    launched = run(asked, offline_per_s=1000.0, highest_per_s=300.0, client_per_s=700.0)
+    result = conclude(written(tmp_path, asked, *launched)).result
+    assert result.exit_code == ExitCode.DONE
+    assert result.measures[0].value == pytest.approx(300.0, rel=0.05)
+    assert "client-limit" not in {doubt.code for doubt in result.doubts}
 
 
 @pytest.mark.parametrize("time_s", [60.0, 120.0, 300.0])

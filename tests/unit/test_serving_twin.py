@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from math import inf
 from time import monotonic
 
 import pytest
 
-from gpuproof.analysis.requests.bounds import RateJudgement
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.records.serving import ClientAlone
@@ -58,20 +58,25 @@ def test_the_client_alone_has_a_rate_and_a_lateness() -> None:
 
 
 def run(highest_per_s: float | None) -> ServingRun:
-    """A search that refuted 700 requests/s, of a client with that highest rate."""
+    """A search that was told nothing of yet, of a client with that highest rate; the server does 700/s."""
     served = summarize_requests(records([0.01] * 20))
     assert served is not None
     client = None
     if highest_per_s is not None:
         client = ClientAlone(highest_per_s=highest_per_s, rate_per_s=highest_per_s / 2, p99_late_s=1e-4)
-    missed = RateJudgement(outcome="missed", num_launches=2, num_requests=20, standings=())
     effort = Effort(confirmations=3, min_requests=10, window_s=1.0, time_at_a_rate_s=1.0)
     return ServingRun(
         config=RunConfig(),
         launches=(replace(served, window=replace(served.window, client=client)),),
         failures=(),
         doubts=(),
-        search=RateSearch(ceiling_per_s=1000.0, rates={700.0: missed}, precision=0.05, effort=effort),
+        search=RateSearch(
+            ceiling_per_s=700.0,
+            rates={},
+            precision=0.05,
+            effort=effort,
+            client_per_s=inf if client is None else client.rate_per_s,
+        ),
         rates={},
         num_planned=1,
     )

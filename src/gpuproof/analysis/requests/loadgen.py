@@ -19,7 +19,7 @@ CONFIDENCE = 0.99
 MIN_POINTS = 4
 MIN_DEPTH = 0.1
 """Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
-BoundOutcome = Literal["met", "missed", "undecided"]
+BoundOutcome = Literal["met", "missed", "undecided", "client"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

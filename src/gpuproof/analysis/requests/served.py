@@ -31,6 +31,10 @@ from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+LATENESS_SHARE = 0.05
+"""Of the median latency; a generator that is later than this shapes what it measures …"""
+LATENESS_S = 1e-3
+"""… where it is also later than this, which a host's scheduler alone may cause."""
 PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
 """What a prompt may have more or fewer tokens than asked for: words are not all split alike."""
 
@@ -128,6 +132,17 @@ class Served:
         """Requests in a batch, on average; None where another server puts them together."""
         batches = sum(number for _, number in self.window.batches)
         return sum(size * number for size, number in self.window.batches) / batches if batches else None
+
+    @property
+    def lateness_allowed_s(self) -> float:
+        """Seconds that 1 % of requests may be issued late, or more, before that shapes the latencies."""
+        return max(LATENESS_S, LATENESS_SHARE * float(np.median(self.latencies_s)))
+
+    @property
+    def is_client_late(self) -> bool:
+        """Whether an endpoint was sent its requests later than that: it was not the load asked for."""
+        late_s = percentile(self.lateness_s, 99).value
+        return self.spec.target == "endpoint" and late_s is not None and late_s > self.lateness_allowed_s
 
     @property
     def verdict(self) -> BoundVerdict | None:

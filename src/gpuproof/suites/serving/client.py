@@ -1,4 +1,4 @@
-"""What the load client does by itself, and whether a search came near to it."""
+"""What the load client does by itself, and whether a search ended at it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpuproof import units
 from gpuproof.records.result import Doubt, Measure
+from gpuproof.suites.serving.measures import OUTCOMES
 from gpuproof.suites.serving.run import ServingRun
 from gpuproof.verdict.doubts.base import suspect
 
@@ -31,17 +32,18 @@ def client_measures(run: ServingRun) -> Iterator[Measure]:
 
 
 def client_doubts(run: ServingRun) -> Iterator[Doubt]:
-    """Say that a rate was refuted, or the offline rate reached, where the client is at its own limit."""
-    search = run.search
+    """Say that the search ended where the client is at its own limit, and not the server."""
+    limit_per_s = run.search.client_limit_per_s if run.search else None
     alone = next((served.window.client for served in run.launches if served.window.client), None)
-    if search is None or alone is None or search.ceiling_per_s is None:
-        return
-    rate = search.ceiling_per_s if search.not_met_per_s is None else search.not_met_per_s
-    if rate > alone.rate_per_s:
+    if limit_per_s is not None:
+        by = (
+            f"half of the {units.rate(alone.highest_per_s, 'requests')} that it reaches alone"
+            if alone is not None and limit_per_s == alone.rate_per_s
+            else "where it issued requests too late"
+        )
         yield suspect(
             code="client-limit",
-            reason=f"cannot tell: client. {units.rate(rate, 'requests')} did not hold, and this client "
-            f"reaches {units.rate(alone.highest_per_s, 'requests')} of a server that answers at once: the "
-            "server may do more",
+            reason=f"{OUTCOMES['client']} from {units.rate(limit_per_s, 'requests')} on, {by}: "
+            "the server may do more",
             remedy="Run the client on a host of its own, or on several, each with a part of the rate",
         )

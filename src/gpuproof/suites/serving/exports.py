@@ -68,12 +68,14 @@ def _absent(run: ServingRun) -> tuple[str, ...]:
 
 def _since(run: ServingRun) -> dict[str, Any]:
     """Return what is known where rates are judged by several launches."""
+    client = run.search.client_limit_per_s if run.search else None
     goodput = [served.goodput_per_s for served in run.main if served.goodput_per_s is not None]
     return {
         "goodput_per_s": sum(goodput) / len(goodput) if goodput else None,
         "rates_not_told_per_s": run.search.untold if run.search and run.search.ceiling_per_s else [],
         "bounds": to_json(run.config.serving.bounds),
         "rates": rate_rows(run),
+        **({"client_limit_per_s": client} if client is not None else {}),
     }
 
 

@@ -25,6 +25,7 @@ OUTCOMES = {
     "met": "met",
     "missed": "missed",
     "undecided": "undecided",
+    "client": "cannot tell: client",
 }
 COMPARED = (50.0, 99.0)
 """Percentiles by which servers are compared where no bound is set: of most requests, and of the tail."""
@@ -205,9 +206,10 @@ def _search_measures(run: ServingRun) -> list[Measure]:
 
 def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
     """Return the highest rate that was confirmed; the true one lies between it and the lowest refuted."""
-    met, refuted = search.met_per_s, search.not_met_per_s
+    met, refuted, client = search.met_per_s, search.not_met_per_s, search.client_limit_per_s
     condition = bounds_text(run.config)
     upper = "no rate was refuted" if refuted is None else f"refuted at {_rate(refuted)}"
+    upper = upper if client is None else f"{OUTCOMES['client']} from {_rate(client)} on"
     if run.is_of_before:
         condition += ": by one launch a rate, as versions before judged"
         upper = "" if refuted is None else f"not met at {_rate(refuted)}"
@@ -223,17 +225,25 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
     unfinished = [] if search.is_finished else ["the search is not finished"]
     return Measure(
         name="highest rate",
-        value=met,
+        value=None if client is not None else met,
         unit="requests/s",
         text=_rate(met) if met is not None else units.MISSING,
         detail="; ".join(part for part in (condition, upper, *between, *unfinished) if part),
         uncertainty=None if run.is_of_before else f"confirmed; {upper}" if met is not None else upper,
         better="higher",
         interval=None
-        if met is None or refuted is None or run.is_of_before
+        if met is None or refuted is None or client is not None or run.is_of_before
         else MeasureInterval(low=met, high=refuted, level=1 - RISK, kind="bound", method=METHOD),
-        missing=None if met is not None else f"{upper}, and none is confirmed: {_remedy(refuted)}",
+        missing=_why_none(search, upper),
     )
+
+
+def _why_none(search: RateSearch, upper: str) -> str | None:
+    """Say why there is no highest rate: the client's limit lies below the server's, or none is confirmed."""
+    met = search.met_per_s
+    if search.client_limit_per_s is not None:
+        return f"{upper}; {'none' if met is None else _rate(met)} is confirmed, and the server may do more"
+    return None if met is not None else f"{upper}, and none is confirmed: {_remedy(search.not_met_per_s)}"
 
 
 def _remedy(refuted_per_s: float | None) -> str:

@@ -13,9 +13,10 @@ from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.charts import serving_charts
 from gpuproof.suites.serving.conclude import ServingDetail
+from gpuproof.suites.serving.measures import OUTCOMES
 from gpuproof.suites.serving.windows import OF_A_WINDOW, RATE, WINDOW
 
-RATE_OUTCOMES = {"met": "confirmed", "missed": "refuted", "undecided": "undecided"}
+RATE_OUTCOMES = {**OUTCOMES, "met": "confirmed", "missed": "refuted"}
 OF_A_RATE = {"share at most": "at most", "percentile at most": "at most"}
 """Quantities of a rate whose column is called otherwise: it stands beside what it is of."""
 BEFORE_GOODPUT = ("launches within", "requests", "worth", "over", "share at most", "percentile")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from gpuproof.analysis.requests.bounds import bounds_judged
 from gpuproof.analysis.requests.served import summarize_requests
@@ -76,9 +77,19 @@ class ServingPlan:
         beside_s = took_s - arrivals_s
         trials = (*self.trials, Trial.of(served))
         of_rate = [one for one in trials if one.offered_per_s == served.window.offered_per_s]
-        rates = judge_rates(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
+        rates = judge_rates(
+            of_rate,
+            bounds_judged(served.spec),
+            confirmations=confirmations(self.config),
+            client_per_s=self.client_per_s if is_search(self.config.serving) else inf,
+        )
         merged = dict(sorted({**self.rates, **rates}.items()))
         return replace(after, trials=trials, rates=merged, beside_s=max(self.beside_s, beside_s))
+
+    @property
+    def client_per_s(self) -> float:
+        """Return the rate up to which the client was seen to be no limit; infinite where it was not tried."""
+        return min((trial.client.rate_per_s for trial in self.trials if trial.client), default=inf)
 
     @property
     def search(self) -> RateSearch | None:
@@ -100,6 +111,7 @@ class ServingPlan:
             time_left_s=serving.search_time_s - self.used_s,
             beside_s=self.beside_s,
             lowest_per_s=serving.search_lowest_per_s or 0.0,
+            client_per_s=self.client_per_s,
         )
 
     @property

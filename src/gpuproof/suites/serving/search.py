@@ -4,19 +4,21 @@ In: the launches that ended. Out: for each rate confirmed, refuted or not told, 
 is guessed: an offline launch gives what the server can do at all, and halving the distance between the
 highest rate that was confirmed and the lowest that was refuted closes in. Where a rate in between cannot be
 told in its time, the search closes in on the edges of that gap. At last the rate that was found is given all
-of its time: what it does then may still refute it. The answer is a range.
+of its time: what it does then may still refute it. The answer is a range. A rate at which the client's own
+limit would be measured is neither confirmed nor refuted, and the search ends below it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import TypeAlias
 
 from gpuproof.analysis.requests.bounds import Bound, RateJudgement, RequestSeries, judge_rate
 from gpuproof.analysis.requests.loadgen import BoundOutcome
 from gpuproof.analysis.requests.served import Served
+from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import Scenario
 
 LOWEST_SHARE = 1 / 64
@@ -26,6 +28,8 @@ MOST_UNTOLD = 2
 edge is not after twice as many."""
 HOPELESS = 3.0
 """Times the requests that are left for a rate: where more are needed, they are not spent."""
+MIN_LATE_LAUNCHES = 2
+"""A client that is late in one launch may have been held up by something else."""
 SPARE = 1.2
 """How many more requests are asked for than seem to be needed."""
 
@@ -63,6 +67,9 @@ class Trial:
     series: RequestSeries | None = None
     outcome_then: BoundOutcome | None = None
     """What a version that judged a rate by one launch made of it; None for launches since."""
+    is_client_late: bool = False
+    client: ClientAlone | None = None
+    """Of the launch before a search of an endpoint."""
 
     @classmethod
     def of(cls, served: Served) -> Trial:
@@ -74,14 +81,18 @@ class Trial:
             offered_per_s=served.window.offered_per_s,
             series=served.series,
             outcome_then=verdict.outcome if verdict and served.is_of_before else None,
+            is_client_late=served.is_client_late,
+            client=served.window.client,
         )
 
 
 Rates: TypeAlias = Mapping[float, RateJudgement]
 
 
-def judge_rates(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int) -> Rates:
-    """Judge every rate by its launches."""
+def judge_rates(
+    trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int, client_per_s: float = inf
+) -> Rates:
+    """Judge every rate by its launches; one over what the client is trusted with is not told."""
     by_rate: dict[float, list[Trial]] = {}
     for trial in trials:
         if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
@@ -89,14 +100,21 @@ def judge_rates(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmatio
     return {
         rate: _judge_earlier(of_rate)
         if of_rate[0].outcome_then
-        else _judge_rate(of_rate, bounds, confirmations)
+        else _judge_rate(of_rate, bounds, confirmations, is_over_client=rate > client_per_s)
         for rate, of_rate in sorted(by_rate.items())
     }
 
 
-def _judge_rate(trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int) -> RateJudgement:
+def _judge_rate(
+    trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int, *, is_over_client: bool
+) -> RateJudgement:
     launches = [trial.series for trial in trials if trial.series is not None]
-    return judge_rate(launches, bounds, confirmations=confirmations)
+    judgement = judge_rate(launches, bounds, confirmations=confirmations)
+    late = sum(trial.is_client_late for trial in trials)
+    if not is_over_client and (late < MIN_LATE_LAUNCHES or 2 * late < len(trials)):
+        return judgement
+    standings = tuple(replace(x, outcome="client", needed_requests=None) for x in judgement.standings)
+    return replace(judgement, outcome="client", standings=standings)
 
 
 def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
@@ -121,6 +139,8 @@ class RateSearch:
     """What a launch takes beside its arrivals: to start, and to answer the last requests."""
     lowest_per_s: float = 0.0
     """No rate under it is tried."""
+    client_per_s: float = inf
+    """The highest rate at which a client was seen to be no limit, before the search."""
 
     @property
     def met_per_s(self) -> float | None:
@@ -145,9 +165,18 @@ class RateSearch:
         ]
 
     @property
+    def client_limit_per_s(self) -> float | None:
+        """Return the rate from which nothing can be told for the client, where the search ends at it."""
+        of_client = [rate for rate, judgement in self.rates.items() if judgement.outcome == "client"]
+        limit = min([self.client_per_s, *of_client])
+        others = (x for x in (self.ceiling_per_s, self.not_met_per_s) if x is not None)
+        return limit if limit < min(others, default=0.0) else None
+
+    @property
     def _upper(self) -> float:
         assert self.ceiling_per_s is not None
-        return self.ceiling_per_s if self.not_met_per_s is None else self.not_met_per_s
+        edges = (self.ceiling_per_s, self.not_met_per_s, self.client_limit_per_s)
+        return min(edge for edge in edges if edge is not None)
 
     def requests_left(self, rate_per_s: float) -> int:
         """Return the requests of the next launch at a rate; 0 where it is settled or gets none any more."""

@@ -12,10 +12,6 @@ from gpuproof.statistics.percentiles import percentile
 from gpuproof.units import count, seconds, share
 from gpuproof.verdict.doubts.base import Measured, Rule, invalid, suspect
 
-LATENESS_SHARE = 0.05
-"""Of the median latency; a generator that is later than this shapes what it measures …"""
-LATENESS_S = 1e-3
-"""… where it is also later than this, which a host's scheduler alone may cause."""
 GROWTH = 2.0
 """The last quarter's median latency over the first's, from which a queue is said to grow."""
 HEAD = 20
@@ -92,7 +88,7 @@ def _late_trace(served: Served) -> Iterator[Doubt]:
         return
     late_s = percentile(served.sent_late_s, 99).value
     late_s = max(served.sent_late_s) if late_s is None else late_s
-    if late_s > max(LATENESS_S, LATENESS_SHARE * median(served.latencies_s)):
+    if late_s > served.lateness_allowed_s:
         yield invalid(
             code="trace-late",
             reason=f"1 % of the trace's requests were sent {seconds(late_s)} after their time or later: the "
@@ -107,7 +103,7 @@ def _late_generator(served: Served) -> Iterator[Doubt]:
         return
     late_s = percentile(served.lateness_s, 99).value
     typical_s = median(served.latencies_s)
-    if late_s is None or late_s <= max(LATENESS_S, LATENESS_SHARE * typical_s):
+    if late_s is None or late_s <= served.lateness_allowed_s:
         return
     yield suspect(
         code="generator-late",
