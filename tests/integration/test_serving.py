@@ -231,7 +231,7 @@ def test_a_search_of_an_endpoint_says_what_its_client_does_alone(tmp_path: Path)
             tmp_path,
             *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
             *("--serving.endpoint.model=tiny", "--serving.new_tokens=2", "--serving.bounds.ttft_s=60"),
-            "--serving.search_time_s=12",
+            *("--serving.search_time_s=12", "--serving.clients=2"),
         )
     assert result.returncode in MEASURED, result.stdout + result.stderr
     cases = run_directory(tmp_path, "s", "serving").cases()
@@ -241,6 +241,8 @@ def test_a_search_of_an_endpoint_says_what_its_client_does_alone(tmp_path: Path)
     assert alone.highest_per_s > 0
     assert set(clients.values()) <= {None}  # once, before the search
     assert "client ceiling" in result.stdout
+    assert {case.of(ServingWindow)[0].num_clients for case in cases} == {2}
+    assert "requests were sent by 2 client processes" in " ".join(result.stdout.split())
 
 
 def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:

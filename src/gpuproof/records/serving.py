@@ -101,3 +101,5 @@ class ServingWindow:
     """Seconds from one chunk of an answer to its next, to four digits, and how many gaps had them."""
     client: ClientAlone | None = None
     """Of an endpoint's client before a search: what it does by itself."""
+    num_clients: Positive = 1
+    """Processes that sent requests to an endpoint."""

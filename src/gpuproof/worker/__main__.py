@@ -28,6 +28,7 @@ COMMANDS = {
     "probe": ("gpuproof.worker.commands.probe:main", "print what this machine has, as JSON"),
     "sample": ("gpuproof.worker.commands.sample:main", "print readings of GPUs and host, as JSON Lines"),
     "generate": ("gpuproof.worker.serving.generator:main", "issue requests, as a serving case asks"),
+    "client": ("gpuproof.worker.serving.clients:main", "send an endpoint a part of the requests of a case"),
     "twin": ("gpuproof.worker.serving.twin:main", "answer requests as told, in place of an endpoint"),
     "record": (
         "gpuproof.worker.commands.record:main",

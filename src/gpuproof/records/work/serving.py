@@ -144,6 +144,9 @@ class ServingSpec(Options):
     lengths: LengthsSpec = field(default_factory=LengthsSpec)
     shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
     conversation: ConversationSpec = field(default_factory=ConversationSpec)
+    clients: Annotated[int, Limits(ge=1, le=256)] | None = None
+    """Processes that send to an endpoint, each its part of the schedule; null is one for every two processors
+    of this host, or for every four where the endpoint is on it, and at least one."""
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to load."""
 

@@ -180,6 +180,9 @@ def _notes(run: ServingRun) -> list[str]:
         notes.append(
             f"the search ended at its time limit, {time} (serving.search_time_s): more time narrows the range"
         )
+    if sending := {served.window.num_clients for served in run.launches if served.chunks}:
+        num = max(sending)
+        notes.append(f"requests were sent by {num} client process{'es' * (num > 1)}")
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
     if "chat" in {served.window.api for served in run.launches} and run.config.serving.endpoint.api == "auto":

@@ -1,7 +1,7 @@
 """Load on a server that speaks OpenAI's protocol: vLLM, SGLang, TGI, llama.cpp or any other.
 
-The generator runs in this process, on an event loop: it issues requests by the schedule or on completion,
-and reads each answer as a stream (`answers.py`). Protocol, of completions and of chat:
+The generator runs on an event loop, of this process or of several (`clients.py`): it issues requests by the
+schedule or on completion, and reads each answer as a stream (`answers.py`). Protocol of both:
 https://platform.openai.com/docs/api-reference/completions (`stream: true`, server-sent events, `data:
 [DONE]`).
 """
@@ -12,7 +12,9 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from time import monotonic
 from typing import Any
 
@@ -80,6 +82,13 @@ class EndpointLoad:
         authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **authorization}
         self._room = asyncio.Semaphore(self.spec.max_connections)
+
+    def share_of(self, part: int, num_parts: int) -> EndpointLoad:
+        """Return the load of one of several clients: the same, with its share of the connections."""
+        share, connections = copy(self), self.spec.max_connections
+        share._idle = []
+        share._room = asyncio.Semaphore(connections // num_parts + (part < connections % num_parts))
+        return share
 
     def body(self, ask: Ask) -> bytes:
         """Return the body of a request."""
@@ -216,7 +225,7 @@ class EndpointLoad:
         try:
             if times_s is None:
                 return await self._closed(plan, on_done)
-            return await self._open(times_s, plan.begin_monotonic_s, on_done)
+            return await self._open(times_s, plan, on_done)
         finally:
             self._close()
 
@@ -225,17 +234,17 @@ class EndpointLoad:
             self._idle.pop().close()
 
     async def _open(
-        self, times_s: Sequence[float], begin_s: float, on_done: Callable[[int], None]
+        self, times_s: Sequence[float], plan: TrafficPlan, on_done: Callable[[int], None]
     ) -> list[RequestTimes]:
         tasks = []
-        num_done = 0
+        num_done, begin_s = 0, plan.begin_monotonic_s
 
         def count(_: object) -> None:
             nonlocal num_done
             num_done += 1
             on_done(num_done)
 
-        for number, due_s in enumerate(times_s):
+        for number, due_s in islice(enumerate(times_s), plan.part, None, plan.num_parts):
             left_s = due_s - (monotonic() - begin_s)
             if left_s > 0:
                 await asyncio.sleep(left_s)
@@ -257,7 +266,8 @@ class EndpointLoad:
             nonlocal issued
             history: tuple[tuple[str, str], ...] = ()
             while goes_on():
-                ask, issued = replace(self.prompts.ask(issued), history=history), issued + 1
+                number, issued = plan.part + plan.num_parts * issued, issued + 1
+                ask = replace(self.prompts.ask(number), history=history)
                 times = await self._timed(ask, scheduled_s=monotonic() - begin_s, begin_s=begin_s)
                 requests.append(times)
                 on_done(len(requests))

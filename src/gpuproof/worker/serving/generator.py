@@ -23,7 +23,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from time import monotonic
 
@@ -52,6 +52,23 @@ class TrafficPlan:
     min_s: float = 0.0
     max_s: float = 0.0
     """A closed loop ends when it has `min_requests` and `min_s` is over, or with `max_s`."""
+    part: int = 0
+    num_parts: int = 1
+    """Of several clients, which this one is: requests are numbered, and sent, in turns."""
+
+    def split(self, num_parts: int) -> list[TrafficPlan]:
+        """Return the plan of each of several clients, which share schedule and users."""
+        users = self.concurrency
+        return [
+            replace(
+                self,
+                part=part,
+                num_parts=num_parts,
+                concurrency=None if users is None else users // num_parts + (part < users % num_parts),
+                min_requests=-(-self.min_requests // num_parts),
+            )
+            for part in range(num_parts)
+        ]
 
     def schedule(self) -> array[float]:
         """Return the scheduled times of an open loop, in seconds from the begin.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.processes.processors import usable_cpus
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
 from gpuproof.records.serving import Requests, ServingWindow
@@ -28,6 +29,7 @@ from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
+from gpuproof.worker.serving.clients import clients, num_clients
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.loop import run_precisely
@@ -147,7 +149,7 @@ def _request_times(
 
 
 def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> None:
-    """Load an HTTP endpoint from this process's own event loop.
+    """Load an HTTP endpoint from this process's own event loop, or from those of several clients.
 
     Raises:
         EnvironmentUnfitError: it answered no request, or says too little for what is asked.
@@ -155,25 +157,28 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
         _try_out(load, spec)
-        client = measure_client(spec, seed=seed) if spec.scenario == "offline" else None
-    plan, beat = _plan(spec, seed), ProgressBeat(recorder)
-    with recorder.phase("measure", **_expected(plan, spec)):
-        before = read_load()
-        with paused_collector():
-            rows = run_precisely(load.run(plan, beat.update))
-        window_load = load_between(before, read_load())
-        window = _write_requests(recorder, spec, plan, rows, end_s=monotonic(), load=window_load)
-        recorder.write(
-            replace(
-                window,
-                refused_fields=tuple(load.refused_fields),
-                num_with_surplus=sum(row.has_surplus for row in rows),
-                num_resent=sum(row.is_resent for row in rows),
-                api=load.api,
-                gaps=_gaps(rows),
-                client=client,
+        num = num_clients(spec, cpus=usable_cpus())
+        client = measure_client(spec, seed=seed, num=num) if spec.scenario == "offline" else None
+    with clients([load] * num) as run:
+        plan, beat = _plan(spec, seed), ProgressBeat(recorder)
+        with recorder.phase("measure", **_expected(plan, spec)):
+            before = read_load()
+            with paused_collector():
+                rows = run(plan, beat.update)
+            window_load = load_between(before, read_load())
+            window = _write_requests(recorder, spec, plan, rows, end_s=monotonic(), load=window_load)
+            recorder.write(
+                replace(
+                    window,
+                    refused_fields=tuple(load.refused_fields),
+                    num_with_surplus=sum(row.has_surplus for row in rows),
+                    num_resent=sum(row.is_resent for row in rows),
+                    api=load.api,
+                    gaps=_gaps(rows),
+                    client=client,
+                    num_clients=num,
+                )
             )
-        )
     if all(row.done_s is None for row in rows):
         most = Counter(row.failure for row in rows).most_common(1)[0][0]
         raise EnvironmentUnfitError(

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from time import monotonic
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import NEW_TOKENS, EndpointSpec, ServingSpec
+from gpuproof.worker.serving.clients import clients, end_with_the_parent
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.loop import run_precisely
@@ -32,7 +31,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 USERS = 32
 """Of the closed loop that shows the highest rate: enough that a request is always to be read."""
 LOOP_S, SCHEDULE_S = 2.0, 1.0
-LEAD_S = 0.05
+LEAD_S = 0.2
 NEAR = 0.5
 """Share of the highest rate at which lateness is measured; over it the client may be what is measured."""
 
@@ -89,12 +88,7 @@ class Answering(asyncio.Protocol):
 def main(arguments: Sequence[str]) -> int:
     """Answer until standard input ends, with the process that started it; started by that, not by people."""
     told = Told(**json.loads(arguments[0]))
-
-    def end_with_the_client() -> None:
-        sys.stdin.buffer.read()  # nothing comes: its end is the client's
-        os._exit(0)
-
-    threading.Thread(target=end_with_the_client, name="gpuproof-watch", daemon=True).start()
+    end_with_the_parent()
 
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(lambda: Answering(told), "127.0.0.1", 0)
@@ -128,17 +122,22 @@ def twin(told: Told) -> Iterator[str]:
         process.communicate()
 
 
-def measure_client(spec: ServingSpec, *, seed: int) -> ClientAlone:
+def measure_client(spec: ServingSpec, *, seed: int, num: int = 1) -> ClientAlone:
     """Load a twin that answers at once as this client loads its endpoint: how fast is it, and how late?
 
+    Of several clients each has a twin of its own.
+
     Raises:
-        EnvironmentUnfitError: the twin did not start.
+        EnvironmentUnfitError: a twin did not start.
     """
-    with twin(Told(chunks=spec.new_tokens or NEW_TOKENS)) as url:
-        endpoint = EndpointSpec(url=url, model="twin", max_connections=spec.endpoint.max_connections)
-        load = EndpointLoad(endpoint, Prompts(replace(spec, trace=None, arrivals="poisson"), seed))
-        loop = TrafficPlan(begin_monotonic_s=monotonic() + LEAD_S, seed=seed, concurrency=USERS)
-        rows = run_precisely(load.run(replace(loop, min_s=LOOP_S, max_s=LOOP_S), lambda _: None))
+    prompts = Prompts(replace(spec, trace=None, arrivals="poisson"), seed)
+    with ExitStack() as stack:
+        urls = [stack.enter_context(twin(Told(chunks=spec.new_tokens or NEW_TOKENS))) for _ in range(num)]
+        connections = spec.endpoint.max_connections
+        endpoints = [EndpointSpec(url=url, model="twin", max_connections=connections) for url in urls]
+        run = stack.enter_context(clients([EndpointLoad(endpoint, prompts) for endpoint in endpoints]))
+        loop = TrafficPlan(begin_monotonic_s=monotonic() + LEAD_S, seed=seed, concurrency=USERS * num)
+        rows = run(replace(loop, min_s=LOOP_S, max_s=LOOP_S), lambda _: None)
         highest_per_s = sum(row.done_s is not None for row in rows) / LOOP_S
         rate_per_s = max(1.0, NEAR * highest_per_s)
         schedule = TrafficPlan(
@@ -148,7 +147,7 @@ def measure_client(spec: ServingSpec, *, seed: int) -> ClientAlone:
             rate_per_s=rate_per_s,
             num_requests=max(1, round(rate_per_s * SCHEDULE_S)),
         )
-        rows = run_precisely(load.run(schedule, lambda _: None))
+        rows = run(schedule, lambda _: None)
     late_s = sorted(row.issued_s - row.scheduled_s for row in rows)
     return ClientAlone(
         highest_per_s=highest_per_s, rate_per_s=rate_per_s, p99_late_s=late_s[int(0.99 * len(late_s))]

@@ -1,0 +1,160 @@
+"""One load on an endpoint from several client processes, each with its part of the same schedule.
+
+Python keeps one processor busy, which limits what one client can send. Of n clients the i-th sends requests
+i, i + n, …, with the texts that one alone would send. All count from one moment of the host's monotonic
+clock, which processes share, so that their records need only be put in order. A single client is this
+process itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import ipaddress
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from time import monotonic
+from typing import Any, TypeAlias
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.work.serving import ServingSpec
+from gpuproof.worker.serving.answers import RequestTimes
+from gpuproof.worker.serving.endpoint import EndpointLoad
+from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.http_stream import Address
+from gpuproof.worker.serving.loop import run_precisely
+
+CPUS, CPUS_BESIDE_SERVER = 2, 4
+"""Processors for each client: its twin, or a server on this host, has the others."""
+MOST = 16
+BEAT_S = 0.25
+Run: TypeAlias = Callable[[TrafficPlan, Callable[[int], None]], list[RequestTimes]]
+"""Runs a plan; its second argument is told how many requests are done so far."""
+
+
+def num_clients(spec: ServingSpec, *, cpus: int) -> int:
+    """Return how many processes send: those requested, else as `cpus` allow; each has a connection.
+
+    >>> from gpuproof.records.work.serving import EndpointSpec
+    >>> here, there = (ServingSpec(endpoint=EndpointSpec(url=f"http://{x}/v1")) for x in ("[::1]:80", "gpu1"))
+    >>> [(num_clients(here, cpus=cpus), num_clients(there, cpus=cpus)) for cpus in (1, 2, 4, 8)]
+    [(1, 1), (1, 1), (1, 2), (2, 4)]
+    """
+    for_each = CPUS_BESIDE_SERVER if _is_here(spec.endpoint.url or "") else CPUS
+    wanted = spec.clients or min(MOST, cpus // for_each)
+    users = spec.concurrency if spec.scenario == "closed_loop" else wanted
+    return max(1, min(wanted, users, spec.endpoint.max_connections))
+
+
+def _is_here(url: str) -> bool:
+    host = Address.parse(url).host
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host in ("localhost", socket.gethostname())
+
+
+@contextmanager
+def clients(loads: Sequence[EndpointLoad]) -> Iterator[Run]:
+    """Have a client ready for each load, all of one endpoint or of twins; give what runs a plan on them.
+
+    Raises:
+        EnvironmentUnfitError: one of them ended.
+    """
+    if len(loads) == 1:
+        yield lambda plan, on_done: run_precisely(loads[0].run(plan, on_done))
+        return
+    with ExitStack() as stack:
+        shares = [load.share_of(part, len(loads)) for part, load in enumerate(loads)]
+        ends = [stack.enter_context(_client(share)) for share in shares]
+        for end in ends:
+            _receive(end)
+        yield lambda plan, on_done: _run_there(ends, plan, on_done)
+
+
+@contextmanager
+def _client(load: EndpointLoad) -> Iterator[Connection]:
+    """Start a client; it says that it is ready, and does not outlive the block."""
+    ours, its = Pipe()
+    words = ("-m", "gpuproof.worker", "client", str(its.fileno()))
+    process = subprocess.Popen(
+        [sys.executable, *words], stdin=subprocess.PIPE, pass_fds=(its.fileno(),), start_new_session=True
+    )
+    its.close()
+    try:
+        ours.send(load)
+        yield ours
+    finally:
+        process.kill()
+        process.communicate()
+        ours.close()
+
+
+def _receive(end: Connection) -> Any:
+    try:
+        return end.recv()
+    except (EOFError, OSError):
+        raise EnvironmentUnfitError(
+            "a client process ended before its requests were done",
+            place="serving.clients",
+            next_step="Look at its last words on standard error; set serving.clients to 1",
+        ) from None
+
+
+def _run_there(
+    ends: Sequence[Connection], plan: TrafficPlan, on_done: Callable[[int], None]
+) -> list[RequestTimes]:
+    num_done, rows = dict.fromkeys(ends, 0), list[RequestTimes]()
+    for end, part in zip(ends, plan.split(len(ends)), strict=True):
+        end.send(part)
+    under_way = set(ends)
+    while under_way:
+        for end in wait(list(under_way)):
+            assert isinstance(end, Connection)
+            told = _receive(end)
+            if isinstance(told, list):
+                rows += told
+                under_way.remove(end)
+            num_done[end] = len(told) if isinstance(told, list) else told
+            on_done(sum(num_done.values()))
+    return sorted(rows, key=lambda row: (row.scheduled_s, row.issued_s))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Send what the process that started it says, plan after plan; started by that, not by people."""
+    end_with_the_parent()
+    with Connection(int(arguments[0])) as end, suppress(EOFError):
+        load = end.recv()
+        end.send(0)
+        gc.disable()
+        while True:
+            end.send(run_precisely(load.run(end.recv(), _Beat(end).update)))
+    return 0
+
+
+def end_with_the_parent() -> None:
+    """End when standard input does, on which nothing comes: with the process that started this one."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=watch, name="gpuproof-watch", daemon=True).start()
+
+
+class _Beat:
+    """Says how many requests are done, a few times a second."""
+
+    def __init__(self, end: Connection) -> None:
+        self._end, self._told_s = end, monotonic()
+
+    def update(self, num_done: int) -> None:
+        now_s = monotonic()
+        if now_s - self._told_s >= BEAT_S:
+            self._told_s = now_s
+            self._end.send(num_done)
