@@ -242,7 +242,8 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
         )
     from gpuproof.config.load import load_config
 
-    base = load_config(configs[0], both).config
+    of_a = [*both, *side_words["a"]]  # without what is A's own it need not be a recipe, as without its URL
+    base = load_config(configs[0], of_a).config
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
         other = load_config(source, [*both, *side_words[side]]).config
         if other.suite is not None:
@@ -251,7 +252,7 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
         block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *side_words[side]])
     suite_words = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
     looks = [word for word in settings if _is_of(word, SUITE)]
-    return configs[0], [*both, f"--suite={SUITE}", *suite_words, *looks]
+    return configs[0], [*of_a, f"--suite={SUITE}", *suite_words, *looks]
 
 
 def _written(value: Any) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.point_figures import THROUGHPUT
+from gpuproof.analysis.requests.served import Served, summarize_requests
+from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.records.run import Start
@@ -17,6 +19,8 @@ from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import LaunchKey, launch_key
 
 MEDIAN_LATENCY = "p50 latency"
+GOODPUT, ANSWERED = "goodput", "answered"
+MEDIAN_FIRST_TOKEN, MEDIAN_TOKEN = "p50 time to first token", "p50 time per token"
 
 
 def with_interval(
@@ -73,10 +77,13 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def compared_figures(records: CaseRecords) -> dict[str, float]:
-    """Return what one launch says of the figure by which launches are compared, if it measured it.
+    """Return what one launch says of the figures by which launches are compared, if it measured them.
 
-    That is its throughput, or in latency mode its median latency in seconds.
+    That is its throughput, in latency mode its median latency in seconds, and of requests what users see.
     """
+    if isinstance(records.case.work, ServingWork):
+        served = summarize_requests(records)
+        return {} if served is None else _figures_of_requests(served)
     launch = summarize_launch(records)
     if launch is None:
         return {}
@@ -84,6 +91,18 @@ def compared_figures(records: CaseRecords) -> dict[str, float]:
         return {THROUGHPUT: launch.figures[THROUGHPUT]}
     middle = percentile(launch.step_times_s, 50.0).value
     return {} if middle is None else {MEDIAN_LATENCY: middle}
+
+
+def _figures_of_requests(served: Served) -> dict[str, float]:
+    """Return goodput, or requests answered of users who wait; the median times of tokens, or of answers."""
+    rates = {GOODPUT: served.goodput_per_s}
+    if served.goodput_per_s is None and served.window.offered_per_s is None:
+        rates = {ANSWERED: served.requests_per_s}
+    times = {MEDIAN_FIRST_TOKEN: served.first_token_s, MEDIAN_TOKEN: served.token_s}
+    if not served.first_token_s:
+        times = {MEDIAN_LATENCY: served.latencies_s}
+    figures = {**rates, **{name: percentile(times_s, 50.0).value for name, times_s in times.items()}}
+    return {name: value for name, value in figures.items() if value}
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:

@@ -28,10 +28,13 @@ class AbSuite(PlannedSuite):
         Raises:
             UsageError: it is no recipe of one point, a side of it cannot be run, or hosts are named.
         """
-        is_plain = config.kind in ("training", "inference") and not config.matrix
+        from gpuproof.suites.serving.plan import is_search
+
+        is_plain = config.kind in ("training", "inference", "serving") and not config.matrix
         if not is_plain or config.search.kind is not None:
             raise UsageError(
-                "the two sides are variants of one training or inference recipe, without matrix or search",
+                "the two sides are variants of one recipe of training, inference or serving, without matrix "
+                "or search",
                 place="suite",
                 next_step="Leave the sweep out, or compare two runs of it: gpuproof compare RUN_A RUN_B",
             )
@@ -41,7 +44,15 @@ class AbSuite(PlannedSuite):
                 place="--on",
                 next_step="Start it on the host itself",
             )
-        return begin(config)
+        plan = begin(config)
+        sides = [point.config for point in plan.points.values()]
+        if any(side.kind == "serving" and is_search(side.serving) for side in sides):
+            raise UsageError(
+                "requests in turns come at one rate, and this looks for the highest",
+                place="serving.rate_per_s",
+                next_step="Name a rate, or set serving.scenario to closed_loop",
+            )
+        return plan
 
     def until(self, state: AbPlan) -> str | None:
         """Say what the pilot's spread is to tell."""

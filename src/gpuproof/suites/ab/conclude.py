@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.comparing.clocks import clocks_of
@@ -66,7 +67,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         evidence,
         concluded,
         title=[
-            f"{config.model.name} {config.kind} on {config.data.name}",
+            _work(config),
             f"{comparison.b.name} against {comparison.a.name}",
         ],
         num_planned=2 * taken.total,
@@ -76,6 +77,12 @@ def conclude(evidence: Evidence) -> Conclusion:
     )
     result = _with_verdict(conclusion.result, comparison, taken)
     return Conclusion(result=result, exports=conclusion.exports)
+
+
+def _work(config: RunConfig) -> str:
+    if config.kind == "serving" and config.serving.target == "endpoint":
+        return f"requests to {config.serving.endpoint.model}"
+    return f"{config.model.name} {config.kind} on {config.data.name}"
 
 
 def _side_by_side(
@@ -127,7 +134,7 @@ def _measures(
             for pair in range(taken.num_pairs)
             if name in figures.get((side, pair), {})
         )
-        unit = f"{point.figures.item}/s" if name == RATE else "s"
+        unit = f"{point.figures.item}/s" if BETTER[name] == "higher" else "s"
         measures.append(
             Measure(
                 name=name,
@@ -160,8 +167,15 @@ def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
         section, _, name = key.partition(".")
         base = values[section][name] if name else values[section]
         a, b = options.a.get(key, base), options.b.get(key, base)
-        if a != b:
-            yield UnlikeKey(key=key, a=str(a), b=str(b))
+        yield from _unlike(key, a, b)
+
+
+def _unlike(key: str, a: Any, b: Any) -> Iterator[UnlikeKey]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for name in dict.fromkeys([*a, *b]):
+            yield from _unlike(f"{key}.{name}", a.get(name), b.get(name))
+    elif a != b:
+        yield UnlikeKey(key=key, a=str(a), b=str(b))
 
 
 def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Result:

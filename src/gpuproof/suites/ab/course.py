@@ -22,7 +22,7 @@ from gpuproof.records.result import Better
 from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_pairs, is_beyond
 from gpuproof.statistics.planning import pairs_to_find
 from gpuproof.suites.base import LaunchKey
-from gpuproof.suites.measures import MEDIAN_LATENCY
+from gpuproof.suites.measures import ANSWERED, GOODPUT, MEDIAN_FIRST_TOKEN, MEDIAN_LATENCY, MEDIAN_TOKEN
 
 NAME = "ab"
 A, B = "a", "b"
@@ -34,8 +34,15 @@ CONFIRMED = 0.9
 POWER = 0.99
 """Of the first run as it is planned; both runs together then find 95 % and more."""
 RATE = THROUGHPUT
-BETTER: Mapping[str, Better] = {RATE: "higher", MEDIAN_LATENCY: "lower"}
-"""What sides are compared by: a run's own figure. A step need not be the same work on both."""
+BETTER: Mapping[str, Better] = {
+    RATE: "higher",
+    GOODPUT: "higher",
+    ANSWERED: "higher",
+    MEDIAN_FIRST_TOKEN: "lower",
+    MEDIAN_TOKEN: "lower",
+    MEDIAN_LATENCY: "lower",
+}
+"""What sides are compared by: a run's own figures. A step need not be the same work on both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ def page(result: Result) -> Page:
         points,
         Column.of("", lambda point: names[point.case_id], align="left", folds=True),
         Column.of("launches", lambda point: str(point.num_launches)),
-        *figure_columns(points),
+        *(figure_columns(points) if any(point.rate for point in points) else ()),  # of requests none
         Column.of("validity", validity_cell, align="left"),
     )
     laid_out = benchmark_page(result, common, *comparison_sections(comparison), sides, num_measures=0)

@@ -23,6 +23,7 @@ from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.measures import compared_figures
 from gpuproof.suites.points.plan import Point, config_at
+from gpuproof.suites.serving.plan import case_of_load, load_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class AbPlan:
         for key in self.order[: 2 * self.course.total]:
             if key not in self.figures and key not in running:
                 side, pair = key
-                yield build_case(self.points[side].config, pair, case_id=side)
+                yield _case(self.points[side].config, pair, side)
 
 
 def begin(config: RunConfig) -> AbPlan:
@@ -78,11 +79,18 @@ def begin(config: RunConfig) -> AbPlan:
     options = read_options(config)
     points = points_of(config, options)
     for side, point in points.items():
-        build_case(point.config, 0, case_id=side)
+        _case(point.config, 0, side)
     draw = random.Random(f"{config.run.order_seed}")  # noqa: S311  # no secret
     turns = launch_order([draw.random() < 0.5 for _ in range(options.max_pairs)])  # two pairs each: both runs
     order = tuple((side, pair) for pair, sides in enumerate(turns) for side in sides)
     return AbPlan(points=points, options=options, order=order)
+
+
+def _case(config: RunConfig, pair: int, side: str) -> Case:
+    """Return a launch of a side; of requests both of a pair have the same arrivals."""
+    if config.kind == "serving":
+        return case_of_load(config, load_of(config.serving), pair, case_id=side)
+    return build_case(config, pair, case_id=side)
 
 
 def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:

@@ -84,7 +84,8 @@ def _conclude_point(
     measures = _point_measures(conclusion.result, point, positions)
     result = replace(conclusion.result, measures=measures)
     figures = _figures(result, point)
-    summary = dict(_content(conclusion, "run_summary.json").value)
+    contents = {export.name: export.content for export in conclusion.exports}
+    summary = dict(contents["run_summary.json"].value)
     if is_refused:
         num_launched = len(launched.launches)
         figures = replace(figures, refused=True, num_planned=num_launched, failures=())
@@ -94,7 +95,7 @@ def _conclude_point(
         figures=figures,
         result=result,
         summary=summary,
-        epochs=_content(conclusion, "metrics_epoch.jsonl").make,
+        epochs=contents["metrics_epoch.jsonl"].make if "metrics_epoch.jsonl" in contents else str,
         launches=tuple(
             launch for records in launched.launches if (launch := summarize_launch(records)) is not None
         ),
@@ -113,8 +114,28 @@ def read_figures(result: Result) -> tuple[PointFigures, ...]:
 
 def _figures(result: Result, point: Point) -> PointFigures:
     """Return the point that a result, whose measures bear its name, is of."""
-    (figures,) = read_figures(result)
+    figures = next(iter(read_figures(result)), None) or _figures_of_requests(result, point)
     return replace(figures, case_id=point.case_id, assignment=point.assignment, doubts=result.doubts)
+
+
+def _figures_of_requests(result: Result, point: Point) -> PointFigures:
+    config = point.config
+    return PointFigures(
+        case_id=point.case_id,
+        assignment=point.assignment,
+        kind=config.kind,
+        model=config.model.name,
+        batch_size=config.serving.max_batch,
+        item="requests",
+        items_per_sample=1,
+        device=result.conditions["device"],
+        num_devices=None,
+        num_launches=result.num_launches,
+        num_planned=result.num_planned,
+        validity=result.validity,
+        failures=result.failures,
+        measures=result.measures,
+    )
 
 
 def _point_measures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
@@ -129,11 +150,6 @@ def _point_measures(result: Result, point: Point, positions: Mapping[LaunchKey, 
         )
         for measure in result.measures
     )
-
-
-def _content(conclusion: Conclusion, name: str) -> Any:
-    (content,) = (export.content for export in conclusion.exports if export.name == name)
-    return content
 
 
 def conclusion_of_points(
@@ -200,7 +216,7 @@ def result_of_points(
         measures=measures,
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
-        num_launches=sum(len(point.launches) for point in points),
+        num_launches=sum(point.figures.num_launches for point in points),
         num_planned=num_planned,
         conditions=shared_conditions([point.result for point in points]),
         detail=to_json(detail),

@@ -150,18 +150,30 @@ class ServingPlan:
         """
         for load, replicate in self.left():
             if (load.case_id, replicate) not in running:
-                yield self._case(load, replicate)
+                yield case_of_load(self.config, load, replicate)
 
-    def _case(self, load: Load, replicate: int) -> Case:
-        serving, data = self.config.serving, self.config.data
-        whole = self.config.model_copy(update={"data": replace(data, batch_size=serving.max_batch)})
-        return build_case(
-            whole,
-            replicate,
-            case_id=load.case_id,
-            serving=spec_of_load(serving, load, text=text_sizes(self.config)),
-            arrival_seed=arrival_seed(self.config.training.seed, load.case_id, replicate),
-        )
+
+def case_of_load(config: RunConfig, load: Load, replicate: int, *, case_id: str | None = None) -> Case:
+    """Return a launch of a load, under its own name if `case_id` is None.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    serving, data = config.serving, config.data
+    whole = config.model_copy(update={"data": replace(data, batch_size=serving.max_batch)})
+    return build_case(
+        whole,
+        replicate,
+        case_id=case_id or load.case_id,
+        serving=spec_of_load(serving, load, text=text_sizes(config)),
+        arrival_seed=arrival_seed(config.training.seed, load.case_id, replicate),
+    )
+
+
+def load_of(serving: ServingSpec) -> Load:
+    """Return the one load of a recipe that looks for no rate."""
+    rate_per_s = serving.rate_per_s if serving.scenario == "server" else None
+    return Load(case_id=CASE_ID, scenario=serving.scenario, rate_per_s=rate_per_s, is_repeated=True)
 
 
 def arrival_seed(seed: int, case_id: str, replicate: int) -> int:
@@ -172,8 +184,7 @@ def arrival_seed(seed: int, case_id: str, replicate: int) -> int:
 def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch | None) -> list[Load]:
     """Return what to launch next; nothing when the suite is finished or cannot go on."""
     if search is None:
-        rate_per_s = serving.rate_per_s if serving.scenario == "server" else None
-        return [Load(case_id=CASE_ID, scenario=serving.scenario, rate_per_s=rate_per_s, is_repeated=True)]
+        return [load_of(serving)]
     if search.ceiling_per_s is None:
         return [Load(case_id=OFFLINE, scenario="offline")]
     if search.next_launch is not None:
