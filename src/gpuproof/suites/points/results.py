@@ -34,6 +34,8 @@ from gpuproof.suites.sections import (
 )
 from gpuproof.verdict.doubts.rules import invalid_first
 
+EPOCHS = "metrics_epoch.jsonl"
+"""Of training and inference; requests have none."""
 NOT_RANKED = "the tests of the load suite are of different models and kinds of work, which are not ranked"
 
 
@@ -84,8 +86,7 @@ def _conclude_point(
     measures = _point_measures(conclusion.result, point, positions)
     result = replace(conclusion.result, measures=measures)
     figures = _figures(result, point)
-    contents = {export.name: export.content for export in conclusion.exports}
-    summary = dict(contents["run_summary.json"].value)
+    summary, epochs = dict(_content(conclusion, "run_summary.json").value), _content(conclusion, EPOCHS)
     if is_refused:
         num_launched = len(launched.launches)
         figures = replace(figures, refused=True, num_planned=num_launched, failures=())
@@ -95,7 +96,7 @@ def _conclude_point(
         figures=figures,
         result=result,
         summary=summary,
-        epochs=contents["metrics_epoch.jsonl"].make if "metrics_epoch.jsonl" in contents else str,
+        epochs=epochs.make if epochs is not None else str,
         launches=tuple(
             launch for records in launched.launches if (launch := summarize_launch(records)) is not None
         ),
@@ -116,6 +117,10 @@ def _figures(result: Result, point: Point) -> PointFigures:
     """Return the point that a result, whose measures bear its name, is of."""
     figures = next(iter(read_figures(result)), None) or _figures_of_requests(result, point)
     return replace(figures, case_id=point.case_id, assignment=point.assignment, doubts=result.doubts)
+
+
+def _content(conclusion: Conclusion, name: str) -> Any:
+    return next((export.content for export in conclusion.exports if export.name == name), None)
 
 
 def _figures_of_requests(result: Result, point: Point) -> PointFigures:
