@@ -1,0 +1,120 @@
+"""Up to which rate are requests to an endpoint issued in time? Goal: 5,000/s of one chunk on four cores.
+
+Climbs a ladder of rates, a few launches each, until the median of the launches' p99 lateness (from schedule
+to issue) is over 0.2 ms; for answers of 1 and of 32 chunks that a twin of the endpoint sends at once. The
+processors are dealt out: half for the clients, the others for their twins, one for each. Before each launch a
+bare loop sleeps a thousand times for 1 ms: how late it wakes is what this machine does to any client, and a
+rate at which it is over 0.2 ms itself tells nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from statistics import median
+from time import monotonic
+
+from gpuproof.records.work.serving import EndpointSpec, ServingSpec
+from gpuproof.units import rate, seconds
+from gpuproof.worker.serving.clients import clients
+from gpuproof.worker.serving.endpoint import EndpointLoad
+from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.prompts import Prompts
+from gpuproof.worker.serving.twin import Told, twin
+from pairing import machine_line
+from serving_generator import bare_lateness_s
+
+RATES_PER_S = tuple(round(125 * 2 ** (step / 2)) for step in range(15))
+LATE_S = 0.2e-3
+WINDOW_S, QUICK_WINDOW_S, LAUNCHES = 10.0, 2.0, 3
+LEAD_S = 0.5
+
+
+def main() -> None:
+    """Climb the ladder for answers of both lengths."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="windows of 2 s")
+    parser.add_argument("--clients", type=int, help="processes that send [default: half of the processors]")
+    options = parser.parse_args()
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise SystemExit("one processor: the twin has none of its own")
+    ours, theirs = cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]
+    num = options.clients or len(ours)
+    window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
+    print(machine_line())
+    print(f"{num} client processes on processors {ours}, as many twins on {theirs}")
+    for chunks in (1, 32):
+        print("\n".join(climb(chunks, num=num, ours=ours, theirs=theirs, window_s=window_s)), flush=True)
+
+
+def climb(
+    chunks: int, *, num: int, ours: Sequence[int], theirs: Sequence[int], window_s: float
+) -> Iterator[str]:
+    """Yield a line for each rate, and the highest that was issued in time."""
+    highest, ended = 0, "the ladder ends there"
+    for rate_per_s in RATES_PER_S:
+        late_s, bare_s = [], []
+        for seed in range(LAUNCHES):
+            os.sched_setaffinity(0, ours)
+            bare_s.append(bare_lateness_s())
+            late_s.append(p99_late_s(chunks, rate_per_s, num, (ours, theirs), window_s=window_s, seed=seed))
+        launches = ", ".join(map(seconds, late_s))
+        named = f"  {chunks} chunks, {rate(rate_per_s, 'requests')}"
+        yield f"{named}: p99 lateness {launches}; floor {seconds(median(bare_s))}"
+        if median(late_s) > LATE_S:
+            is_floor = median(bare_s) > LATE_S
+            ended = (
+                "over it a bare loop is as late: not measurable here"
+                if is_floor
+                else "over it they are later"
+            )
+            break
+        highest = rate_per_s
+    rates = f"up to {rate(highest, 'requests')}" if highest else "at no rate of the ladder"
+    yield f"answers of {chunks} chunks: p99 lateness below {seconds(LATE_S)} {rates} ({ended})"
+
+
+def p99_late_s(
+    chunks: int,
+    rate_per_s: float,
+    num: int,
+    cpus: tuple[Sequence[int], Sequence[int]],
+    *,
+    window_s: float,
+    seed: int,
+) -> float:
+    """Load fresh twins at a rate; return the p99 of issue less schedule, of all clients' requests.
+
+    Raises:
+        SystemExit: a request failed.
+    """
+    ours, theirs = cpus
+    prompts = Prompts(ServingSpec(new_tokens=chunks), seed)
+    with ExitStack() as stack:
+        os.sched_setaffinity(0, theirs)
+        urls = [stack.enter_context(twin(Told(chunks=chunks))) for _ in range(num)]
+        os.sched_setaffinity(0, ours)
+        loads = [
+            EndpointLoad(EndpointSpec(url=url, model="twin", max_connections=4096), prompts) for url in urls
+        ]
+        run = stack.enter_context(clients(loads))
+        plan = TrafficPlan(
+            begin_monotonic_s=monotonic() + LEAD_S,
+            seed=seed,
+            arrivals="poisson",
+            rate_per_s=rate_per_s,
+            num_requests=round(rate_per_s * window_s),
+        )
+        rows = run(plan, lambda _: None)
+    failures = {row.failure for row in rows if row.failure}
+    if failures:
+        raise SystemExit(f"requests failed: {failures}")
+    late_s = sorted(row.issued_s - row.scheduled_s for row in rows)
+    return late_s[int(0.99 * len(late_s))]
+
+
+if __name__ == "__main__":
+    main()
