@@ -65,6 +65,12 @@ CASES = [
         f"{CAPTURE}updates are not all alike with AdamWSpam, and a graph replays always the same. ",
     ),
     (
+        "{kind: serving, serving: {rate_per_s: 5, clients: 2, target: noop}}",
+        "{kind: serving, serving: {rate_per_s: 5, clients: 2, target: endpoint, endpoint: {url: 'http://h', "
+        "model: m}}}",
+        "x.yaml:1: serving.clients: one process issues the requests of target noop. Remove serving.clients, ",
+    ),
+    (
         "training: {pruning: {method: magnitude, end_step: 9}}",
         "training: {pruning: {method: magnitude, end_step: 9, target_sparsity: 0.7}}",
         "x.yaml:1: training.pruning.method: the share of weights to prune is not given: "

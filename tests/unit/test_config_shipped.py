@@ -106,6 +106,7 @@ OTHER_VALUES: dict[str, Any] = {
     "serving.latency_percentile": 95.0,
     "serving.prompt_tokens": 32,
     "serving.new_tokens": 16,
+    "serving.clients": 2,
     "serving.endpoint.url": "http://host:8000/v1",
     "serving.endpoint.model": "tiny",
     "serving.endpoint.api_key_variable": "TINY_KEY",
@@ -155,7 +156,7 @@ PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
 SERVED = ["--kind=serving", "--serving.bounds.ttft_s=1"]
 ENDPOINT = ["--serving.target=endpoint", "--serving.endpoint.url=http://h/v1", "--serving.endpoint.model=m"]
 TALK = [*ENDPOINT, "--serving.scenario=closed_loop"]
-OF_TEXTS = ("serving.trace", "serving.lengths.", "serving.shared_prefix.")
+OF_TEXTS = ("serving.trace", "serving.lengths.", "serving.shared_prefix.", "serving.clients")
 SERVING_KEYS = [dotted(path) for path in all_keys() if path[0] == "serving"]
 COMMAND = ["--kind=command", "--command.argv=[python, t.py, '{size}']", "--matrix.size=[1,2]"]
 NEEDS = {

@@ -284,8 +284,19 @@ def texts_are_of_an_endpoint(config: RunConfig) -> Refusals:
         )
 
 
+def several_clients_load_an_endpoint(config: RunConfig) -> Refusals:
+    """Refuse several client processes of a target to which one process issues requests."""
+    if config.serving.clients is not None and config.serving.target != "endpoint":
+        yield Refusal(
+            keys=("serving.clients", "serving.target", "kind"),
+            cause=f"one process issues the requests of target {config.serving.target}",
+            next_step="Remove serving.clients, or load an endpoint",
+        )
+
+
 RULES = RuleSet(
     of_recipe=(
+        several_clients_load_an_endpoint,
         serving_can_be_judged,
         bounds_of_tokens_need_tokens,
         endpoint_has_an_address,
