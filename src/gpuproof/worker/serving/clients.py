@@ -140,7 +140,8 @@ def end_with_the_parent() -> None:
     """End when standard input does, on which nothing comes: with the process that started this one."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not by sys.stdin, whose lock would be held at a regular end
+            pass
         os._exit(0)
 
     threading.Thread(target=watch, name="gpuproof-watch", daemon=True).start()
