@@ -116,7 +116,7 @@ def answered(
 ) -> CaseRecords:
     """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`.
 
-    Its client alone reaches `client_per_s`, and is 2 ms late from a rate on.
+    Its client alone reaches `client_per_s`, and is 3 ms late from a rate on.
     """
     spec = spec_in(case)
     client = None
@@ -128,5 +128,5 @@ def answered(
         # Latencies that differ, so that how requests depend on each other can be told.
         part = 0.2 if spec.rate_per_s <= highest_per_s else 4.0
         latencies = [0.05 * part * (1 + (37 * k % 100) / 100) for k in range(NUM_REQUESTS)]
-        ended = records(latencies, spec=spec, late_s=0.002 if spec.rate_per_s >= late_from_per_s else 0.0)
+        ended = records(latencies, spec=spec, late_s=0.003 if spec.rate_per_s >= late_from_per_s else 0.0)
     return replace(ended, case=case)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from concluding import notes_of
+from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
@@ -20,7 +21,7 @@ from gpuproof.records.serving import ServingWindow
 from gpuproof.store.run import RunDirectory
 from planning import HERE, next_cases, suite_of
 from records_by_hand import write_run
-from served_by_hand import answered, records, spec_in
+from served_by_hand import SPEC, answered, records, spec_in
 
 
 def config(**serving: object) -> RunConfig:
@@ -132,6 +133,15 @@ def test_a_fast_server_is_told_up_to_where_the_client_is_the_limit(
     outcomes = {m.labels["rate"]: m.labels["outcome"] for m in result.measures if "rate" in m.labels}
     assert {rate for rate, outcome in outcomes.items() if outcome == "client"} == set(late)
     assert "missed" not in outcomes.values()
+
+
+def test_a_client_is_late_where_its_bounds_would_feel_it() -> None:
+    asked = replace(SPEC, target="endpoint", latency_bound_s=0.05)
+    launches = [([0.01] * 1000, 0.0024, False), ([0.01] * 1000, 0.0026, True), ([0.06] * 1000, 0.0026, False)]
+    for latencies_s, late_s, is_late in launches:
+        served = summarize_requests(records(latencies_s, late_s=late_s, spec=asked))
+        assert served is not None
+        assert served.is_client_late == is_late
 
 
 def test_a_server_that_is_slower_than_half_its_client_has_a_highest_rate(tmp_path: Path) -> None:

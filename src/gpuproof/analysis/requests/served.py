@@ -140,9 +140,11 @@ class Served:
 
     @property
     def is_client_late(self) -> bool:
-        """Whether an endpoint was sent its requests later than that: it was not the load asked for."""
+        """Whether an endpoint was sent its requests later than that, and by a like part of its bounds."""
         late_s = percentile(self.lateness_s, 99).value
-        return self.spec.target == "endpoint" and late_s is not None and late_s > self.lateness_allowed_s
+        limits = [bound.limit for bound in separate_bounds(self.spec) if bound.name != "time per token"]
+        allowed_s = max(self.lateness_allowed_s, LATENESS_SHARE * min(limits, default=0.0))
+        return self.spec.target == "endpoint" and late_s is not None and late_s > allowed_s
 
     @property
     def verdict(self) -> BoundVerdict | None:
