@@ -85,6 +85,12 @@ WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes s
 @click.option(
     "--baseline", metavar="NAME|FILE", help="The fleet's own figures, from gpuproof baseline record."
 )
+@click.option(
+    "--references",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="References of other cards of the board, from gpuproof baseline export --reference.",
+)
 @click.option("--model", metavar="NAME", help="Model that is trained: resnet50, resnet18, transformer, …")
 @click.option("--batch-size", metavar="N", help="Samples per device and step.")
 @click.option(
@@ -159,6 +165,7 @@ def validate(
     judged_run: Path | None,
     rules: Path | None,
     baseline: str | None,
+    references: Path | None,
     prolog: bool,
     **options: Any,
 ) -> None:
@@ -183,7 +190,7 @@ def validate(
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
-    standards = _standards(rules, baseline)
+    standards = _standards(rules, baseline, references)
     outputs = _outputs(options)
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
@@ -201,11 +208,11 @@ def _outputs(options: dict[str, Any]) -> dict[str, Any]:
     return {**paths, "junit_strict": options.pop("junit_strict")}
 
 
-def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
-    """Return the options of the suite that hold the rules and the baseline.
+def _standards(rules: Path | None, baseline: str | None, references: Path | None) -> dict[str, Any]:
+    """Return the options of the suite that hold the rules, the baseline and the references.
 
     Raises:
-        UsageError: a rule cannot judge, or there is no such baseline.
+        UsageError: a rule cannot judge, references cannot be read, or there is no such baseline.
         RecordError: the baseline is damaged.
     """
     values: dict[str, Any] = {}
@@ -220,6 +227,11 @@ def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
         from gpuproof.store.baselines import baseline_path, read_baseline
 
         values["baseline"] = to_json(read_baseline(baseline_path(baseline, DIRECTORY)))
+    if references is not None:
+        from gpuproof.verdict.references import references_with
+
+        values["references"] = references.read_text(encoding="utf-8", errors="replace")
+        references_with(values["references"], place=str(references))
     return values
 
 
