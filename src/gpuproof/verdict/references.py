@@ -44,6 +44,7 @@ SAME_MAJOR = ("driver", "torch", "cuda")
 """Whose first number may not be older."""
 SIMULATED_DRIVER = "fake "
 OTHER_CARDS = "Compare the card with its own past: gpuproof baseline record NAME RUN…, then --baseline NAME"
+AGAIN = "Look at why it is doubted (--verbose), and measure again without that"
 SLOW_CARD = "Look at its clocks, temperature, power and other users; then ask whoever provides the card"
 
 
@@ -131,9 +132,12 @@ def references_with(text: str | None, *, place: str = "--references") -> BoardRe
     if text is None:
         return known
     try:
-        own = from_json(_OwnReferences, tomllib.loads(text), place=place)
-        if unknown := {one.quantity for one in own.references} - {one.name for one in known.quantities}:
-            raise ValueError(f"no such quantity: {', '.join(sorted(unknown))}")
+        document = tomllib.loads(text)
+        own = from_json(_OwnReferences, document, place=place)
+        unknown = {one.quantity for one in own.references} - {one.name for one in known.quantities}
+        unknown |= document.keys() - {"references"}
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
     except (ValueError, RecordError) as error:
         step = "Write it with gpuproof baseline export --reference RUN… >FILE"
         raise UsageError(f"it cannot be read: {error}", place=place, next_step=step) from error
@@ -241,7 +245,7 @@ def judge_by_references(
         )
         yield Judged(
             name=f"reference of {reference.board}",
-            outcome=skipped(reason, OTHER_CARDS, measure.subject)
+            outcome=skipped(reason, OTHER_CARDS if measure.validity == "VALID" else AGAIN, measure.subject)
             if reason is not None
             else _judged(measure, quantity, reference, versions, sharp),
             basis="absolute",

@@ -25,9 +25,10 @@ from gpuproof.suites.validate.exports import DRAIN_FILE
 from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.suites.validate.outcomes import RESUMED
+from gpuproof.suites.validate.readiness.cells import shown_by
 from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
 from gpuproof.suites.validate.readiness.rates import RateRow, what_of
-from gpuproof.verdict.aspects import RECORD_OR_AGREE, AspectCell, Standing, agreements
+from gpuproof.verdict.aspects import RATES, RECORD_OR_AGREE, AspectCell, Standing, agreements
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
 from gpuproof.verdict.simulated import MEANING
@@ -42,7 +43,9 @@ RESUME = "gpuproof validate --resume RUN"
 OTHERS = (
     "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
 )
-MOST_OPEN = 6
+MOST_OPEN = 8
+NOTHING_WRONG = "nothing wrong was found, and not all could be judged"
+STILL_OPEN = "still open, with shares of the data sheet"
 MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
@@ -81,7 +84,7 @@ def page(result: Result) -> Page:
     ]
     return Page(
         title=detail.common.title,
-        verdict=_verdict(result, readiness),
+        verdict=_verdict(result, readiness, detail.rates),
         sections=tuple(section for section in sections if _has_something(section)),
     )
 
@@ -90,7 +93,7 @@ def _has_something(section: Section) -> bool:
     return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands", "series"))
 
 
-def _verdict(result: Result, readiness: Readiness) -> Verdict:
+def _verdict(result: Result, readiness: Readiness, rates: Sequence[RateRow]) -> Verdict:
     """Return the word, its first reason, how many of the aspects were shown, and the next step."""
     reasons = [reason for reason in readiness.reasons if reason != MEANING]
     is_ready = readiness.word in ("READY", "READY-WITH-EXCLUSIONS") or not reasons
@@ -98,21 +101,32 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
     if is_ready:
         reason, advice = result.headline, None
     elif readiness.word == "INCONCLUSIVE" and open_cells:
-        names = units.first_of(list(dict.fromkeys(map(what_of, open_cells))), MOST_OPEN)
-        reason = f"nothing wrong was found, and not all could be judged; still open: {names}"
+        names = units.first_of(list(_open_names(open_cells, rates)), MOST_OPEN)
+        shown = shown_by([cell for cell in readiness.cells if cell.standing == "passed"])
+        reason = "; ".join(filter(None, (NOTHING_WRONG, shown, f"{STILL_OPEN}: {names}")))
         advice = open_cells[0].next_step
     else:
         reason = reasons[0]
         advice = _next_step(reason, result.outcomes, readiness.cells)
         reason = reason.removeprefix(OPEN).removesuffix(f". {advice}") + units.more_below(len(reasons) - 1)
     num_passed = sum(cell.standing == "passed" for cell in readiness.cells)
+    aspects = f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else ""
+    before_cap = "" if readiness.capped is None else f"before that cap: {readiness.uncapped}"
     return Verdict(
         word=result.verdict,
         tone=WORD_TONES.get(readiness.word, "bad"),
         reason=reason,
-        headline=f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else "",
+        headline="; ".join(filter(None, (aspects, before_cap))),
         advice=advice,
     )
+
+
+def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterator[str]:
+    """Name what is open: rates with the value, and its share of the data sheet or the MFU."""
+    yield from dict.fromkeys(what_of(cell) for cell in cells if cell.aspect not in RATES)
+    for row in (row for row in rates if row.standing == "undecided"):
+        sheet = f" ({row.share_of_sheet})" if row.share_of_sheet else ""
+        yield f"{row.what} {row.value}{sheet}"
 
 
 def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell]) -> str | None:
