@@ -15,13 +15,14 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, table
-from gpuproof.records.result import A_LAUNCH, WHOLE, Result
+from gpuproof.records.result import A_LAUNCH, WHOLE, Measure, Result
 from gpuproof.records.subject_names import named
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.exports import DRAIN_FILE
+from gpuproof.suites.validate.measured import FLOPS_PER_WATT
 from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.suites.validate.outcomes import RESUMED
@@ -62,6 +63,7 @@ def page(result: Result) -> Page:
         Text(title="", lines=(A_LAUNCH,)),
         rates_table(detail.rates),
         Text(title="", lines=(OTHERS,) if any(row.published for row in detail.rates) else ()),
+        Text(title="", lines=tuple(_advisory(result.measures))),
         Text(title="Why", lines=tuple(_reasons(result, readiness))),
         *still_open(readiness),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
@@ -167,6 +169,18 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
         Column.of("of sheet", lambda row: row.share_of_sheet, is_optional=True),
         Column.of("limited by", lambda row: row.limited_by, align="left", folds=True, is_optional=True),
     )
+
+
+def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield what buyers compare and no verdict goes by: FLOP/s per watt, the lowest and the highest."""
+    alone = (m for m in measures if m.name == FLOPS_PER_WATT and m.value and not m.labels.get("at_once"))
+    by_type = grouped((measure.labels.get("dtype"), measure) for measure in alone)
+    ends = {dtype: sorted(of, key=lambda measure: measure.value or 0.0) for dtype, of in by_type.items()}
+    texts = [
+        f"GEMM {dtype} {' to '.join(dict.fromkeys((of[0].text, of[-1].text)))}" for dtype, of in ends.items()
+    ]
+    if texts:
+        yield f"advisory, {FLOPS_PER_WATT}: {', '.join(texts)}"
 
 
 def still_open(readiness: Readiness) -> Iterator[Section]:
