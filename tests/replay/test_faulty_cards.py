@@ -78,7 +78,10 @@ def test_the_healthy_card_has_its_memory_shown_and_says_what_is_open(tmp_path: P
     )
     assert "training 3,592 samples/s (8.8 % MFU)" in page
     assert "fingerprint was not measured: 0 of 1 launches went through" in page
-    assert "advisory, FLOP/s per watt: GEMM bf16 959 GFLOP/s/W, GEMM tf32 519 GFLOP/s/W" in page
+    assert (
+        "advisory: FLOP/s per watt of GEMM bf16 959 GFLOP/s/W, FLOP/s per watt of GEMM tf32 519 GFLOP/s/W"
+        in page
+    )
     assert cells["memory"]["standing"] == "passed"
 
 

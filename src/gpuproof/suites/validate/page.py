@@ -17,6 +17,7 @@ from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, To
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Measure, Result
 from gpuproof.records.subject_names import named
+from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
@@ -45,6 +46,12 @@ OTHERS = (
     "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
 )
 MOST_OPEN = 8
+ADVISORY = {
+    FLOPS_PER_WATT: "FLOP/s per watt of GEMM {}",
+    LAUNCH_LATENCY: "kernel launch latency",
+    CACHE_BANDWIDTH: "cache bandwidth",
+}
+"""What buyers compare, and how the page calls it."""
 NOTHING_WRONG = "nothing wrong was found, and not all could be judged"
 STILL_OPEN = "still open, with shares of the data sheet"
 MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
@@ -172,15 +179,13 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
 
 
 def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
-    """Yield what buyers compare and no verdict goes by: FLOP/s per watt, the lowest and the highest."""
-    alone = (m for m in measures if m.name == FLOPS_PER_WATT and m.value and not m.labels.get("at_once"))
-    by_type = grouped((measure.labels.get("dtype"), measure) for measure in alone)
-    ends = {dtype: sorted(of, key=lambda measure: measure.value or 0.0) for dtype, of in by_type.items()}
-    texts = [
-        f"GEMM {dtype} {' to '.join(dict.fromkeys((of[0].text, of[-1].text)))}" for dtype, of in ends.items()
-    ]
+    """Yield what buyers compare and no verdict goes by, the lowest and the highest of each."""
+    alone = (m for m in measures if m.name in ADVISORY and m.value and not m.labels.get("at_once"))
+    by_name = grouped((ADVISORY[m.name].format(m.labels.get("dtype")), m) for m in alone)
+    ends = {name: sorted(of, key=lambda measure: measure.value or 0.0) for name, of in by_name.items()}
+    texts = [f"{name} {' to '.join(dict.fromkeys((of[0].text, of[-1].text)))}" for name, of in ends.items()]
     if texts:
-        yield f"advisory, {FLOPS_PER_WATT}: {', '.join(texts)}"
+        yield f"advisory: {', '.join(texts)}"
 
 
 def still_open(readiness: Readiness) -> Iterator[Section]:
