@@ -94,14 +94,13 @@ def try_ceilings(
 
 
 def try_costs(
-    rank: int, *, device: torch.device, clock: StepClock, beat: Callable[[], None]
+    rank: int, *, device: torch.device, cache_bytes: int | None, clock: StepClock, beat: Callable[[], None]
 ) -> Iterator[ProbeFigure]:
     """Yield what a kernel takes that does next to nothing, and the rate of triads within the cache."""
     bench = _Bench(device=device, clock=clock, plan=replace(plan_for(device), flush_bytes=1), beat=beat)
     one = torch.zeros(1, device=device)
     launch_s = median(bench.time(lambda: _repeat(lambda: one.add_(1)), caches="any")) / BACK_TO_BACK
     yield ProbeFigure(rank=rank, quantity=LAUNCH_LATENCY, unit="s", value=launch_s)
-    cache_bytes = accelerator_of(device).properties(device).cache_bytes
     if cache_bytes is None:
         yield ProbeFigure(
             rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s", missing="the size of its cache is not known"

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import Fp8Casts
 from gpuproof.records.run import Ceilings, ProfileTrace, Window
 from gpuproof.worker.data.sources import open_held_out
@@ -65,7 +66,10 @@ def measure_costs(prepared: Prepared, recorder: Recorder) -> None:
     prepared.clock.drain(in_flight=0)
     with recorder.phase("ceilings"):
         rank, beat = prepared.identity.rank, recorder.heartbeat.beat
-        for figure in try_costs(rank, device=prepared.device, clock=prepared.clock, beat=beat):
+        cache_bytes = accelerator_of(prepared.device).properties(prepared.device).cache_bytes
+        for figure in try_costs(
+            rank, device=prepared.device, cache_bytes=cache_bytes, clock=prepared.clock, beat=beat
+        ):
             recorder.write(figure)
 
 
