@@ -190,11 +190,11 @@ def validate(
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
-    standards = _standards(rules, baseline, references)
+    from gpuproof.cli.standards.judging import judge_again, read_standards
+
+    standards = read_standards(rules, baseline, references)
     outputs = _outputs(options)
     if judged_run is not None:
-        from gpuproof.cli.standards.judging import judge_again
-
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
     ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
@@ -206,33 +206,6 @@ def _outputs(options: dict[str, Any]) -> dict[str, Any]:
     for name, path in paths.items():
         try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
     return {**paths, "junit_strict": options.pop("junit_strict")}
-
-
-def _standards(rules: Path | None, baseline: str | None, references: Path | None) -> dict[str, Any]:
-    """Return the options of the suite that hold the rules, the baseline and the references.
-
-    Raises:
-        UsageError: a rule cannot judge, references cannot be read, or there is no such baseline.
-        RecordError: the baseline is damaged.
-    """
-    values: dict[str, Any] = {}
-    if rules is not None:
-        from gpuproof.verdict.rules import load_rules
-
-        load_rules(str(rules))
-        values |= {"file_rules": rules.read_text(encoding="utf-8"), "file_source": rules.name}
-    if baseline is not None:
-        from gpuproof.cli.standards.baseline import DIRECTORY
-        from gpuproof.records.codec import to_json
-        from gpuproof.store.baselines import baseline_path, read_baseline
-
-        values["baseline"] = to_json(read_baseline(baseline_path(baseline, DIRECTORY)))
-    if references is not None:
-        from gpuproof.verdict.references import references_with
-
-        values["references"] = references.read_text(encoding="utf-8", errors="replace")
-        references_with(values["references"], place=str(references))
-    return values
 
 
 def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **outputs: Any) -> ExitCode:

@@ -64,7 +64,7 @@ def make_references(
 def _refuse_conditions(run: RunFigures, first: RunFigures) -> None:
     for key in (*SAME, *SAME_MAJOR):
         value = run.stack.get(key)
-        if key == "cuda" and value is None and str(run.stack.get("driver")).startswith(SIMULATED_DRIVER):
+        if key in SAME_MAJOR and value is None and str(run.stack.get("driver")).startswith(SIMULATED_DRIVER):
             continue
         if value is None or SEVERAL in value or value != first.stack.get(key):
             raise UsageError(
