@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation, Setup
-from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, reason_no_product, try_ceilings
+from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, reason_no_product, try_ceilings, try_costs
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.after_window import PROFILED_STEPS
 from gpuproof.workloads.info.catalogue.gemm import GEMM, GemmOptions
@@ -43,6 +43,25 @@ def test_products_go_up_the_ladder_and_memory_comes_in_two_patterns() -> None:
     ]
     assert [trial.work for trial in trials] == [2 * 8**3, 2 * 16**3, 2 * 32**3, 2 * 4096, 3 * 4096]
     assert all(len(trial.durations_s) == 3 and min(trial.durations_s) > 0 for trial in trials)
+
+
+@pytest.mark.parametrize("cache_bytes", [None, 2**20])
+def test_what_a_kernel_takes_and_what_the_cache_carries_where_its_size_is_known(
+    cache_bytes: int | None,
+) -> None:
+    launch, cache = try_costs(0, device=CPU, cache_bytes=cache_bytes, clock=HostClock(), beat=lambda: None)
+    assert (launch.quantity, launch.unit, cache.quantity, cache.unit) == (
+        *("kernel launch latency", "s"),
+        *("cache bandwidth", "B/s"),
+    )
+    assert launch.value is not None
+    assert 0 < launch.value < 0.01
+    if cache_bytes is None:
+        assert (cache.value, cache.missing) == (None, "the size of its cache is not known")
+    else:
+        assert cache.value is not None
+        assert cache.value > 1e6
+        assert cache.labels == {"buffer_bytes": 2**17}
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,29 @@ def test_healthy_simulated_devices_would_be_ready_and_are_said_to_be_simulated(t
     assert {branch["subject"] for branch in result["detail"]["readiness"]["tree"]["branches"]}
 
 
+MEMORY_ALONE = (
+    *("validate", "--device", "simgpu", "--nproc", "1", "--recipe", "quick", "--validate.stages=[memory]"),
+    *("--validate.memory_buffer_bytes=16M", "--monitoring.enabled=false", "--run.run_id=v"),
+)
+
+
+@needs_simulator
+def test_a_known_board_is_simulated_by_its_name_and_says_what_a_kernel_takes(tmp_path: Path) -> None:
+    """What buyers compare stands on the page; a file of references is read, and none of it is hardware."""
+    board = simulated(devices=1, name="NVIDIA H200", first_card=7, memory_bytes_per_s=1e9)
+    (tmp_path / "mine.toml").write_text("")
+    found = gpuproof(*MEMORY_ALONE, "--references", "mine.toml", cwd=tmp_path, environment=board)
+    assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
+    result = result_of(tmp_path)
+    (latency,) = [m for m in result["measures"] if m["name"] == "kernel launch latency"]
+    assert latency["subject"].endswith("/gpu/SIM-0007")
+    assert latency["value"] >= 99e-6
+    page = " ".join(found.stdout.split())
+    assert f"advisory: kernel launch latency {latency['text']}" in page
+    assert "before that cap: INCONCLUSIVE" in page
+    assert "NVIDIA H200" in page
+
+
 OF_PRODUCTS = [row for row in HARDWARE if row.labels.get("stage") == "gemm"]
 SHORT_PRODUCTS = (
     *("--device", "simgpu", "--nproc", "2", "--recipe", "quick", "--run.run_id=v", "--rules", "rules.yaml"),

@@ -27,6 +27,7 @@ from gpuproof.verdict.references import (
     judge_by_references,
     load_references,
     reason_provisional,
+    references_with,
     sharpness,
 )
 
@@ -75,7 +76,8 @@ def judged(
 def changed(**facts: Any) -> dict[str, Any]:
     """Return the host with other facts: of its GPU's `static`, or of itself."""
     hosts = copy.deepcopy(HOSTS)
-    device = hosts["vm"]["accelerators"]["devices"][0]["static"]
+    listed = hosts["vm"]["accelerators"]["devices"][0]
+    device = listed["state" if facts.keys() <= {"pcie_width"} else "static"]
     for name, value in facts.items():
         if name == "driver":
             hosts["vm"]["accelerators"]["drivers"]["nvidia"]["version"] = value
@@ -98,7 +100,7 @@ def test_a_slow_card_fails(share: float, status: str) -> None:
     assert outcome.status == status
 
 
-def test_a_link_of_half_the_width_fails_though_no_small_loss_would_show() -> None:
+def test_a_link_of_half_the_rate_fails_though_no_small_loss_would_show() -> None:
     full, half = judged(measured(LINK)), judged(measured(LINK, share=0.5))
     assert (full[0].status, half[0].status) == ("PASS", "FAIL")
     assert full[0].minimum_detectable == pytest.approx(0.298, abs=0.001)
@@ -122,6 +124,65 @@ def test_other_conditions_are_named_and_are_no_slow_card(hosts: Mapping[str, Any
     assert outcome.reason is not None
     assert reason in outcome.reason
     assert outcome.next_step
+
+
+@pytest.mark.parametrize(
+    ("hosts", "here"),
+    [
+        (changed(pcie_width=8), "gen 5 x8"),
+        (changed(pcie_gen_max=4), "gen 4 x16"),
+        (changed(pcie_width=None), "unknown"),
+    ],
+)
+def test_a_link_of_another_width_or_generation_is_not_judged_and_the_memory_behind_it_is(
+    hosts: Mapping[str, Any], here: str
+) -> None:
+    link, memory = judged(measured(LINK), measured(), hosts=hosts)
+    assert (link.status, memory.status) == ("SKIP", "PASS")
+    assert f"pcie is {here} here and gen 5 x16 there" in str(link.reason)
+    made, left_out = make_references([figures(measured(LINK), hosts=hosts)], KNOWN)
+    assert [one.stack["pcie"] for one in made] == ([] if here == "unknown" else [here])
+    assert bool(left_out) == (here == "unknown")
+
+
+def test_references_of_simulated_cards_judge_simulated_cards_alone() -> None:
+    simulated = changed(torch_cuda=None, torch="2.13.0")
+    simulated["vm"]["accelerators"]["drivers"] = {"fake": {"version": "fake"}}
+    made, _ = make_references([figures(measured(share=0.001, card="SIM-1"), hosts=simulated)], KNOWN)
+    known = replace(KNOWN, references=tuple(made))
+    slow, real = measured(share=0.0008), judged(measured(), hosts=changed(torch="2.13.0"), known=known)
+    assert [one.status for one in judged(slow, hosts=simulated, known=known)] == ["FAIL"]
+    assert [one.status for one in judged(measured(share=0.001), hosts=simulated, known=known)] == ["PASS"]
+    assert real[0].status == "SKIP"
+    assert "driver is nvidia 580.159.04 here and fake fake there" in str(real[0].reason)
+
+
+def test_a_file_of_the_users_adds_references_and_no_spread() -> None:
+    made, _ = make_references([figures(measured(card="GPU-8"))], KNOWN)
+    known = references_with("\n".join(as_toml(made, KNOWN)))
+    assert known.references == (*made, *KNOWN.references)
+    assert known.quantities == KNOWN.quantities
+    assert references_with(None) == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("no toml", "cannot be read"),
+        ("other_version = 0.5", "other_version"),
+        ("[[references]]\nboard = 1", "cannot be read"),
+        (
+            "\n".join(as_toml([replace(MEMORY, quantity="memory")], KNOWN)).replace(
+                '"memory"\nlabels', '"heat"\nlabels'
+            ),
+            "heat",
+        ),
+    ],
+)
+def test_a_file_that_is_none_of_references_is_refused_by_its_name(text: str, cause: str) -> None:
+    with pytest.raises(UsageError, match=cause) as refused:
+        references_with(text, place="mine.toml")
+    assert "mine.toml" in str(refused.value)
 
 
 @pytest.mark.parametrize("hosts", [changed(torch="2.12.1+cu130"), changed(driver="595.10.01")])

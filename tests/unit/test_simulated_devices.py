@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from statistics import fmean, stdev
 
 import pytest
 
@@ -93,3 +94,30 @@ def test_they_are_found_by_their_permanent_names_and_alone() -> None:
     assert [identity.framework_index for identity in identities] == [0, 1]
     assert identities[1].static["mem_total_bytes"] == 4096
     assert open_twins(declaration).processes(VendorIndex(0)) == ()
+
+
+def test_cards_differ_by_the_declared_spread_each_always_alike() -> None:
+    cards = [
+        read_declaration(json.dumps({"card_spread_percent": 3, "first_card": 8 * n})) for n in range(250)
+    ]
+    for part in ("work", "links"):
+        shares = [card.slowdown(index, part) - 1 for card in cards for index in range(8)]
+        assert stdev(shares) == pytest.approx(0.03, rel=0.06)
+        assert abs(fmean(shares)) < 0.005
+    assert cards[1].slowdown(0, "work") == read_declaration(
+        '{"card_spread_percent": 3, "first_card": 5}'
+    ).slowdown(3, "work")
+    assert read_declaration('{"faults": {"1": {"slower_percent": 30}}}').slowdown(1, "work") == 1.3
+    with pytest.raises(UsageError, match="more than 20 %"):
+        read_declaration('{"card_spread_percent": 30}')
+
+
+def test_another_card_of_a_known_board_has_its_name_another_uuid_and_its_power_limit() -> None:
+    adapter = open_twins('{"devices": 2, "name": "NVIDIA H200", "first_card": 7, "power_limit_w": 200}')
+    identities = adapter.identities()
+    assert [(one.uuid, one.name) for one in identities] == [
+        ("SIM-0007", "NVIDIA H200"),
+        ("SIM-0008", "NVIDIA H200"),
+    ]
+    assert {one.static["power_limit_w"] for one in identities} == {200}
+    assert {one.static["power_limit_default_w"] for one in identities} == {300}

@@ -51,7 +51,7 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
     fault = declared.fault(index)
     after_s = fault.throttled_after_s
     cap = declared.power_cap
-    link_factor = 1 + fault.slower_link_percent / 100
+    slowdown, link_factor = declared.slowdown(index, "work"), declared.slowdown(index, "links")
     return {
         "flops_per_s": declared.flops_per_s,
         "flops_16bit_per_s": declared.flops_16bit_per_s,
@@ -65,9 +65,9 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
         "cap_period_ns": 0 if cap is None else round(cap.period_s * _NS),
         "cap_after_ns": 0 if cap is None else round(cap.settles_after_s * _NS),
         "cap_depth": 0.0 if cap is None else cap.depth_percent / 100,
-        "slowdown": 1 + fault.slower_percent / 100,
+        "slowdown": slowdown,
         "throttled_after_ns": -1 if after_s is None else round(after_s * _NS),
-        "throttled_slowdown": (1 + fault.slower_percent / 100) * (1 + fault.throttled_percent / 100),
+        "throttled_slowdown": slowdown * (1 + fault.throttled_percent / 100),
         "wrong_product": -1 if fault.wrong_product is None else fault.wrong_product,
         "wrong_products_from": -1 if fault.wrong_products_from is None else fault.wrong_products_from,
         "wrong_copy": -1 if fault.wrong_copy is None else fault.wrong_copy,

@@ -158,7 +158,9 @@ def get_device_properties(device: Place = None) -> Properties:
     """Return what is declared of a device."""
     index = _index(device)
     declared = declared_devices()
-    return Properties(name=declared.name, uuid=uuid_of(index), total_memory=declared.memory_of(index))
+    return Properties(
+        name=declared.name, uuid=uuid_of(declared.first_card + index), total_memory=declared.memory_of(index)
+    )
 
 
 def get_device_name(device: Place = None) -> str:

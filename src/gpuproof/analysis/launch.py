@@ -30,7 +30,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Setup, Start, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe_figure import COSTS, ProbeFigure
 from gpuproof.records.work.pruning import Pruned
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class Launch:
 
     checks: tuple[ProbeFigure, ...] = ()
     """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
+    costs: tuple[ProbeFigure, ...] = ()
+    """What starting a kernel takes and what the cache carries on each rank, after passes over memory."""
 
     step_phases: tuple[StepPhases, ...] = ()
     """Steps taken apart on each rank; empty where nobody looked, as in the three fields that follow."""
@@ -232,7 +234,8 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),
-        checks=records.of(ProbeFigure),
+        checks=tuple(figure for figure in records.of(ProbeFigure) if figure.quantity not in COSTS),
+        costs=tuple(figure for figure in records.of(ProbeFigure) if figure.quantity in COSTS),
         own_compute=tuple(sorted(records.of(OwnCompute), key=lambda record: record.rank)),
         pruned=tuple(sorted(records.of(Pruned), key=lambda record: record.rank)),
         step_phases=records.of(StepPhases),

@@ -85,6 +85,12 @@ WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes s
 @click.option(
     "--baseline", metavar="NAME|FILE", help="The fleet's own figures, from gpuproof baseline record."
 )
+@click.option(
+    "--references",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="References of other cards of the board, from gpuproof baseline export --reference.",
+)
 @click.option("--model", metavar="NAME", help="Model that is trained: resnet50, resnet18, transformer, …")
 @click.option("--batch-size", metavar="N", help="Samples per device and step.")
 @click.option(
@@ -159,6 +165,7 @@ def validate(
     judged_run: Path | None,
     rules: Path | None,
     baseline: str | None,
+    references: Path | None,
     prolog: bool,
     **options: Any,
 ) -> None:
@@ -183,11 +190,11 @@ def validate(
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
     """  # noqa: D301  # click reads the backspace character
-    standards = _standards(rules, baseline)
+    from gpuproof.cli.standards.judging import judge_again, read_standards
+
+    standards = read_standards(rules, baseline, references)
     outputs = _outputs(options)
     if judged_run is not None:
-        from gpuproof.cli.standards.judging import judge_again
-
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
     ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
@@ -199,28 +206,6 @@ def _outputs(options: dict[str, Any]) -> dict[str, Any]:
     for name, path in paths.items():
         try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
     return {**paths, "junit_strict": options.pop("junit_strict")}
-
-
-def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
-    """Return the options of the suite that hold the rules and the baseline.
-
-    Raises:
-        UsageError: a rule cannot judge, or there is no such baseline.
-        RecordError: the baseline is damaged.
-    """
-    values: dict[str, Any] = {}
-    if rules is not None:
-        from gpuproof.verdict.rules import load_rules
-
-        load_rules(str(rules))
-        values |= {"file_rules": rules.read_text(encoding="utf-8"), "file_source": rules.name}
-    if baseline is not None:
-        from gpuproof.cli.standards.baseline import DIRECTORY
-        from gpuproof.records.codec import to_json
-        from gpuproof.store.baselines import baseline_path, read_baseline
-
-        values["baseline"] = to_json(read_baseline(baseline_path(baseline, DIRECTORY)))
-    return values
 
 
 def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **outputs: Any) -> ExitCode:

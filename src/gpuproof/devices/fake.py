@@ -109,6 +109,7 @@ class _DeclaredDevice:
     """By how much its clock is down, without a reason that a driver would tell."""
     throttled_slowdown: float = _CLOCK_MHZ / 900
     power_cap: SimulatedPowerCap | None = None
+    power_limit_w: float = 300.0
     is_alone: bool = False
     """Nothing else runs on it, and it is as busy at any time."""
 
@@ -168,7 +169,7 @@ def _twin(index: int, declared: SimulatedDevices) -> _DeclaredDevice:
     fault = declared.fault(index)
     slowdown = 1 + fault.slower_percent / 100
     return _DeclaredDevice(
-        uuid=uuid_of(index),
+        uuid=uuid_of(declared.first_card + index),
         name=declared.name,
         scenario="normal" if fault.xid_after_s is None else "xid",
         mem_total_bytes=declared.memory_of(index),
@@ -177,6 +178,7 @@ def _twin(index: int, declared: SimulatedDevices) -> _DeclaredDevice:
         slowdown=slowdown,
         throttled_slowdown=slowdown * (1 + fault.throttled_percent / 100),
         power_cap=declared.power_cap,
+        power_limit_w=declared.power_limit_w,
         is_alone=True,
     )
 
@@ -254,7 +256,9 @@ class FakeAdapter(DeviceAdapter):
 
     def _identity(self, index: int) -> VendorDevice:
         device = self._declared[index]
-        static = dict(_STATIC, mem_total_bytes=device.mem_total_bytes)
+        static = dict(_STATIC, mem_total_bytes=device.mem_total_bytes, power_limit_w=device.power_limit_w)
+        if device.is_alone:
+            static |= {"clock_sm_application_mhz": _CLOCK_MHZ, "ecc_mode": "enabled"}
         if device.scenario == "power_cap":
             static["power_limit_w"] = CAPPED_W
         return VendorDevice(
@@ -305,7 +309,7 @@ class FakeAdapter(DeviceAdapter):
             "temp_mem_c": 70.0,
             "clock_sm_mhz": _CLOCK_MHZ / device.slowdown,
             "clock_mem_mhz": 1200.0,
-            "power_limit_w": 300.0,
+            "power_limit_w": device.power_limit_w,
             "pcie_gen": 4.0,
             "pcie_width": 16.0,
             "pcie_replay_count": 0.0,
@@ -332,8 +336,8 @@ class FakeAdapter(DeviceAdapter):
             share = cap.clock_share(self._clock())
             return {
                 THROTTLE_REASONS: ("power_cap",),
-                "power_w": _STATIC["power_limit_w"],
-                "energy_j": _STATIC["power_limit_w"] * elapsed_s,
+                "power_w": device.power_limit_w,
+                "energy_j": device.power_limit_w * elapsed_s,
                 "clock_sm_mhz": _CLOCK_MHZ / device.slowdown * share,
                 "throttle_time_power_cap_s": elapsed_s - cap.settles_after_s,
             }

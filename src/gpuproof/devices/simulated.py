@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from random import Random
+from typing import Any, Literal, TypeVar
 
 from gpuproof.errors import UsageError
 
@@ -85,6 +86,12 @@ class SimulatedDevices:
     memory_bytes: int = 4 * 2**30
     name: str = NAME
     """As the driver gives it: that of a real board shows what is expected of one."""
+    first_card: int = 0
+    """The number of the first in its UUID: another one is another card."""
+    card_spread_percent: float = 0.0
+    """Standard deviation by which cards differ in the work and in the links; a card is always the same."""
+    power_limit_w: float = 300.0
+    """As the driver gives it; the board is shipped with 300 W."""
     zero_products: bool = False
     """Matrix products and convolutions give zeros and cost the host nothing; times are as declared."""
     power_cap: SimulatedPowerCap | None = None
@@ -100,15 +107,22 @@ class SimulatedDevices:
         """Return what is wrong with a device."""
         return self.faults.get(index, SimulatedFault())
 
+    def slowdown(self, index: int, part: Literal["work", "links"]) -> float:
+        """Return how many times as long a device takes as declared: its fault, and what card it is."""
+        fault = self.fault(index)
+        slower = fault.slower_percent if part == "work" else fault.slower_link_percent
+        card = Random(f"{part} of {uuid_of(self.first_card + index)}").gauss(0, 1)  # noqa: S311  # a seed, no secret
+        return (1 + slower / 100) * (1 - self.card_spread_percent / 100 * max(-3.0, min(card, 3.0)))
+
     def memory_of(self, index: int) -> int:
         """Return the bytes that a device has."""
         limit = self.fault(index).memory_bytes
         return self.memory_bytes if limit is None else limit
 
 
-def uuid_of(index: int) -> str:
-    """Return the permanent identity of a simulated device."""
-    return f"SIM-{index:04d}"
+def uuid_of(card: int) -> str:
+    """Return the permanent identity of a simulated card."""
+    return f"SIM-{card:04d}"
 
 
 def read_declaration(text: str) -> SimulatedDevices:
@@ -132,6 +146,8 @@ def read_declaration(text: str) -> SimulatedDevices:
     declared = _filled(SimulatedDevices, {**stated, "faults": faults}, "")
     if missing := [index for index in faults if index >= declared.devices]:
         raise _unreadable(f"faults.{missing[0]} is of no device: there are {declared.devices}")
+    if declared.card_spread_percent > 20:
+        raise _unreadable("card_spread_percent: cards cannot differ by more than 20 %")
     return declared
 
 

@@ -357,7 +357,17 @@ def _standing(item: Judged) -> Standing:
 
 
 def _why(item: Judged) -> str:
-    return f"{item.name} {item.outcome.status}: {item.outcome.summary}"
+    return f"{with_status(item.name, item.outcome.status)}: {item.outcome.summary}"
+
+
+def with_status(names: str, status: str) -> str:
+    """Write the status of checks behind their names.
+
+    >>> with_status("links was measured", "SKIP"), with_status("links was measured", "FAIL")
+    ('links was not measured', 'links was measured FAIL')
+    """
+    is_lacking = status == "SKIP" and names.endswith(" was measured")
+    return names.replace(" was ", " was not ") if is_lacking else f"{names} {status}"
 
 
 def _records(items: Iterable[Judged]) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "m
 WEIGHTS, WHOLE_WEIGHTS = "weights", "float32"
 """In which type models that infer store their weights; in this one where a stack does not say it, as of older
 versions."""
+PCIE = "pcie"
+"""Under what those of a link to the host hold, beside that: its generation and width."""
 SEVERAL = " and "
 UNKNOWN = "unknown"
 """What a host says of a key where another knows it."""
@@ -136,7 +138,7 @@ def key_of(measure: Measure) -> EntryKey:
 def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
     """Return what figures of these hosts hold for; a key that nobody told is None, several are joined."""
     stacks = [_stack_of_host(facts) for facts in hosts.values()]
-    return {key: _common_value({host[key] for host in stacks}) for key in STACK}
+    return {key: _common_value({host[key] for host in stacks}) for key in (*STACK, PCIE)}
 
 
 def stack_of_run(
@@ -172,7 +174,15 @@ def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
         "power_limit_w": _joined(_text(fields, "power_limit_w") for fields in static),
         "mig": _joined(_text(fields, "mig_mode") for fields in static),
         "ecc": _joined(_text(fields, "ecc_mode") for fields in static),
+        PCIE: _joined(_pcie(device) for device in listed),
     }
+
+
+def _pcie(device: Mapping[str, Any]) -> str | None:
+    """Return the most of the generation, which falls at rest, and the lanes in use."""
+    generation = (device.get("static") or {}).get("pcie_gen_max")
+    width = (device.get("state") or {}).get("pcie_width")
+    return None if None in (generation, width) else f"gen {generation:g} x{width:g}"
 
 
 def _text(static: Mapping[str, Any], fact: str) -> str | None:

@@ -16,8 +16,10 @@ from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import SEVERAL, UNKNOWN, RunFigures
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.references import (
+    OF_RATE,
     SAME,
     SAME_MAJOR,
+    SIMULATED_DRIVER,
     BoardReference,
     BoardReferences,
     card_of,
@@ -47,10 +49,13 @@ def make_references(
     for run in runs:
         _refuse_conditions(run, runs[0])
         for measure in run.measures:
-            if known.quantity_of(measure) is None:
+            quantity = known.quantity_of(measure)
+            if quantity is None:
                 continue
-            if (why := _reason_none(measure)) is None:
-                taken.setdefault(repr(sorted(labels_of_work(measure).items())), []).append((run, measure))
+            conditions = OF_RATE.get(quantity.name, ())
+            if (why := _reason_none(measure, conditions, run)) is None:
+                work = [*labels_of_work(measure).items(), *((key, run.stack[key]) for key in conditions)]
+                taken.setdefault(repr(sorted(work)), []).append((run, measure))
             else:
                 left_out.append(f"{run.run_id}: {measure.case}, {measure.text or measure.name}: {why}")
     return [_reference(pairs, known) for pairs in taken.values()], left_out
@@ -59,6 +64,8 @@ def make_references(
 def _refuse_conditions(run: RunFigures, first: RunFigures) -> None:
     for key in (*SAME, *SAME_MAJOR):
         value = run.stack.get(key)
+        if key in SAME_MAJOR and value is None and str(run.stack.get("driver")).startswith(SIMULATED_DRIVER):
+            continue
         if value is None or SEVERAL in value or value != first.stack.get(key):
             raise UsageError(
                 f"its {key} is {value or UNKNOWN}, and {first.stack.get(key)} in {first.run_id}",
@@ -67,12 +74,15 @@ def _refuse_conditions(run: RunFigures, first: RunFigures) -> None:
             )
 
 
-def _reason_none(measure: Measure) -> str | None:
+def _reason_none(measure: Measure, conditions: Sequence[str], run: RunFigures) -> str | None:
     """Say why a figure makes no reference."""
     if (why := reason_no_figure(measure)) is not None:
         return why
     if card_of(measure.subject) is None:
         return f"it is of {measure.subject}, and of no single card"
+    for key in conditions:
+        if (value := run.stack.get(key)) is None or SEVERAL in value:
+            return f"its {key} is {value or UNKNOWN}"
     if measure.validity != "VALID":
         return f"it is {measure.validity or 'of unknown validity'}"
     return "it has no interval" if measure.interval is None else None
@@ -94,7 +104,11 @@ def _reference(pairs: Sequence[tuple[RunFigures, Measure]], known: BoardReferenc
         cards=tuple(sorted(by_card)),
         runs=tuple(dict.fromkeys(one.run_id for one, _ in pairs)),
         day=min(one.day or "" for one, _ in pairs),
-        stack={key: str(run.stack[key]) for key in (*SAME, *SAME_MAJOR)},
+        stack={
+            key: value
+            for key in (*SAME, *OF_RATE.get(quantity.name, ()), *SAME_MAJOR)
+            if (value := run.stack.get(key)) is not None
+        },
         independent=tuple(_independent(str(run.stack["gpu"]), quantity.name, measure, known)),
     )
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import hypot, sqrt
 from typing import Any
 
 import tomllib
 
+from gpuproof.errors import RecordError, UsageError
 from gpuproof.files import packaged_text
 from gpuproof.hardware import find_link_peak, find_memory_peak, find_peak
 from gpuproof.records.codec import from_json
@@ -28,7 +29,7 @@ from gpuproof.records.outcome import Judged, Outcome, pass_or_fail, skipped
 from gpuproof.records.result import Measure
 from gpuproof.statistics.distributions import normal_quantile
 from gpuproof.units import loss_shown, share
-from gpuproof.verdict.baseline import UNCOMPARED, UNKNOWN, stack_of
+from gpuproof.verdict.baseline import PCIE, UNCOMPARED, UNKNOWN, stack_of
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE
@@ -37,9 +38,13 @@ from gpuproof.verdict.rules.refusals import with_unit
 
 SAME = ("gpu", "power_limit_w", "clocks", "mig", "ecc")
 """Conditions that have to be those of the reference."""
+OF_RATE = {"host link": (PCIE,)}
+"""Further ones of a rate."""
 SAME_MAJOR = ("driver", "torch", "cuda")
 """Whose first number may not be older."""
+SIMULATED_DRIVER = "fake "
 OTHER_CARDS = "Compare the card with its own past: gpuproof baseline record NAME RUN…, then --baseline NAME"
+AGAIN = "Look at why it is doubted (--verbose), and measure again without that"
 SLOW_CARD = "Look at its clocks, temperature, power and other users; then ask whoever provides the card"
 
 
@@ -102,12 +107,41 @@ class BoardReferences:
         return next((quantity for quantity in self.quantities if quantity.picks(measure)), None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OwnReferences:
+    references: tuple[BoardReference, ...] = ()
+
+
 @cache
 def load_references() -> BoardReferences:
     """Return the references that come with gpuproof."""
     return from_json(
         BoardReferences, tomllib.loads(packaged_text("references.toml")), place="references.toml"
     )
+
+
+def references_with(text: str | None, *, place: str = "--references") -> BoardReferences:
+    """Return the references, after those of a file of the user's (`baseline export --reference`).
+
+    Spreads stay as they come with gpuproof.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    known = load_references()
+    if text is None:
+        return known
+    try:
+        document = tomllib.loads(text)
+        own = from_json(_OwnReferences, document, place=place)
+        unknown = {one.quantity for one in own.references} - {one.name for one in known.quantities}
+        unknown |= document.keys() - {"references"}
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    except (ValueError, RecordError) as error:
+        step = "Write it with gpuproof baseline export --reference RUN… >FILE"
+        raise UsageError(f"it cannot be read: {error}", place=place, next_step=step) from error
+    return replace(known, references=(*own.references, *known.references))
 
 
 def name_of_run(description: Mapping[str, Any]) -> str:
@@ -145,8 +179,10 @@ def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> s
     """Say why a reference is only shown: the card that it was made of may itself have been slow.
 
     It has to lie at a share of the data sheet where healthy cards do, and within the spread of a published
-    figure that others measured.
+    figure that others measured. One of simulated cards judges these alone, and no data sheet is of them.
     """
+    if reference.stack["driver"].startswith(SIMULATED_DRIVER):
+        return None
     peak = _peak_of(reference)
     if peak is None:
         return f"the data sheet's figure of {reference.board} is not known"
@@ -209,7 +245,7 @@ def judge_by_references(
         )
         yield Judged(
             name=f"reference of {reference.board}",
-            outcome=skipped(reason, OTHER_CARDS, measure.subject)
+            outcome=skipped(reason, OTHER_CARDS if measure.validity == "VALID" else AGAIN, measure.subject)
             if reason is not None
             else _judged(measure, quantity, reference, versions, sharp),
             basis="absolute",
@@ -248,16 +284,19 @@ def _reason_against(
         )
     if (why := reason_provisional(reference, quantity)) is not None:
         return f"the reference is provisional: {why}"
-    unlike = [*_unlike(stack, reference.stack)]
+    unlike = [*_unlike(stack, reference)]
     return f"the reference is of other conditions: {'; '.join(unlike)}" if unlike else None
 
 
-def _unlike(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> Iterator[str]:
-    for key in SAME:
-        if stack.get(key) != reference[key]:
-            yield f"{key} is {stack.get(key) or UNKNOWN} here and {reference[key]} there"
-    for key in SAME_MAJOR:
-        here, there = stack.get(key), reference[key]
+def _unlike(stack: Mapping[str, str | None], reference: BoardReference) -> Iterator[str]:
+    of_reference = reference.stack
+    is_vendor = (stack["driver"] or "").partition(" ")[0] == of_reference["driver"].partition(" ")[0]
+    for key in (*SAME, *OF_RATE.get(reference.quantity, ()), *(() if is_vendor else ("driver",))):
+        here, there = stack.get(key), of_reference.get(key)
+        if here is None or here != there:
+            yield f"{key} is {here or UNKNOWN} here and {there or UNKNOWN} there"
+    for key in (key for key in SAME_MAJOR if is_vendor and key in of_reference):
+        here, there = stack.get(key), of_reference[key]
         if here is None or _major(here) < _major(there):
             yield f"{key} is {here or UNKNOWN} here, older than {there}"
 
@@ -269,7 +308,11 @@ def _major(version: str) -> int:
 
 def _versions(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> list[str]:
     """Name the versions that are others than those of the reference."""
-    return [f"{key} {stack[key]}, not {reference[key]}" for key in SAME_MAJOR if stack[key] != reference[key]]
+    return [
+        f"{key} {stack[key]}, not {reference[key]}"
+        for key in SAME_MAJOR
+        if key in reference and stack[key] != reference[key]
+    ]
 
 
 def _judged(

@@ -19,7 +19,15 @@ from gpuproof.groups import grouped
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
 from gpuproof.units import first_of
-from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, AspectCell, AspectTable, Standing
+from gpuproof.verdict.aspects import (
+    OF_STATUS,
+    RATES,
+    STANDINGS,
+    AspectCell,
+    AspectTable,
+    Standing,
+    with_status,
+)
 
 ReadinessWord = Literal["READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY"]
 WORDS: tuple[ReadinessWord, ...] = ("READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY")
@@ -187,7 +195,7 @@ def _branch(
 
 
 def _reason(item: Judged) -> str:
-    return f"{item.name} {item.outcome.status}: {item.outcome.summary}"
+    return f"{with_status(item.name, item.outcome.status)}: {item.outcome.summary}"
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
@@ -256,7 +264,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
     for (status, reason, _), checks in reasons.items():
         alike = grouped((tuple(subjects), name) for name, subjects in checks.items())
         for of, names in alike.items():
-            yield _of_subjects(of, f"{listed(names)} {status}: {reason}")
+            yield _of_subjects(of, f"{with_status(listed(names), status)}: {reason}")
 
 
 def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:

@@ -247,23 +247,20 @@ def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
     """Write what validations measured as references for cards of the same board.
 
     Figures that are VALID and have an interval, by the exact work and its conditions, over all cards. What is
-    left out, and which references stay provisional, is said on standard error, with the reason.
+    left out, and which references stay provisional, is said on standard error, with the reason. Those of
+    simulated cards judge simulated cards alone.
 
     \b
     gpuproof baseline export --reference results/validate/run_1 results/validate/run_2 >>references.toml
+    gpuproof validate --references references.toml
     """  # noqa: D301  # click reads the backspace character
     from dataclasses import replace
 
-    from gpuproof.errors import UsageError
     from gpuproof.store.baselines import run_figures
     from gpuproof.verdict.made_references import as_toml, make_references
     from gpuproof.verdict.references import load_references, name_of_run
-    from gpuproof.verdict.simulated import MEANING, is_simulated
 
     opened = [open_run(run, save_dir) for run in runs]
-    for run in opened:
-        if is_simulated(run.cases()):
-            raise UsageError(MEANING, place=str(run.root), next_step="Take runs of real cards")
     known = load_references()
     figures = [replace(run_figures(run), run_id=name_of_run(run.description())) for run in opened]
     made, left_out = make_references(figures, known)

@@ -123,3 +123,30 @@ def _opened(path: Path) -> Iterator[RunDirectory]:
         directory, hashed = open_bundle(path, folder)
         click.echo(f"Every file is as it was packed; SHA-256 of the manifest {hashed}", err=True)
         yield directory
+
+
+def read_standards(rules: Path | None, baseline: str | None, references: Path | None) -> dict[str, Any]:
+    """Return the options of the suite that hold the rules, the baseline and the references.
+
+    Raises:
+        UsageError: a rule cannot judge, references cannot be read, or there is no such baseline.
+        RecordError: the baseline is damaged.
+    """
+    values: dict[str, Any] = {}
+    if rules is not None:
+        from gpuproof.verdict.rules import load_rules
+
+        load_rules(str(rules))
+        values |= {"file_rules": rules.read_text(encoding="utf-8"), "file_source": rules.name}
+    if baseline is not None:
+        from gpuproof.cli.standards.baseline import DIRECTORY
+        from gpuproof.records.codec import to_json
+        from gpuproof.store.baselines import baseline_path, read_baseline
+
+        values["baseline"] = to_json(read_baseline(baseline_path(baseline, DIRECTORY)))
+    if references is not None:
+        from gpuproof.verdict.references import references_with
+
+        values["references"] = references.read_text(encoding="utf-8", errors="replace")
+        references_with(values["references"], place=str(references))
+    return values

@@ -13,6 +13,10 @@ from typing import Any
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import Device
 
+LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
+COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
+"""Measured after passes over memory; no verdict goes by them."""
+
 
 @record_kind("probe")
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
+from statistics import median
 from typing import Any
 
 from gpuproof import units
@@ -16,7 +17,7 @@ from gpuproof.analysis.launch import Launch, throughput
 from gpuproof.analysis.subjects import subjects_of_ranks
 from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
 from gpuproof.records.result import LaunchValue, Measure
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe_figure import COSTS, ProbeFigure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.measures import with_interval
@@ -41,7 +42,7 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
     `rates` are those of whole launches.
     """
     by_subject: dict[str, list[_DeviceRate]] = {}
-    wrong: dict[str, list[ProbeFigure]] = {}
+    checks: dict[tuple[str, str], list[ProbeFigure]] = {}
     for launch, of_launch in zip(summary.launches, rates, strict=True):
         labels = _labels(launch)
         subjects = [rank.device for rank in subjects_of_ranks(launch.case, launch.windows, launch.setups)]
@@ -52,12 +53,13 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
                     launch=launch, labels=labels, value=value, amount=amount, window_s=window.wall_s
                 )
                 by_subject.setdefault(subject, []).append(rate)
-        for check in launch.checks:
-            wrong.setdefault(subjects[check.rank], []).append(check)
+        for check in (*launch.checks, *launch.costs):
+            checks.setdefault((subjects[check.rank], check.quantity), []).append(check)
     for subject, rates_of_device in by_subject.items():
         yield _measure(subject, rates_of_device, summary)
-    for subject, checks in wrong.items():
-        yield _wrong_values(subject, checks, summary.launches[0])
+    for (subject, quantity), of_subject in checks.items():
+        measure = _cost if quantity in COSTS else _wrong_values
+        yield measure(subject, of_subject, summary.launches[0])
 
 
 def _amounts(launch: Launch) -> list[float | None]:
@@ -124,6 +126,25 @@ def _labels(launch: Launch) -> dict[str, Any]:
         "dtype": PEAK_TYPE_OF_PRECISION[launch.setup.precision],
         "at_once": launch.num_devices > 1,
     }
+
+
+def _cost(subject: str, figures: Sequence[ProbeFigure], launch: Launch) -> Measure:
+    """Return the median over launches of what is measured after passes over memory."""
+    values = [figure.value for figure in figures if figure.value is not None]
+    value, is_time = median(values) if values else None, figures[0].unit == "s"
+    return Measure(
+        name=figures[0].quantity,
+        value=value,
+        unit=figures[0].unit,
+        text=units.MISSING if value is None else units.seconds(value) if is_time else units.bandwidth(value),
+        detail="of 100 back to back, after the window",
+        subject=subject,
+        statistic="median",
+        labels={**_labels(launch), **figures[0].labels},
+        better="lower" if is_time else "higher",
+        num_samples=len(values),
+        missing=figures[0].missing,
+    )
 
 
 def _wrong_values(subject: str, checks: Sequence[ProbeFigure], launch: Launch) -> Measure:

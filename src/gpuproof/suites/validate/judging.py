@@ -32,7 +32,7 @@ from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.checks.events import advisory_events
 from gpuproof.verdict.expectations import PUBLISHED
 from gpuproof.verdict.facts import facts_by_host
-from gpuproof.verdict.references import judge_by_references
+from gpuproof.verdict.references import judge_by_references, references_with
 from gpuproof.verdict.rules import (
     FleetFacts,
     Rules,
@@ -92,7 +92,9 @@ def judge_all(
         *judge_rules((*fit, *of_file, *_bounds(facts.measures, options)), facts),
         *(_left_out(name, why) for name, why in unfit.items()),
         *judge_far_under_peak(facts),
-        *judge_by_references(_of_cells(facts, options), run=run),
+        *judge_by_references(
+            _of_cells(facts, options), run=run, references=references_with(options.references)
+        ),
         *advisory_events(facts),
         *_unused_baseline((*of_recipe, *of_file), facts),
         *_no_efficiency(facts, options),

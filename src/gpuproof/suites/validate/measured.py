@@ -36,6 +36,7 @@ from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 MIN_STEPS = 40
 """Of fewer, a quarter has too few to have a level."""
 MIN_LAUNCHES = 3
+FLOPS_PER_WATT = "FLOP/s per watt"
 PARTS = 4
 """Of a quarter of the steps."""
 
@@ -289,7 +290,7 @@ def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
         return
     value = gemm_flops(*(int(product.labels[edge]) for edge in "mnk")) / energy.value
     yield Measure(
-        name="FLOP/s per watt",
+        name=FLOPS_PER_WATT,
         value=value,
         unit="FLOP/J",
         text=f"{units.flops(value)}/W",

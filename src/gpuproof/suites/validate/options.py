@@ -147,6 +147,8 @@ class ValidateOptions:
     """The text of a file of further rules (--rules); one of the same name takes the place of the recipe's."""
     file_source: str = "--rules"
     """The file, as reports name it."""
+    references: str | None = None
+    """The text of a file of references of the user's own (--references), beside those of gpuproof."""
     baseline: Mapping[str, Any] | None = None
     """The fleet's own figures (--baseline), as gpuproof baseline record wrote them."""
 

@@ -84,7 +84,7 @@ def _outcome(concluded: StageResult, left_out: Outcome | None) -> Outcome:
     if len(done) < max(concluded.case.repeats, len(concluded.launches)):
         notes = (note for x in concluded.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
-        measured = f"{len(done)} of {concluded.case.repeats} launches were measured{torn}"
+        measured = f"{len(done)} of {concluded.case.repeats} launches went through{torn}"
         return left_out or skipped(measured, RESUMED, concluded.subject)
     ruinous = _ruinous(concluded)
     if ruinous is not None:

@@ -15,19 +15,22 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, table
-from gpuproof.records.result import A_LAUNCH, WHOLE, Result
+from gpuproof.records.result import A_LAUNCH, WHOLE, Measure, Result
 from gpuproof.records.subject_names import named
+from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.exports import DRAIN_FILE
+from gpuproof.suites.validate.measured import FLOPS_PER_WATT
 from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.suites.validate.outcomes import RESUMED
+from gpuproof.suites.validate.readiness.cells import shown_by
 from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
 from gpuproof.suites.validate.readiness.rates import RateRow, what_of
-from gpuproof.verdict.aspects import RECORD_OR_AGREE, AspectCell, Standing, agreements
+from gpuproof.verdict.aspects import RATES, RECORD_OR_AGREE, AspectCell, Standing, agreements
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed
 from gpuproof.verdict.simulated import MEANING
@@ -42,7 +45,15 @@ RESUME = "gpuproof validate --resume RUN"
 OTHERS = (
     "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
 )
-MOST_OPEN = 6
+MOST_OPEN = 8
+ADVISORY = {
+    FLOPS_PER_WATT: "FLOP/s per watt of GEMM {}",
+    LAUNCH_LATENCY: "kernel launch latency",
+    CACHE_BANDWIDTH: "cache bandwidth",
+}
+"""What buyers compare, and how the page calls it."""
+NOTHING_WRONG = "nothing wrong was found, and not all could be judged"
+STILL_OPEN = "still open, with shares of the data sheet"
 MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
@@ -59,6 +70,7 @@ def page(result: Result) -> Page:
         Text(title="", lines=(A_LAUNCH,)),
         rates_table(detail.rates),
         Text(title="", lines=(OTHERS,) if any(row.published for row in detail.rates) else ()),
+        Text(title="", lines=tuple(_advisory(result.measures))),
         Text(title="Why", lines=tuple(_reasons(result, readiness))),
         *still_open(readiness),
         *(() if detail.chosen is None else (_hosts_text(detail.chosen),)),
@@ -81,7 +93,7 @@ def page(result: Result) -> Page:
     ]
     return Page(
         title=detail.common.title,
-        verdict=_verdict(result, readiness),
+        verdict=_verdict(result, readiness, detail.rates),
         sections=tuple(section for section in sections if _has_something(section)),
     )
 
@@ -90,7 +102,7 @@ def _has_something(section: Section) -> bool:
     return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands", "series"))
 
 
-def _verdict(result: Result, readiness: Readiness) -> Verdict:
+def _verdict(result: Result, readiness: Readiness, rates: Sequence[RateRow]) -> Verdict:
     """Return the word, its first reason, how many of the aspects were shown, and the next step."""
     reasons = [reason for reason in readiness.reasons if reason != MEANING]
     is_ready = readiness.word in ("READY", "READY-WITH-EXCLUSIONS") or not reasons
@@ -98,21 +110,32 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
     if is_ready:
         reason, advice = result.headline, None
     elif readiness.word == "INCONCLUSIVE" and open_cells:
-        names = units.first_of(list(dict.fromkeys(map(what_of, open_cells))), MOST_OPEN)
-        reason = f"nothing wrong was found, and not all could be judged; still open: {names}"
+        names = units.first_of(list(_open_names(open_cells, rates)), MOST_OPEN)
+        shown = shown_by([cell for cell in readiness.cells if cell.standing == "passed"])
+        reason = "; ".join(filter(None, (NOTHING_WRONG, shown, f"{STILL_OPEN}: {names}")))
         advice = open_cells[0].next_step
     else:
         reason = reasons[0]
         advice = _next_step(reason, result.outcomes, readiness.cells)
         reason = reason.removeprefix(OPEN).removesuffix(f". {advice}") + units.more_below(len(reasons) - 1)
     num_passed = sum(cell.standing == "passed" for cell in readiness.cells)
+    aspects = f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else ""
+    before_cap = "" if readiness.capped is None else f"before that cap: {readiness.uncapped}"
     return Verdict(
         word=result.verdict,
         tone=WORD_TONES.get(readiness.word, "bad"),
         reason=reason,
-        headline=f"{num_passed} of {len(readiness.cells)} required aspects shown" if readiness.cells else "",
+        headline="; ".join(filter(None, (aspects, before_cap))),
         advice=advice,
     )
+
+
+def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterator[str]:
+    """Name what is open: rates with the value, and its share of the data sheet or the MFU."""
+    yield from dict.fromkeys(what_of(cell) for cell in cells if cell.aspect not in RATES)
+    for row in (row for row in rates if row.standing == "undecided"):
+        sheet = f" ({row.share_of_sheet})" if row.share_of_sheet else ""
+        yield f"{row.what} {row.value}{sheet}"
 
 
 def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell]) -> str | None:
@@ -153,6 +176,16 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
         Column.of("of sheet", lambda row: row.share_of_sheet, is_optional=True),
         Column.of("limited by", lambda row: row.limited_by, align="left", folds=True, is_optional=True),
     )
+
+
+def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield what buyers compare and no verdict goes by, the lowest and the highest of each."""
+    alone = (m for m in measures if m.name in ADVISORY and m.value and not m.labels.get("at_once"))
+    by_name = grouped((ADVISORY[m.name].format(m.labels.get("dtype")), m) for m in alone)
+    ends = {name: sorted(of, key=lambda measure: measure.value or 0.0) for name, of in by_name.items()}
+    texts = [f"{name} {' to '.join(dict.fromkeys((of[0].text, of[-1].text)))}" for name, of in ends.items()]
+    if texts:
+        yield f"advisory: {', '.join(texts)}"
 
 
 def still_open(readiness: Readiness) -> Iterator[Section]:

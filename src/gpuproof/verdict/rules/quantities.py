@@ -18,6 +18,7 @@ from typing import get_args
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.records.result import Measure
 from gpuproof.records.work.collective import Operation
+from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY
 from gpuproof.units import significant
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.rules.model import Form
@@ -35,12 +36,14 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("throughput", "per device", "median device", "all hosts"), (A_RATE,)),
     **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
     **dict.fromkeys(("memory traffic", "memory ceiling"), ("bytes/s",)),
-    **dict.fromkeys(("bus bandwidth", "link bandwidth", "storage read", "storage write"), ("B/s",)),
+    **dict.fromkeys(
+        ("bus bandwidth", "link bandwidth", CACHE_BANDWIDTH, "storage read", "storage write"), ("B/s",)
+    ),
     **dict.fromkeys((*SPEED_SHARES, "of GEMM ceiling", "of memory ceiling", "waited for data"), ("share",)),
     **dict.fromkeys(("device idle", "casts to fp8", "hidden communication", "sparsity"), ("share",)),
     **dict.fromkeys(("accuracy", "held-out accuracy"), ("share",)),
     **dict.fromkeys((*COUNTS_OF_WRONG, *RATIOS, "scaling efficiency"), ("1",)),
-    **dict.fromkeys(("mean step", *NOT_SPEED), ("s",)),
+    **dict.fromkeys(("mean step", LAUNCH_LATENCY, *NOT_SPEED), ("s",)),
     **dict.fromkeys(("peak memory", "memory", "key-value cache", "pruning memory"), ("bytes",)),
     **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},
 }

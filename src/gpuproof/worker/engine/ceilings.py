@@ -13,13 +13,15 @@ a pass over memory is far over the caches by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Literal
 
 import torch
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import CeilingTrial
+from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY, ProbeFigure
 from gpuproof.worker.engine.loop import StepClock
 from gpuproof.workloads.info.catalogue.gemm import gemm_bytes, gemm_flops
 from gpuproof.workloads.info.catalogue.memory import BUFFERS, Pattern, memory_bytes
@@ -34,6 +36,10 @@ GEMM_TYPES = {
     "bf16": torch.bfloat16,
 }
 """The type of the operands in each precision; the process's TF32 switches are those of the run."""
+BACK_TO_BACK = 100
+"""Kernels between two events: a single one is mostly the events'."""
+IN_CACHE = 8
+"""Three buffers of this part of the cache leave room in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,37 @@ def try_ceilings(
     for pattern, buffers in BUFFERS.items():
         buffer_bytes = min(plan.buffer_bytes, room // buffers // 4 * 4)
         yield _pass_over_memory(pattern, buffer_bytes, bench)
+
+
+def try_costs(
+    rank: int, *, device: torch.device, cache_bytes: int | None, clock: StepClock, beat: Callable[[], None]
+) -> Iterator[ProbeFigure]:
+    """Yield what a kernel takes that does next to nothing, and the rate of triads within the cache."""
+    bench = _Bench(device=device, clock=clock, plan=replace(plan_for(device), flush_bytes=1), beat=beat)
+    one = torch.zeros(1, device=device)
+    launch_s = median(bench.time(lambda: _repeat(lambda: one.add_(1)), caches="any")) / BACK_TO_BACK
+    yield ProbeFigure(rank=rank, quantity=LAUNCH_LATENCY, unit="s", value=launch_s)
+    if cache_bytes is None:
+        yield ProbeFigure(
+            rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s", missing="the size of its cache is not known"
+        )
+        return
+    buffer_bytes = cache_bytes // IN_CACHE // 4 * 4
+    with torch.device(device):
+        buffers = MemoryPass("triad", buffer_bytes)
+    passes_s = median(bench.time(lambda: _repeat(buffers.run_once), caches="any"))
+    yield ProbeFigure(
+        rank=rank,
+        quantity=CACHE_BANDWIDTH,
+        unit="B/s",
+        labels={"buffer_bytes": buffer_bytes},
+        value=BACK_TO_BACK * memory_bytes("triad", buffer_bytes) / passes_s,
+    )
+
+
+def _repeat(work: Callable[[], object]) -> None:
+    for _ in range(BACK_TO_BACK):
+        work()
 
 
 def reason_no_product(precision: str) -> str | None:

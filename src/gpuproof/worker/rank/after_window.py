@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import Fp8Casts
 from gpuproof.records.run import Ceilings, ProfileTrace, Window
 from gpuproof.worker.data.sources import open_held_out
@@ -19,6 +20,7 @@ from gpuproof.worker.step.cuda_graph import CapturedStep
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.workloads.torch.gemm import MatrixProduct
+from gpuproof.workloads.torch.memory_pass import MemoryPass
 
 PROFILED_STEPS = 5
 
@@ -28,6 +30,8 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
     window, profiling = prepared.work.window, prepared.work.profiling
     if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
         check_last_product(prepared, recorder, prepared.workload.module)
+    if isinstance(prepared.workload.module, MemoryPass) and window.of_device:
+        measure_costs(prepared, recorder)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.own_compute and waits_for_others(prepared):
@@ -53,6 +57,20 @@ def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixPr
         prepared.clock.synchronize()
         precision = prepared.work.training.precision
         recorder.write(check_product(product, precision, rank=prepared.identity.rank))
+
+
+def measure_costs(prepared: Prepared, recorder: Recorder) -> None:
+    """Measure what buyers compare beside the rate of memory."""
+    from gpuproof.worker.engine.ceilings import try_costs
+
+    prepared.clock.drain(in_flight=0)
+    with recorder.phase("ceilings"):
+        rank, beat = prepared.identity.rank, recorder.heartbeat.beat
+        cache_bytes = accelerator_of(prepared.device).properties(prepared.device).cache_bytes
+        for figure in try_costs(
+            rank, device=prepared.device, cache_bytes=cache_bytes, clock=prepared.clock, beat=beat
+        ):
+            recorder.write(figure)
 
 
 def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:

@@ -22,6 +22,7 @@ from gpuproof.suites.validate.nodes.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.suites.validate.readiness.rates import what_of
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
 from gpuproof.verdict.facts import FleetFacts, setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
@@ -122,9 +123,9 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
         titles = ", ".join(dict.fromkeys(cell.title for cell in cells if cell.aspect in RATES))
         scope = f"for {ready_for} ({titles}): " if ready_for else ""
         without = f"without {', '.join(readiness.excluded)}: " if readiness.excluded else ""
-        return scope + without + _shown_by(cells)
+        return scope + without + (shown_by(cells) or "nothing of speed")
     if readiness.uncapped == "READY":
-        return f"nothing is open: {_shown_by(readiness.cells)}"
+        return f"nothing is open: {shown_by(readiness.cells) or 'nothing of speed'}"
     lines = [_standing_line("failed", readiness.cells)]
     lines += [_standing_line("undecided", readiness.cells)] * (readiness.word == "INCONCLUSIVE")
     return "; ".join(filter(None, lines)) or next(iter(readiness.reasons), "")
@@ -143,15 +144,16 @@ def _subjects_text(subjects: Sequence[str]) -> str:
     return "all" if names == ["whole"] else listed(names) if len(names) <= FEW else f"{len(names)} of them"
 
 
-def _shown_by(cells: Sequence[AspectCell]) -> str:
-    """Write the coarsest resolution of each title, and what was agreed instead of one."""
+def shown_by(cells: Sequence[AspectCell]) -> str:
+    """Write the coarsest resolution of each rate, and what was agreed instead of one; empty of neither."""
     losses: dict[str, float] = {}
     for cell in cells:
         if cell.resolution is not None:
-            losses[cell.title] = max(cell.resolution, losses.get(cell.title, 0.0))
-    parts = [f"{title} {units.share(loss)} slow" for title, loss in losses.items()]
+            rate = what_of(cell)
+            losses[rate] = max(cell.resolution, losses.get(rate, 0.0))
+    parts = [f"{rate} {units.share(loss)} slow" for rate, loss in losses.items()]
     agreed = "; ".join(f"{name}, measured {figures}" for name, figures in agreements(cells).items())
     seen = (
         f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
     )
-    return "; ".join(filter(None, (seen, agreed and f"by contract: {agreed}"))) or "nothing of speed"
+    return "; ".join(filter(None, (seen, agreed and f"by contract: {agreed}")))
