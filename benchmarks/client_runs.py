@@ -78,7 +78,7 @@ def _our_command(ask: Ask) -> list[str]:
         *("--serving.endpoint.max_connections=4096", "--serving.arrivals=constant"),
         *(f"--serving.rate_per_s={ask.rate_per_s}", f"--serving.window_s={ask.window_s}"),
         *("--serving.min_requests=1", f"--serving.prompt_tokens={PROMPT_TOKENS}"),
-        *(f"--serving.new_tokens={NEW_TOKENS}", f"--run.seed={ask.seed}", "--run.run_id=r"),
+        *(f"--serving.new_tokens={NEW_TOKENS}", "--run.run_id=r"),
         *("--run.repeats=1", "--monitoring.enabled=false", "--run.capture_env=false"),
     )
 
@@ -206,7 +206,8 @@ def run_client(client: Client, ask: Ask) -> Reported | str:
     try:
         answered_per_s, first_s, gap_s = client.read(ask.folder)
     except (OSError, LookupError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
+        last = (ask.folder / "printed.txt").read_text().strip()[-300:]
+        reason = f"{type(error).__name__}: {error}; it printed: {last}"
         return f"ended with {process.returncode}, and its report cannot be read ({reason})"
     return Reported(
         answered_per_s=answered_per_s,

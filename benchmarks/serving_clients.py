@@ -53,7 +53,7 @@ CEILING_RATES_PER_S = tuple(round(125 * 2 ** (step / 2)) for step in range(12))
 LATE_S = 0.2e-3
 WINDOW_S, QUICK_WINDOW_S, LAUNCHES = 10.0, 2.0, 3
 COMPARED_WINDOW_S, COMPARED_LAUNCHES = 5.0, 2
-START_RATE_PER_S, START_WINDOW_S = 10, 1.0
+START_RATE_PER_S, START_WINDOW_S = 30, 1.0
 """Of the launch that shows what a client takes to start."""
 MOST_ERROR, MOST_FIRST_ERROR_S = 0.05, 1e-3
 """Within which a client's figures are true; it must also issue that share of the rate it is asked for."""
@@ -207,7 +207,9 @@ def compare(environments: Path, rates: Sequence[int], *, window_s: float, launch
     for name, client in clients.items():
         start = one_launch(client, START_RATE_PER_S, window_s=START_WINDOW_S, seed=0)
         starts_s[name] = start if isinstance(start, str) else start.said.cpu_s
-        print(f"{name}: {start if isinstance(start, str) else seconds(start.said.cpu_s)} of CPU to start")
+        print(
+            f"{name}: {start if isinstance(start, str) else seconds(start.said.cpu_s) + ' of CPU to start'}"
+        )
     results: dict[tuple[int, str], list[Compared | str]] = {}
     for launch in range(launches):
         order = [(rate, name) for rate in rates for name in clients]
