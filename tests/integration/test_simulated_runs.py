@@ -120,6 +120,9 @@ def test_decoding_is_a_graph_for_each_bucket_and_the_device_does_not_wait(tmp_pa
     keys = range(31, 101)
     padded = sum((64 if key <= 64 else 128) - key for key in keys) / 70
     assert setup.padded_bytes_per_step == pytest.approx(padded * token_bytes)
+    exported = json.loads((tmp_path / "results/quick/s/run_summary.json").read_text())
+    assert exported["weights"] == "bfloat16"
+    assert exported["inference"]["padded_bytes_per_step"] == setup.padded_bytes_per_step
     (effective,) = records.of(Effective)
     assert {work.dtype for work in effective.work} == {"bfloat16"}
     assert window.caught_up_steps is not None
