@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,17 @@ def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Pa
         in text
     )
     assert f"Set it to {fitting} or less" in text
+    assert result.returncode not in MEASURED
+
+
+def test_a_processor_refuses_a_batch_by_the_memory_that_its_host_could_give(tmp_path: Path) -> None:
+    """A million sequences of a million tokens take 256 TB."""
+    many = ("--data.batch_size=1000000", "--data.samples_per_epoch=1000000")
+    long = ("--inference.prompt_tokens=1000000", "--distributed.device=cpu")
+    result = gpuproof("run", "quick", *DECODING, *many, *long, cwd=tmp_path)
+    text = " ".join((result.stdout + result.stderr).split())
+    assert "data.batch_size: 1000000 sequences of 1000069 tokens do not fit into" in text
+    assert re.search(r"Set it to \d+ or less", text)
     assert result.returncode not in MEASURED
 
 
