@@ -1,4 +1,4 @@
-"""How true are the load client's figures? Against a server of ours that answers at times it is told.
+"""How true are load clients' figures? Against a server of ours that answers at times it is told.
 
 Runs the client of `kind: serving`, target endpoint, in this process, and the twin of an endpoint in another:
 the first chunk after 20 ms, then one every 5 ms. A few launches at each of a ladder of rates, up and down in
@@ -6,17 +6,35 @@ turn. For each rate: requests answered a second, the error of the median time to
 schedule) and of the median gap between chunks, p99 lateness of issue, CPU time a request and peak memory of
 the client. With `--ceiling` the highest rate instead at which p99 lateness stays below 0.2 ms, for answers of
 one chunk and of 32 that come at once. Figures are good on a quiet machine, with two cores or more.
+
+With `--environments FOLDER` the command `gpuproof run serving`, guidellm and aiperf are compared instead,
+interleaved, each against a fresh server that notes when it really wrote (`told_server.py`, `client_runs.py`):
+errors are what a client reports less what the server did. Each peer is installed into FOLDER once. Our time
+to the first token counts from the schedule, theirs from when they send, so that ours has all lateness in it.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import monotonic
 
+from client_runs import (
+    NEW_TOKENS,
+    PACKAGES,
+    PROMPT_TOKENS,
+    Ask,
+    Client,
+    Reported,
+    our_client,
+    peer_client,
+    run_client,
+)
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
 from gpuproof.units import seconds
 from gpuproof.worker.serving.answers import RequestTimes
@@ -26,13 +44,19 @@ from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.twin import Told, twin
 from pairing import machine_line
+from told_server import Truth, told_server
 
-TOLD = Told(chunks=16, first_s=0.020, gap_s=0.005)
+TOLD = Told(chunks=NEW_TOKENS, first_s=0.020, gap_s=0.005)
 RATES_PER_S = (30, 100, 300, 1000, 3000)
 QUICK_RATES_PER_S = (30, 300)
 CEILING_RATES_PER_S = tuple(round(125 * 2 ** (step / 2)) for step in range(12))
 LATE_S = 0.2e-3
 WINDOW_S, QUICK_WINDOW_S, LAUNCHES = 10.0, 2.0, 3
+COMPARED_WINDOW_S, COMPARED_LAUNCHES = 5.0, 2
+START_RATE_PER_S, START_WINDOW_S = 30, 1.0
+"""Of the launch that shows what a client takes to start."""
+MOST_ERROR, MOST_FIRST_ERROR_S = 0.05, 1e-3
+"""Within which a client's figures are true; it must also issue that share of the rate it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +76,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rates, windows of 2 s")
     parser.add_argument("--ceiling", action="store_true", help="the highest rate that is issued in time")
+    parser.add_argument("--environments", type=Path, help="compare with guidellm and aiperf, installed here")
+    parser.add_argument("--rates", type=int, nargs="+", help="of the comparison, instead of all five")
     options = parser.parse_args()
     window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
     print(machine_line())
     if options.ceiling:
         for chunks in (1, 32):
             print(ceiling_line(chunks, window_s=window_s))
+        return
+    if options.environments:
+        compare(
+            options.environments.resolve(),
+            options.rates or (QUICK_RATES_PER_S if options.quick else RATES_PER_S),
+            window_s=QUICK_WINDOW_S if options.quick else COMPARED_WINDOW_S,
+            launches=1 if options.quick else COMPARED_LAUNCHES,
+        )
         return
     rates = QUICK_RATES_PER_S if options.quick else RATES_PER_S
     windows: dict[int, list[Window]] = {rate: [] for rate in rates}
@@ -133,6 +167,105 @@ def ceiling_line(chunks: int, *, window_s: float) -> str:
         highest = rate
     rates = "no rate" if highest is None else f"{highest:.0f} requests/s"
     return f"answers of {chunks} chunks: p99 lateness below {seconds(LATE_S)} up to {rates}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One launch of a client: what it says, and what the server did."""
+
+    said: Reported
+    truth: Truth
+
+    @property
+    def first_error_s(self) -> float:
+        """Of the median time to the first token."""
+        return self.said.first_s - self.truth.first_s
+
+    @property
+    def gap_error(self) -> float:
+        """Of the median time between tokens, as a share."""
+        return self.said.gap_s / self.truth.gap_s - 1
+
+    def is_true(self, rate_per_s: int) -> bool:
+        """Say whether the figures are within the goal's errors, at the rate that was asked for."""
+        return (
+            abs(self.first_error_s) <= min(MOST_FIRST_ERROR_S, MOST_ERROR * self.truth.first_s)
+            and abs(self.gap_error) <= MOST_ERROR
+            and self.truth.answered_per_s >= (1 - MOST_ERROR) * rate_per_s
+        )
+
+
+def compare(environments: Path, rates: Sequence[int], *, window_s: float, launches: int) -> None:
+    """Run all clients at all rates in turn; print a line for each, then up to where each is true."""
+    clients = {"gpuproof": our_client()}
+    for name, package in PACKAGES.items():
+        client = peer_client(name, environments)
+        print(f"{package}: {'missing, ' + client if isinstance(client, str) else 'installed'}", flush=True)
+        if not isinstance(client, str):
+            clients[name] = client
+    starts_s = {}
+    for name, client in clients.items():
+        start = one_launch(client, START_RATE_PER_S, window_s=START_WINDOW_S, seed=0)
+        starts_s[name] = start if isinstance(start, str) else start.said.cpu_s
+        print(
+            f"{name}: {start if isinstance(start, str) else seconds(start.said.cpu_s) + ' of CPU to start'}"
+        )
+    results: dict[tuple[int, str], list[Compared | str]] = {}
+    for launch in range(launches):
+        order = [(rate, name) for rate in rates for name in clients]
+        for rate, name in order if launch % 2 == 0 else reversed(order):
+            result = one_launch(clients[name], rate, window_s=window_s, seed=launch)
+            results.setdefault((rate, name), []).append(result)
+            print(f"  {launch} {rate}/s {name}: {compared_line([result], starts_s[name])}", flush=True)
+    print("\nmedians of the launches")
+    for (rate, name), rows in sorted(results.items()):
+        print(f"{rate:>5} requests/s {name:>8}: {compared_line(rows, starts_s[name])}")
+    for name in clients:
+        print(f"{name}: figures are true up to {highest_true(results, name) or 'no'} requests/s")
+
+
+def one_launch(client: Client, rate_per_s: int, *, window_s: float, seed: int) -> Compared | str:
+    """Start a server and one client; return what both say, or what is wrong."""
+    with TemporaryDirectory() as folder, told_server(TOLD) as served:
+        ask = Ask(url=served.url, rate_per_s=rate_per_s, window_s=window_s, seed=seed, folder=Path(folder))
+        said = run_client(client, ask)
+    if isinstance(said, str):
+        return said
+    if served.truth is None:
+        return "the server has no answers to speak of"
+    if served.truth.lengths != (PROMPT_TOKENS, NEW_TOKENS):
+        return f"asked for other lengths: {served.truth.lengths}"
+    return Compared(said, served.truth)
+
+
+def compared_line(results: Sequence[Compared | str], start_s: float | str) -> str:
+    """Say the medians of a client's launches at a rate, or what went wrong."""
+    rows = [row for row in results if isinstance(row, Compared)]
+    if not rows:
+        return "; ".join(str(row) for row in results)
+    cpu_s = median(row.said.cpu_s / row.truth.num_requests for row in rows)
+    above = ""
+    if not isinstance(start_s, str):
+        above_s = median((row.said.cpu_s - start_s) / row.truth.num_requests for row in rows)
+        above = f" ({seconds(above_s)} above its start)" if above_s > 0 else ""
+    return (
+        f"{median(row.truth.answered_per_s for row in rows):.0f}/s answered; first token "
+        f"{seconds(median(row.said.first_s for row in rows))}, "
+        f"{median(row.first_error_s for row in rows) * 1e3:+.2f} ms of the truth; between tokens "
+        f"{seconds(median(row.said.gap_s for row in rows))}, "
+        f"{median(row.gap_error for row in rows):+.1%}; CPU {seconds(cpu_s)} a request{above}, "
+        f"{max(row.said.memory_mib for row in rows):.0f} MiB"
+    )
+
+
+def highest_true(results: Mapping[tuple[int, str], Sequence[Compared | str]], name: str) -> int | None:
+    """Return the highest rate up to which all launches of a client were true, None for no rate."""
+    highest = None
+    for rate, rows in sorted((rate, rows) for (rate, client), rows in results.items() if client == name):
+        if not all(isinstance(row, Compared) and row.is_true(rate) for row in rows):
+            break
+        highest = rate
+    return highest
 
 
 if __name__ == "__main__":

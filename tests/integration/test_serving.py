@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fakes.completions_server import CompletionsServer, running
-from fakes.llama_server import LlamaServer
+from fakes.transformers_serve import transformers_serve
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.serving import Requests, ServingWindow
@@ -183,22 +183,28 @@ def test_a_chat_is_timed_chunk_by_chunk_and_goes_on_after_failures(tmp_path: Pat
     assert "the endpoint refuses /completions: prompts were sent to /chat/completions" in text
 
 
-def test_a_real_model_and_tokenizer_answer_a_chat(tmp_path: Path) -> None:
-    with running(LlamaServer()) as server:
+def test_transformers_serve_answers_a_chat(tmp_path: Path) -> None:
+    model = tmp_path / "llama"
+    with transformers_serve(model) as url:
         result = serve(
             tmp_path,
-            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
-            *("--serving.endpoint.model=llama", "--serving.prompt_tokens=40", "--serving.new_tokens=6"),
-            "--serving.rate_per_s=20",
+            *("--serving.target=endpoint", f"--serving.endpoint.url={url}", "--serving.endpoint.api=chat"),
+            *(f"--serving.endpoint.model={model}", "--serving.prompt_tokens=40", "--serving.new_tokens=6"),
+            *("--serving.rate_per_s=20", "--serving.min_requests=20"),
         )
     assert result.returncode in MEASURED, result.stdout + result.stderr
     records = only_case(run_directory(tmp_path, "s", "serving"))
     (chunk,), (window,) = records.of(Requests), records.of(ServingWindow)
-    assert (window.num_failed, window.api, window.num_requests) == (0, "chat", 50)
+    assert (window.num_failed, window.api, window.num_requests) == (0, "chat", 20)
     # The template adds marks, and no word is spelt: each prompt has just the tokens asked for.
     assert set(chunk.prompt_tokens) == set(chunk.prompt_tokens_asked) == {40}
-    assert set(chunk.tokens) == set(chunk.tokens_asked) == set(chunk.chunks) == {6}
-    assert sum(count for _, count in window.gaps) == 50 * 5
+    assert set(chunk.tokens) == set(chunk.tokens_asked) == {6}
+    # Its chunks are of whole characters, so that one may hold several tokens.
+    assert all(0 < num_chunks <= 6 for num_chunks in chunk.chunks)
+    assert sum(count for _, count in window.gaps) == sum(chunk.chunks) - 20
+    text = " ".join(result.stdout.split())
+    assert "p50 inter-token latency" in text
+    assert "the endpoint refuses ignore_eos" in text
 
 
 def test_a_trace_is_replayed_with_its_lengths(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,12 @@ from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
-from running import MEASURED, TINY, gpuproof, only_case, run_directory
+from running import MEASURED, TIMEOUT_S, TINY, gpuproof, only_case, run_directory
 from simulating import needs_simulator, simulated
 
 pytestmark = needs_simulator
+
+HERE = Path(__file__).parent
 
 ON_SIM = ("--distributed.device=simgpu", "--run.run_id=s", "--distributed.threads_per_rank=1")
 UNREAD = "--monitoring.enabled=false"
@@ -116,10 +121,37 @@ def test_decoding_is_a_graph_for_each_bucket_and_the_device_does_not_wait(tmp_pa
     keys = range(31, 101)
     padded = sum((64 if key <= 64 else 128) - key for key in keys) / 70
     assert setup.padded_bytes_per_step == pytest.approx(padded * token_bytes)
+    exported = json.loads((tmp_path / "results/quick/s/run_summary.json").read_text())
+    assert exported["weights"] == "bfloat16"
+    assert exported["inference"]["padded_bytes_per_step"] == setup.padded_bytes_per_step
     (effective,) = records.of(Effective)
     assert {work.dtype for work in effective.work} == {"bfloat16"}
     assert window.caught_up_steps is not None
     assert window.caught_up_steps <= 1  # the first, to a device at rest: it never waited for its host
+
+
+def test_a_decode_step_takes_as_long_as_the_device_is_busy() -> None:
+    """Bound by itself: no step waits for its host, and those of a bucket are alike."""
+    declared = simulated(
+        devices=1, memory_bytes_per_s=4e7, flops_per_s=4e8, zero_products=True, queue_depth=100_000
+    )
+    result = subprocess.run(
+        [sys.executable, str(HERE / "simulate_decoding.py")],
+        env={**declared, "PYTHONPATH": str(HERE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert result.returncode == 0, result.stderr
+    decoded = json.loads(result.stdout)
+    times_s = decoded["times_s"]
+    assert sum(times_s) == pytest.approx(decoded["busy_s"], rel=0.02)
+    # From 31 tokens to 64 in the first bucket, to 100 in the second; then back to the prompt, which copies.
+    near, far, again = times_s[1:34], times_s[34:70], times_s[71:]
+    assert near + again == pytest.approx([near[0]] * (33 + 4), rel=0.001)
+    assert far == pytest.approx([far[0]] * 36, rel=0.001)
+    # 64 keys and values more, of 4 sequences, 2 layers, 2 heads of 16, in bf16, are moved once or more.
+    assert far[0] - near[0] > 64 * 4 * 2 * 2 * 2 * 16 * 2 / 4e7
 
 
 def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Path) -> None:
@@ -133,6 +165,17 @@ def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Pa
         in text
     )
     assert f"Set it to {fitting} or less" in text
+    assert result.returncode not in MEASURED
+
+
+def test_a_processor_refuses_a_batch_by_the_memory_that_its_host_could_give(tmp_path: Path) -> None:
+    """A million sequences of a million tokens take 256 TB."""
+    many = ("--data.batch_size=1000000", "--data.samples_per_epoch=1000000")
+    long = ("--inference.prompt_tokens=1000000", "--distributed.device=cpu")
+    result = gpuproof("run", "quick", *DECODING, *many, *long, cwd=tmp_path)
+    text = " ".join((result.stdout + result.stderr).split())
+    assert "data.batch_size: 1000000 sequences of 1000069 tokens do not fit into" in text
+    assert re.search(r"Set it to \d+ or less", text)
     assert result.returncode not in MEASURED
 
 

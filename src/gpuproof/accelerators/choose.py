@@ -48,6 +48,19 @@ def accelerator_of(device: torch.device) -> Accelerator:
     return find_accelerator(device.type)
 
 
+def free_bytes_of(device: torch.device) -> int | None:
+    """Return the memory that a device could still give, of a processor its host's; None where nobody says."""
+    room = accelerator_of(device).free_and_total_bytes(device)
+    if room is not None or device.type != PROCESSOR.type:
+        return None if room is None else room[0]
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
 def choose_accelerator(choice: str) -> Accelerator:
     """Return the type that was asked for; `auto` is the first that is there, else the processor.
 

@@ -145,6 +145,7 @@ def summary_json(
         "model": config.model.name,
         "world_size": first.world_size if first else None,
         "precision": config.training.precision,
+        "weights": first.setup.options.weights if first and first.setup.options else None,
         "channels_last": config.model.channels_last,
         "batch_size": config.data.batch_size,
         "global_batch_size": config.data.batch_size * first.data_parallel_size if first else None,
@@ -250,6 +251,7 @@ def _inference_json(summary: RunSummary) -> dict[str, Any] | None:
         "new_tokens": inference.new_tokens if inference.phase == "decode" else None,
         "kv_cache_bytes": setup.kv_cache_bytes,
         "bytes_per_step": setup.bytes_per_step,
+        "padded_bytes_per_step": setup.padded_bytes_per_step,
         "latency": _latency_json(summary) if work.measures_latency else None,
         "latency_missing": None if work.measures_latency else QUEUED,
     }

@@ -16,7 +16,7 @@ from time import monotonic
 import torch
 
 from gpuproof.accelerators.base import OutOfMemory
-from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.accelerators.choose import free_bytes_of
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.work.probe import PatternSpec, WordPattern
 from gpuproof.records.work.probe_figure import ProbeFigure
@@ -56,25 +56,12 @@ def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
 
 
 def _free_bytes(bench: Bench) -> int:
-    memory = accelerator_of(bench.device).free_and_total_bytes(bench.device)
-    if memory is not None:
-        return memory[0]
-    available = _available_host_bytes() if bench.device.type == "cpu" else None
+    available = free_bytes_of(bench.device)
     if available is None:
         raise EnvironmentUnfitError(
             "how much of the memory is free is not reported", place="probe.pattern.memory_share"
         )
-    return available // bench.identity.local_world_size
-
-
-def _available_host_bytes() -> int | None:
-    """Return what the kernel could give without swapping; None where it does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+    return available // (bench.identity.local_world_size if bench.device.type == "cpu" else 1)
 
 
 @dataclass(slots=True)

@@ -45,7 +45,8 @@ class Told:
     gap_s: float = 0.0
 
 
-def _chunk(data: bytes) -> bytes:
+def event_chunk(data: bytes) -> bytes:
+    """Return a chunk of HTTP with one event."""
     return b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data)
 
 
@@ -56,8 +57,8 @@ class Answering(asyncio.Protocol):
         self._told = told
         self._came = b""
         usage = {"choices": [], "usage": {"completion_tokens": told.chunks}}
-        self._text = _chunk(b'{"choices":[{"text":" word"}]}')
-        self._end = _chunk(json.dumps(usage).encode()) + _chunk(b"[DONE]") + b"0\r\n\r\n"
+        self._text = event_chunk(b'{"object":"text_completion","choices":[{"text":" word"}]}')
+        self._end = event_chunk(json.dumps(usage).encode()) + event_chunk(b"[DONE]") + b"0\r\n\r\n"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the way back."""
@@ -71,9 +72,9 @@ class Answering(asyncio.Protocol):
         length = LENGTH.search(head)
         if mark and length is not None and len(body) >= int(length[1]):
             self._came = b""
-            self._answer()
+            self._answer(body)
 
-    def _answer(self) -> None:
+    def _answer(self, body: bytes) -> None:
         told, loop = self._told, asyncio.get_running_loop()
         if not told.first_s and not told.gap_s:
             self._transport.write(HEAD + self._text * told.chunks + self._end)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.accelerators.choose import accelerator_of, free_bytes_of
 from gpuproof.records.case import ModelWork
 from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length, require_room
@@ -63,9 +63,9 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
     if work.generates:
         shape = replace(shape, shape=(prompt_length(work),))
-        size, room = info.work(options, shape), accelerator_of(device).free_and_total_bytes(device)
-        if size is not None and room is not None:
-            require_room(work, info, num_parameters=size.num_parameters, free_bytes=room[0])
+        size, free_bytes = info.work(options, shape), free_bytes_of(device)
+        if size is not None and free_bytes is not None:
+            require_room(work, info, num_parameters=size.num_parameters, free_bytes=free_bytes)
     torch.manual_seed(work.training.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
