@@ -185,7 +185,7 @@ def test_the_period_is_found_without_numpy_as_with_it_and_only_where_there_is_on
         assert period_of_ends(list(accumulate(steps))) == pytest.approx(period_s, rel=0.05)
         assert period_of_steps(steps) == pytest.approx(period_s, rel=0.05)
     noise = 0.02 * (1 + 0.02 * rng.standard_normal(1000))
-    for flat in (np.full(1000, 0.02), noise, noise + np.linspace(0, 0.002, 1000), noise[:3], noise[:1]):
+    for flat in (np.full(3500, 0.02), noise, noise + np.linspace(0, 0.002, 1000), noise[:3], noise[:1]):
         assert period_of_ends(list(accumulate(flat))) is None
 
 

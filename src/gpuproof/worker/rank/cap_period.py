@@ -19,6 +19,8 @@ PERIODIC = 0.5
 FUNDAMENTAL = 0.5
 """… and the share of the best score that the shortest lag has which is the period."""
 SAME_PERIOD = 0.15
+FLAT = 1e-3
+"""Rates that differ by less show how a clock is rounded, and no controller."""
 
 
 def period_of_ends(ends_s: Sequence[float]) -> float | None:
@@ -40,7 +42,7 @@ def _steps_done(ends_s: Sequence[float], moment_s: float) -> float:
 
 def _lag(values: Sequence[float]) -> int | None:
     most = len(values) // 4
-    if most < 4 or min(values) == max(values):
+    if most < 4 or max(values) - min(values) < FLAT * max(values):
         return None
     correlation = _autocorrelation(values, most)
     falls = next((lag for lag, value in enumerate(correlation) if value < 0), most)
