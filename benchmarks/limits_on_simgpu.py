@@ -8,7 +8,7 @@ device does without waiting: its kernels, each as long as declared; how many a s
 whose kernels take so long that the host never is the limit. It needs the package `gpuproof-simgpu`; nothing
 here is a figure of any hardware.
 
-    python benchmarks/limits_on_simgpu.py [--draws 20]
+    python benchmarks/limits_on_simgpu.py [--draws 20] [--beside 1]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -98,9 +99,8 @@ def host(rng: random.Random) -> Trial:
 def small_kernels(kernel_s: float, *, batch_size: int) -> Trial:
     """Training on a device of which each kernel takes so long, and its work nothing."""
     device = {"flops_per_s": 1e18, "memory_bytes_per_s": 1e18, "launch_latency_s": kernel_s}
-    words = ("--kind=training", "--model.name=medium", f"--data.batch_size={batch_size}")
-    words = (*words, SHORT, "--training.cuda_graphs=false")
-    return Trial(device=device, words=words, batch_size=batch_size)
+    words = ("--kind=training", "--model.name=medium", f"--data.batch_size={batch_size}", SHORT)
+    return Trial(device=device, words=(*words, "--training.cuda_graphs=false"), batch_size=batch_size)
 
 
 def products(edge: int) -> tuple[str, ...]:
@@ -176,12 +176,14 @@ def main() -> None:
     """Draw the devices of each truth and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20, help="devices of each kind")
+    parser.add_argument("--beside", type=int, default=1, help="runs at a time")
     options = parser.parse_args()
     print(machine_line())
     began, rng, kernels, bounds = time.monotonic(), random.Random(41), kernels_of_a_step(), list[float]()
     for truth, draw in TRUTHS.items():
         trials = [draw(rng) for _ in range(options.draws)]
-        limits = [measure_named("limited by", measures_of(trial)) for trial in trials]
+        with ThreadPoolExecutor(options.beside) as pool:
+            limits = [measure_named("limited by", measures) for measures in pool.map(measures_of, trials)]
         report(truth, [str(limit["text"]) for limit in limits])
         if truth == "host":
             ratios = [bound_over_truth(*pair, kernels) for pair in zip(trials, limits, strict=True)]
