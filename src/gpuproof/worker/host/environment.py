@@ -47,8 +47,8 @@ def describe_host(
     None is a rank's own patience: short for work on a processor; for other work that of the slowest driver,
     and torch is asked whatever the driver does, since the work waits for it as well.
 
-    Nothing is kept for the next launch: once torch is imported all of it took 45 ms on a host without a GPU, and
-    less than 0.5 s with what CUDA itself needs in most launches on an H100; what is kept could be out of date.
+    Nothing is kept for the next launch, since it could be out of date: once torch is imported all of it took
+    45 ms on a host without a GPU. On an H100 it took about 0.5 s together with all that CUDA itself needs.
     """
     import torch
 
