@@ -55,7 +55,7 @@ TROUBLES = (
     ),
     Trouble(
         code="host-bound",
-        words=(*PRODUCTS, UNREAD, BY_TIME, "--benchmark.measure_seconds=1", products(16)),
+        words=(*PRODUCTS, UNREAD, BY_TIME, "--benchmark.measure_seconds=1", products(4)),
         remedied=(products(64),),
     ),
     Trouble(
