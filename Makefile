@@ -16,7 +16,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/kubernetes/aio/|/transformers/models/' $(VENV)/lib || true
 
 COSTS := startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h \
-  serving_generator conclude_fleet page_size collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu validate_forecast
+  serving_generator conclude_fleet page_size collective_times quick_verdicts idle_on_simgpu limits_on_simgpu scaling_on_simgpu validate_forecast
 SIMULATIONS := rank_errors repeats_until unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits matrix_best throttle_counters hostile_inputs spinning_false_alarms soak_trends power_cap_windows
 
 .PHONY: test-matrix parallel size docs help run test test-changed test-long check golden bench pyz clean

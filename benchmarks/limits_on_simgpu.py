@@ -3,9 +3,12 @@
 Devices are drawn at random so that one thing limits them: products, passes over memory, a power cap, the link
 between two devices, or the host that launches kernels. Each is measured by the real command, and the limit
 that stands first on its page is held against the one that was declared. *Unknown* is no wrong answer, and is
-counted apart. It needs the package `gpuproof-simgpu`; nothing here is a figure of any hardware.
+counted apart. Where the host is the limit, the rate that the page allows at most is compared with what the
+device does without waiting: its kernels, each as long as declared; how many a step has is seen on a device
+whose kernels take so long that the host never is the limit. It needs the package `gpuproof-simgpu`; nothing
+here is a figure of any hardware.
 
-    python benchmarks/limits_on_simgpu.py [--draws 20]
+    python benchmarks/limits_on_simgpu.py [--draws 20] [--beside 1]
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -30,8 +37,12 @@ WINDOW = (
     *("--run.experiment_name=limits", "--benchmark.measure_by=time", "--benchmark.warmup_steps=3"),
     *("--distributed.threads_per_rank=1", "--data.name=synthetic", "--training.precision=fp32"),
 )
-SHORT = "--benchmark.measure_seconds=4"
+SHORT = "--benchmark.measure_seconds=1.5"
 CEILINGS = "--profiling.ceilings=true"
+SMALL_BYTES = 2**28
+"""Of a device's memory: what ceilings are tried with is as small."""
+SLOW_KERNEL_S = 1e-3
+AT_MOST = re.compile(r"at most about ([\d,]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +51,7 @@ class Trial:
 
     device: Mapping[str, Any]
     words: tuple[str, ...]
+    batch_size: int = 1
 
 
 def compute(rng: random.Random) -> Trial:
@@ -52,8 +64,8 @@ def compute(rng: random.Random) -> Trial:
 
 def memory(rng: random.Random) -> Trial:
     """Passes over a buffer on a device whose memory is slow."""
-    buffer_bytes = rng.choice((2, 4, 8)) * 2**20
-    device = {"flops_per_s": 1e15, "memory_bytes_per_s": 3 * buffer_bytes / rng.uniform(0.02, 0.04)}
+    buffer_bytes = rng.choice((4, 8)) * 2**20
+    device = {"flops_per_s": 1e15, "memory_bytes_per_s": 3 * buffer_bytes / rng.uniform(0.02, 0.03)}
     options = f"--model.options={{buffer_bytes: {buffer_bytes}}}"
     return Trial(device=device, words=("--kind=inference", "--model.name=memory", options, SHORT, CEILINGS))
 
@@ -66,7 +78,10 @@ def power_cap(rng: random.Random) -> Trial:
         "settles_after_s": 1.0,
     }
     device = {"flops_per_s": 5e11, "memory_bytes_per_s": 1e13, "power_cap": cap}
-    return Trial(device=device, words=(*products(1024), "--benchmark.measure_seconds=8"))
+    return Trial(
+        device=device,
+        words=(*products(1024), "--benchmark.measure_seconds=2", "--benchmark.power_cap_limit_s=2"),
+    )
 
 
 def link(rng: random.Random) -> Trial:
@@ -78,9 +93,14 @@ def link(rng: random.Random) -> Trial:
 
 def host(rng: random.Random) -> Trial:
     """Small kernels on a device that is done with each before the host launches the next."""
-    device = {"flops_per_s": rng.uniform(1e13, 1e15), "memory_bytes_per_s": 1e13, "launch_latency_s": 1e-6}
-    words = ("--kind=training", "--model.name=medium", f"--data.batch_size={rng.choice((8, 16, 32))}")
-    return Trial(device=device, words=(*words, SHORT, "--training.cuda_graphs=false"))
+    return small_kernels(rng.uniform(1e-6, 1e-5), batch_size=rng.choice((8, 16, 32)))
+
+
+def small_kernels(kernel_s: float, *, batch_size: int) -> Trial:
+    """Training on a device of which each kernel takes so long, and its work nothing."""
+    device = {"flops_per_s": 1e18, "memory_bytes_per_s": 1e18, "launch_latency_s": kernel_s}
+    words = ("--kind=training", "--model.name=medium", f"--data.batch_size={batch_size}", SHORT)
+    return Trial(device=device, words=(*words, "--training.cuda_graphs=false"), batch_size=batch_size)
 
 
 def products(edge: int) -> tuple[str, ...]:
@@ -97,9 +117,10 @@ TRUTHS = {
 }
 
 
-def named_limit(trial: Trial) -> str:
-    """Measure, and return the limit that the page names first."""
-    declared = json.dumps({"devices": 1, "zero_products": True, **trial.device})
+def measures_of(trial: Trial) -> Sequence[Mapping[str, Any]]:
+    """Measure, and return what the result has."""
+    device = {"devices": 1, "zero_products": True, "memory_bytes": SMALL_BYTES, **trial.device}
+    declared = json.dumps(device)
     with TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-m", "gpuproof", "run", "quick", *WINDOW, *trial.words],
@@ -111,9 +132,37 @@ def named_limit(trial: Trial) -> str:
         )
         result = Path(folder) / "limits" / "run" / "result.json"
         if not result.is_file():
-            return f"no result: {done.stderr.strip().splitlines()[-1:]}"
-        measures = json.loads(result.read_text())["measures"]
-    return next((str(m["text"]) for m in measures if m["name"] == "limited by"), "nothing")
+            raise SystemExit(f"no result: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return list(json.loads(result.read_text())["measures"])
+
+
+def measure_named(name: str, measures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a measure of the run."""
+    return next(measure for measure in measures if measure["name"] == name)
+
+
+def bound_over_truth(trial: Trial, limited_by: Mapping[str, Any], kernels_a_step: float) -> float | None:
+    """Return the rate that is allowed at most, over what the device does without waiting."""
+    at_most = AT_MOST.search(limited_by["detail"])
+    alone_per_s = trial.batch_size / (kernels_a_step * trial.device["launch_latency_s"])
+    return None if at_most is None else float(at_most[1].replace(",", "")) / alone_per_s
+
+
+def kernels_of_a_step() -> float:
+    """Return how many kernels the host's trial launches in a step."""
+    trial = small_kernels(SLOW_KERNEL_S, batch_size=8)
+    rate = float(measure_named("throughput", measures_of(trial))["value"])
+    return trial.batch_size / rate / SLOW_KERNEL_S
+
+
+def report_bounds(bounds: Sequence[float]) -> None:
+    """Print how the printed upper bounds compare with the device."""
+    if bounds:
+        held = sum(bound >= 1 for bound in bounds)
+        print(
+            f"at most, where the host limits: no less than the device alone does in {held} of {len(bounds)}; "
+            f"over it {min(bounds):.2f}–{max(bounds):.2f}, median {median(bounds):.2f}"
+        )
 
 
 def report(truth: str, named: Sequence[str]) -> None:
@@ -127,11 +176,20 @@ def main() -> None:
     """Draw the devices of each truth and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20, help="devices of each kind")
+    parser.add_argument("--beside", type=int, default=1, help="runs at a time")
     options = parser.parse_args()
     print(machine_line())
-    rng = random.Random(41)
+    began, rng, kernels, bounds = time.monotonic(), random.Random(41), kernels_of_a_step(), list[float]()
     for truth, draw in TRUTHS.items():
-        report(truth, [named_limit(draw(rng)) for _ in range(options.draws)])
+        trials = [draw(rng) for _ in range(options.draws)]
+        with ThreadPoolExecutor(options.beside) as pool:
+            limits = [measure_named("limited by", measures) for measures in pool.map(measures_of, trials)]
+        report(truth, [str(limit["text"]) for limit in limits])
+        if truth == "host":
+            ratios = [bound_over_truth(*pair, kernels) for pair in zip(trials, limits, strict=True)]
+            bounds += [ratio for ratio in ratios if ratio is not None]
+    report_bounds(bounds)
+    print(f"{kernels:.1f} kernels a step; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

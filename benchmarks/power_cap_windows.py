@@ -2,8 +2,9 @@
 
 Prints, of windows of 20 periods (20 s where no period can be shown): how often they are VALID, how often
 their interval holds the mean step of an endless window, its median half width, and how often a drift and a
-drop across the window are found, each with its 95 % bounds; then what windows of fewer periods say. Asserts
-nothing. The controllers are those of `tests/controllers.py`; nothing here is a figure of any device.
+drop across the window are found, each with its 95 % bounds; then what windows of fewer periods say; then when
+the worker ends a window of 1 s that continues at the cap, and which period it saw. Asserts nothing. The
+controllers are those of `tests/controllers.py`; nothing here is a figure of any device.
 Usage: python benchmarks/power_cap_windows.py [--quick]
 """
 
@@ -11,20 +12,22 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from gpuproof.statistics.distributions import beta_quantile
-from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.estimate import FloatArray, Interval
 from gpuproof.statistics.power_cap import PowerCapWindow
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the controllers are the tests'
 
-from controllers import WAVES, Controller, measure
+from controllers import WAVES, Controller, measure, window_of
 
 WINDOWS = 50 if "--quick" in sys.argv[1:] else 1200
+WORKER_WINDOWS = WINDOWS // 6
 PERIODS_S = (0.3, 1.0, 3.0)
 DEPTHS = (0.05, 0.10, 0.25)
 CHANGES = {0.03: (0.10, 0.08), 0.01: (0.035, 0.03)}
@@ -97,15 +100,44 @@ def print_fewer() -> None:
         print(f"| {periods} | {usual} | {covered(controller, windows)} | {half_width(windows)} |", flush=True)
 
 
+def print_worker() -> None:
+    """Print when the worker ends a window, and how often it saw the period, or one where there is none."""
+    print("\n| steps | period seen within 10 %, % | another seen, % | window, 5–95 % |\n|---|---|---|---|")
+    for seed, (name, period_s, draw) in enumerate(worker_rows()):
+        rng = np.random.default_rng(seed)
+        ended = [window_of(draw(rng)) for _ in range(WORKER_WINDOWS)]
+        seen = [plan.period_s for _, plan in ended if plan.period_s is not None]
+        right = sum(period_s is not None and abs(one / period_s - 1) < 0.1 for one in seen)
+        low, high = np.quantile([window_s for window_s, _ in ended], (0.05, 0.95))
+        shares = [share([True] * hits + [False] * (len(ended) - hits)) for hits in (right, len(seen) - right)]
+        print(f"| {name} | {shares[0]} | {shares[1]} | {low:.1f}–{high:.1f} s |", flush=True)
+
+
+def worker_rows() -> Iterator[tuple[str, float | None, Callable[[np.random.Generator], FloatArray]]]:
+    """Yield steps that the worker sees: of controllers, and of what has no period."""
+    for wave in WAVES:
+        for period_s in PERIODS_S:
+            one = Controller(wave=wave, period_s=period_s, depth=0.10, scatter=0.01)
+            yield f"{wave}, {period_s:g} s", period_s, partial(one.draw, window_s=70.0)
+    count = 3500  # of 20 ms
+    yield "all alike", None, lambda rng: np.full(count, 0.02)
+    yield "white noise of 2 %", None, lambda rng: 0.02 * (1 + 0.02 * rng.standard_normal(count))
+    drift = np.linspace(0, 0.10, count)
+    yield "drift of 10 %", None, lambda rng: 0.02 * (1 + drift + 0.01 * rng.standard_normal(count))
+    walk = 0.001
+    yield "random walk", None, lambda rng: 0.02 * np.exp(np.cumsum(walk * rng.standard_normal(count)))
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     began = time.monotonic()
     print("| controller | depth | scatter | VALID, % | holds the mean, % | half width | drift, % | drop, % |")
     print("|---|---|---|---|---|---|---|---|")
     for seed, controller in enumerate(rows()):
         print_row(controller, seed)
     print_fewer()
-    print(f"\n{WINDOWS} windows a cell, {time.monotonic() - began:.0f} s")
+    print_worker()
+    print(f"\n{WINDOWS} windows a cell, {WORKER_WINDOWS} of the worker, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

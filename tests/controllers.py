@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.power_cap import NEEDED_PERIODS, NEEDED_S, PowerCapWindow, judge_power_cap
+from gpuproof.worker.engine.loop import TimeLimit
+from gpuproof.worker.rank.power_cap import CapMeter, LongEnoughAtCap
 
 STEPS_A_PERIOD = 60
 STEP_NOISE = 0.01
@@ -77,3 +80,33 @@ def measure(
         window = judge_power_cap(controller.draw(rng, NEEDED_S + rng.random()))
         assert window is not None
     return window
+
+
+class AlwaysCapped(CapMeter):
+    """A device that is at its cap all the time."""
+
+    def __init__(self) -> None:
+        self._looked_s = 0.0
+
+    @property
+    def capped_s(self) -> float:
+        """Return all of the time so far."""
+        return self._looked_s or 0.0
+
+    def look(self, elapsed_s: float, *, every_s: float = 0.0) -> None:
+        """Take note of the time."""
+        self._looked_s = elapsed_s
+
+
+def window_of(
+    steps_s: FloatArray, *, asked_s: float = 1.0, limit_s: float = 60.0
+) -> tuple[float, LongEnoughAtCap]:
+    """Return how long the worker's window of these steps lasts at the cap, and its plan."""
+    times_s = steps_s.tolist()
+    ends_s = [0.0, *accumulate(times_s)]
+    asked = TimeLimit(asked_s, agree=int, step_s=times_s[0])
+    plan, done = LongEnoughAtCap(asked, AlwaysCapped(), limit_s=limit_s, agree=int), 0
+    while more := plan.next_steps(done=done, elapsed_s=ends_s[done], capacity=10_000):
+        plan.take(times_s[done : done + more])
+        done += more
+    return ends_s[done], plan

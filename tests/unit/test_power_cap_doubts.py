@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from controllers import Controller
-from gpuproof.analysis.power_cap import rate_from_idle, resolution_text
+from gpuproof.analysis.power_cap import continuation, rate_from_idle, resolution_text
 from gpuproof.hardware import find_peak
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.what_ran import PowerCap
@@ -121,3 +121,15 @@ def test_from_idle_is_the_rate_of_the_first_tenth_of_a_second() -> None:
     assert "SM clock 1,980 MHz, power unknown; sustained: throughput" in measure.detail
     assert measure.better is None
     assert rate_from_idle(one_rank().launch()) is None
+
+
+def test_the_page_says_which_period_the_worker_saw() -> None:
+    cap = PowerCap(share=1.0, settled_after_s=3.0, needed_s=10.0, missing=None, period_s=0.5)
+    story = one_rank(times_s=drawn(OSCILLATION, 24.3), clock="device_event", power_cap=cap)
+    (launch,) = summarize([story.records()], num_planned=1, find_peak=find_peak).launches
+    window = replace(
+        launch.slowest, requested_steps=None, requested_s=1.0, stop_reason="10 s at the power cap"
+    )
+    assert "continued for periods of 0.50 s of the power cap (" in continuation(window)
+    unseen = replace(window, power_cap=replace(cap, period_s=None))
+    assert "continued for periods of the power cap (" in continuation(unseen)

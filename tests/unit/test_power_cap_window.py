@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 
+from controllers import Controller, window_of
 from gpuproof.devices.base import THROTTLE_REASONS
 from gpuproof.devices.fake import open_twins
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.simulated import SimulatedPowerCap, read_declaration
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex, VendorIndex
+from gpuproof.records.what_ran import AT_POWER_CAP
+from gpuproof.statistics.power_cap import period_of_steps
 from gpuproof.worker.engine.loop import StepPlan, TimeLimit
+from gpuproof.worker.rank.cap_period import period_of_ends
 from gpuproof.worker.rank.power_cap import COUNTER, CapMeter, LongEnoughAtCap, Settling
 
 STEP_S = 0.1
@@ -169,3 +175,29 @@ def test_a_simulated_cap_reads_as_the_device_s_clock() -> None:
 def test_a_cap_that_cannot_be_is_refused(stated: str) -> None:
     with pytest.raises(UsageError, match="power_cap"):
         read_declaration(f'{{"power_cap": {stated}}}')
+
+
+def test_the_period_is_found_without_numpy_as_with_it_and_only_where_there_is_one() -> None:
+    rng = np.random.default_rng(41)
+    for period_s in (0.3, 1.0, 3.0):
+        controller = Controller(wave="saw-tooth", period_s=period_s, depth=0.2, scatter=0.02)
+        steps = controller.draw(rng, 20.4 * period_s)
+        assert period_of_ends(list(accumulate(steps))) == pytest.approx(period_s, rel=0.05)
+        assert period_of_steps(steps) == pytest.approx(period_s, rel=0.05)
+    noise = 0.02 * (1 + 0.02 * rng.standard_normal(1000))
+    for flat in (np.full(3500, 0.02), noise, noise + np.linspace(0, 0.002, 1000), noise[:3], noise[:1]):
+        assert period_of_ends(list(accumulate(flat))) is None
+
+
+@pytest.mark.parametrize(
+    ("period_s", "limit_s", "expected_s"),
+    [(0.3, 60.0, 6.0), (1.2, 60.0, 24.0), (3.0, 60.0, 60.0), (3.0, 40.0, 40.0)],
+)
+def test_a_window_at_the_cap_ends_with_twenty_periods_or_at_its_limit(
+    period_s: float, limit_s: float, expected_s: float
+) -> None:
+    controller = Controller(wave="saw-tooth", period_s=period_s, depth=0.2, scatter=0.01)
+    window_s, plan = window_of(controller.draw(np.random.default_rng(41), 65.0), limit_s=limit_s)
+    assert plan.period_s == pytest.approx(period_s, rel=0.04)
+    assert window_s == pytest.approx(expected_s, rel=0.04)
+    assert plan.stop_reason.endswith(AT_POWER_CAP)

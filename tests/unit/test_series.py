@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuproof.readings.series import FEW_SPANS, total_change
+from gpuproof.readings.series import FEW_SPANS, mean_over_devices, mean_over_time, total_change
 from gpuproof.readings.window import RecordingWindow, Span
 
 
@@ -35,3 +35,14 @@ def test_many_spans_without_two_readings_come_to_nothing() -> None:
     spans = tuple(Span(begin_s=float(t), end_s=t + 0.5) for t in range(10))
     times = np.arange(10.0)
     assert total_change(times, times, window=RecordingWindow(name="x", spans=spans)) is None
+
+
+@pytest.mark.parametrize("limit_w", [700.0, 699.9, 1979.7, 0.1])
+@pytest.mark.parametrize("num", [3, 7, 49, 1001])
+def test_the_mean_of_equal_readings_is_the_reading(limit_w: float, num: int) -> None:
+    times = np.cumsum(np.random.default_rng(num).uniform(0.05, 0.15, num))
+    same = np.full(num, limit_w)
+    for dithered in (False, True):
+        assert mean_over_time(times, same, dithered=dithered) == limit_w
+    assert mean_over_time(times, same, dithered=False, weights=np.zeros(num)) == limit_w
+    assert set(mean_over_devices([same[:3]] * num, length=3)) == {limit_w}

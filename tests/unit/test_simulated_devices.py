@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import struct
+import tempfile
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.fake import open_twins
-from gpuproof.devices.simulated import VARIABLE, SimulatedFault, read_declaration
+from gpuproof.devices.simulated import VARIABLE, SimulatedFault, read_declaration, readings_file
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
@@ -121,3 +124,25 @@ def test_another_card_of_a_known_board_has_its_name_another_uuid_and_its_power_l
     ]
     assert {one.static["power_limit_w"] for one in identities} == {200}
     assert {one.static["power_limit_default_w"] for one in identities} == {300}
+
+
+def test_utilisation_follows_what_the_device_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    clock = Clock()
+    twins = open_twins('{"devices": 1}', clock=clock)
+
+    def used_percent(*busy_s: float) -> float:
+        clock.now_s += 1.0
+        if busy_s:
+            file.write_bytes(struct.pack("=3q", *(round(1e9 * moment_s) for moment_s in busy_s)))
+        return float(twins.gather(VendorIndex(0), ("util_gpu_percent",))[0]["util_gpu_percent"])
+
+    file = readings_file(0)
+    file.parent.mkdir()
+    assert used_percent() == 100.0
+    assert used_percent(0.25, 101.0, 101.2) == pytest.approx(25.0)
+    assert used_percent(4.75, 102.5, 107.0) == pytest.approx(50.0)  # 4 s of it are still to come
+    assert used_percent() == pytest.approx(100.0)
+    clock.now_s += 9.0
+    assert used_percent() == pytest.approx(30.0)
+    assert used_percent() == 0.0

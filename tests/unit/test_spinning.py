@@ -142,3 +142,12 @@ def test_what_cannot_tell_is_not_judged(tmp_path: Path) -> None:
     state = LiveState()
     state.apply(records(hung(60), static={}))
     assert not [f for f in families(state, fresh=True) if f.name == "gpuproof_gpu_busy_without_work"]
+
+
+def test_the_limit_is_the_one_that_was_read() -> None:
+    watch = SpinWatch(longest_gap_s=5.0)
+    for second in range(49):
+        values = {"util_gpu_percent": 100.0, "power_w": 70.1, "util_mem_ctrl_percent": 0.0}
+        watch.take(float(second), values, limit_w=699.9)
+    assert watch.now is not None
+    assert watch.now.limit_w == 699.9

@@ -11,7 +11,7 @@ import torch
 from torch.distributed.distributed_c10d import Backend
 from torch.utils import backend_registration
 
-from gpuproof.devices.simulated import VARIABLE, SimulatedDevices, read_declaration
+from gpuproof.devices.simulated import VARIABLE, SimulatedDevices, read_declaration, readings_file
 from gpuproof_simgpu import device_module
 from gpuproof_simgpu.build import load_device
 
@@ -32,6 +32,7 @@ def activate() -> ModuleType:
     """
     declared = read_declaration(os.environ.get(VARIABLE, ""))
     device = load_device()
+    readings_file(0).parent.mkdir(exist_ok=True)
     device.configure(
         [_settings(declared, index) for index in range(declared.devices)], declared.zero_products
     )
@@ -62,6 +63,7 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
         "link_latency_ns": round(declared.link_latency_s * _NS),
         "queue_depth": declared.queue_depth,
         "memory_bytes": declared.memory_of(index),
+        "readings_file": str(readings_file(index)),
         "cap_period_ns": 0 if cap is None else round(cap.period_s * _NS),
         "cap_after_ns": 0 if cap is None else round(cap.settles_after_s * _NS),
         "cap_depth": 0.0 if cap is None else cap.depth_percent / 100,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpuproof.readings.energy import WHOLE_ENOUGH
-from gpuproof.readings.limits import AT_CAP, power_limit_text
+from gpuproof.readings.limits import power_limit_text
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.records.what_ran import AT_CAP
 from gpuproof.units import seconds, significant
 from gpuproof.units import share as share_text
 

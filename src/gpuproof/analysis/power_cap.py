@@ -14,10 +14,9 @@ from typing import Final
 from gpuproof import units
 from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.launch import Launch
-from gpuproof.readings.limits import AT_CAP
 from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.run import Window
-from gpuproof.records.what_ran import AT_POWER_CAP
+from gpuproof.records.what_ran import AT_CAP, AT_POWER_CAP
 from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 
 FROM_IDLE_S: Final = 0.1
@@ -74,5 +73,7 @@ def continuation(window: Window) -> str:
         return ""
     key, reason = ("min_seconds", "readings and intervals")
     if is_at_cap:
-        key, reason = ("power_cap_limit_s", "periods of the power cap")
+        period_s = window.power_cap.period_s if window.power_cap else None
+        each = f" of {units.significant(period_s, 2)} s" if period_s else ""
+        key, reason = ("power_cap_limit_s", f"periods{each} of the power cap")
     return f"{requested} a launch requested, continued for {reason} (benchmark.{key})"

@@ -27,7 +27,7 @@ from gpuproof.devices.base import (
     VendorEvent,
 )
 from gpuproof.devices.opening import silent_device
-from gpuproof.devices.simulated import SimulatedDevices, SimulatedPowerCap, read_declaration, uuid_of
+from gpuproof.devices.simulated import SimulatedDevices, SimulatedPowerCap, busy_s, read_declaration, uuid_of
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
@@ -59,6 +59,8 @@ CAPPED_W = 150.0
 """Of the device whose power somebody limited."""
 _XID_CODE = 79
 _PERIOD_S = 10.0
+_BUSY_OVER_S = 0.1
+"""As drivers do, utilisation is a share of the time since it was last read, of this at least."""
 _STATIC: dict[str, Any] = {
     "mem_total_bytes": 16 * _GIB,
     "power_limit_w": 300.0,
@@ -199,6 +201,7 @@ class FakeAdapter(DeviceAdapter):
         self._opened_s = clock()
         self._announced: set[int] = set()
         self._closed = threading.Event()
+        self._busy: dict[int, tuple[float, float, float]] = {}
 
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the devices, on PCI bus f0 and up of a domain that no host has."""
@@ -299,7 +302,7 @@ class FakeAdapter(DeviceAdapter):
         swing = 0.0 if device.is_alone else 1.0
         values: dict[str, Any] = {
             THROTTLE_REASONS: (),
-            "util_gpu_percent": 90 + 10 * (math.sin(angle) if swing else 1),
+            "util_gpu_percent": 90 + 10 * math.sin(angle) if swing else self._busy_percent(index),
             "util_mem_ctrl_percent": 40.0,
             "mem_used_bytes": device.mem_total_bytes / 8,
             "mem_reserved_bytes": 0.5 * _GIB,
@@ -319,6 +322,18 @@ class FakeAdapter(DeviceAdapter):
             "throttle_time_power_cap_s": 0.0,
         }
         return values | self._scene(index, elapsed_s)
+
+    def _busy_percent(self, index: int) -> float:
+        """Return how busy a simulated device was since it was last asked; 100 before there is work."""
+        now_s = self._clock()
+        total_s = busy_s(index, now_s)
+        before_s, before_total_s, percent = self._busy.get(index, (now_s, 0.0, 100.0))
+        if total_s is not None and now_s - before_s >= _BUSY_OVER_S:
+            percent = 100 * min(1.0, max(0.0, (total_s - before_total_s) / (now_s - before_s)))
+        elif total_s is not None and index in self._busy:
+            return percent
+        self._busy[index] = now_s, total_s or 0.0, percent
+        return percent
 
     def _scene(self, index: int, elapsed_s: float) -> dict[str, Any]:
         """Return what the scenario changes."""

@@ -9,9 +9,14 @@ index of the device:
 from __future__ import annotations
 
 import json
+import os
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
+from pathlib import Path
 from random import Random
+from tempfile import gettempdir
 from typing import Any, Literal, TypeVar
 
 from gpuproof.errors import UsageError
@@ -123,6 +128,26 @@ class SimulatedDevices:
 def uuid_of(card: int) -> str:
     """Return the permanent identity of a simulated card."""
     return f"SIM-{card:04d}"
+
+
+def readings_file(index: int) -> Path:
+    """Return where a device of this user, folder and declaration writes how long it was busy.
+
+    Three numbers of nanoseconds on the host's monotonic clock: busy in all, with what is queued, and where
+    the last of it begins and ends.
+    """
+    host = f"{Path.cwd()}\n{os.environ.get(VARIABLE, '')}"
+    name = f"{sha256(host.encode()).hexdigest()[:16]}-{index}"
+    return Path(gettempdir()) / f"gpuproof-simgpu-{os.getuid()}" / name
+
+
+def busy_s(index: int, monotonic_s: float) -> float | None:
+    """Return for how long a device was busy until now; None where nothing runs, nor ran, on it."""
+    try:
+        total, begin, end = struct.unpack("=3q", readings_file(index).read_bytes())
+    except (OSError, struct.error):
+        return None
+    return float(total - max(0, end - max(begin, monotonic_s * 1e9))) / 1e9
 
 
 def read_declaration(text: str) -> SimulatedDevices:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from gpuproof import units
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.result import LIMITED_BY, Measure
+from gpuproof.records.what_ran import AT_CAP
 
 LimitName = Literal[
     "host",
@@ -33,8 +34,6 @@ UNUSED = 0.99
 """Share of the window of which a GPU that says it idled did nothing."""
 BUSY_CORE_PERCENT: Final = 98.0
 LOW_UTILISATION_PERCENT: Final = 80.0
-AT_CAP: Final = 0.5
-"""Share of the window from which a power cap, or heat, is what limited a launch."""
 CAPS: Final[Mapping[LimitName, tuple[str, ...]]] = {
     "power cap": ("power_cap",),
     "temperature": ("thermal", "thermal_software", "thermal_hardware", "thermal_memory"),

@@ -72,12 +72,14 @@ def durations(times: Floats, *, dithered: bool = False) -> Floats:
 def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Floats | None = None) -> float:
     """Weigh each value by the time for which it stood. There must be at least one value.
 
+    The mean of equal values is that value, to the last digit: a limit that stands still is read as it is.
     `weights` are these times, where they are known already.
     """
     if weights is None:
         weights = durations(times, dithered=dithered)
     total = float(weights.sum())
-    return float((values * weights).sum() / total) if total > 0 else float(values.mean())
+    mean = (values * weights).sum() / total if total > 0 else values.mean()
+    return float(np.clip(mean, values.min(), values.max()))
 
 
 def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
@@ -86,7 +88,9 @@ def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
         return np.full(length, np.nan)
     table = np.vstack(columns)
     num_read = np.count_nonzero(~np.isnan(table), axis=0)
-    return np.where(num_read > 0, np.nansum(table, axis=0) / np.maximum(num_read, 1), np.nan)
+    means = np.nansum(table, axis=0) / np.maximum(num_read, 1)
+    within = np.clip(means, np.fmin.reduce(table), np.fmax.reduce(table))  # equal ones are not rounded
+    return np.where(num_read > 0, within, np.nan)
 
 
 def summarise_series(

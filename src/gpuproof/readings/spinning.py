@@ -67,7 +67,8 @@ class SpinWatch:
         self._begin_s = 0.0
         self._last_s = 0.0
         self._num = 0
-        self._sums = (0.0, 0.0, 0.0)
+        self._sums = (0.0, 0.0)
+        self._limit_w = 0.0
         self.can_tell = False
         """Whether the last reading had all that it takes."""
 
@@ -78,19 +79,23 @@ class SpinWatch:
             self._num = 0
             return
         if self._num == 0 or at_s - self._last_s > self._longest_gap_s:
-            self._begin_s, self._num, self._sums = at_s, 0, (0.0, 0.0, 0.0)
+            self._begin_s, self._num, self._sums = at_s, 0, (0.0, 0.0)
         self._num, self._last_s = self._num + 1, at_s
-        power, limit, traffic = self._sums
-        self._sums = (power + values[METRICS[1]], limit + limit_w, traffic + values[METRICS[2]])
+        power, traffic = self._sums
+        self._sums, self._limit_w = (power + values[METRICS[1]], traffic + values[METRICS[2]]), limit_w
 
     @property
     def now(self) -> Spin | None:
         """Return the stretch that lasts until now; None where there is none that is long enough."""
         if self._num < LEAST_READINGS or self._last_s - self._begin_s <= LEAST_S:
             return None
-        power, limit, traffic = (total / self._num for total in self._sums)
+        power, traffic = (total / self._num for total in self._sums)
         return Spin(
-            begin_s=self._begin_s, end_s=self._last_s, power_w=power, limit_w=limit, traffic_percent=traffic
+            begin_s=self._begin_s,
+            end_s=self._last_s,
+            power_w=power,
+            limit_w=self._limit_w,
+            traffic_percent=traffic,
         )
 
 
@@ -125,7 +130,7 @@ def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
             begin_s=float(recording.time_s[first]),
             end_s=float(recording.time_s[last]),
             power_w=float(power[first : last + 1].mean()),
-            limit_w=float(limit[first : last + 1].mean()),
+            limit_w=float(limit[last]),
             traffic_percent=float(traffic[first : last + 1].mean()),
         )
         for first, last in runs(flags, recording.time_s, gap_s)

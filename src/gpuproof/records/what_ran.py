@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from gpuproof.records.journal import record_kind
 from gpuproof.records.work.training import Checkpointing, OptimizerImplementation
@@ -109,6 +109,10 @@ AT_POWER_CAP = "at the power cap"
 """How the reason ends that a worker gives for a window which the cap made longer."""
 
 
+AT_CAP: Final = 0.5
+"""Share of the window from which a power cap, or heat, is what limited a launch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCap:
     """What a rank saw of its device's power cap."""
@@ -122,3 +126,5 @@ class PowerCap:
     first_clock_mhz: float | None = None
     """When steps had just begun to settle, and the power then."""
     first_power_w: float | None = None
+    period_s: float | None = None
+    """Of the cap's controller; None where none showed, and in runs of before."""

@@ -23,6 +23,7 @@ simgpu::DeviceSettings device_settings(const py::dict& declared) {
   device.link_latency_ns = declared["link_latency_ns"].cast<simgpu::Nanos>();
   device.queue_depth = declared["queue_depth"].cast<int64_t>();
   device.memory_bytes = declared["memory_bytes"].cast<int64_t>();
+  device.readings_file = declared["readings_file"].cast<std::string>();
   device.cap_period_ns = declared["cap_period_ns"].cast<simgpu::Nanos>();
   device.cap_after_ns = declared["cap_after_ns"].cast<simgpu::Nanos>();
   device.cap_depth = declared["cap_depth"].cast<double>();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace simgpu {
@@ -18,6 +19,7 @@ struct DeviceSettings {
   Nanos link_latency_ns = 0;
   int64_t queue_depth = 0;
   int64_t memory_bytes = 0;
+  std::string readings_file;          // where the device writes how long it was busy, for its readings
   Nanos cap_period_ns = 0;            // of the power cap's controller; 0: none
   Nanos cap_after_ns = 0;             // counted from the device's first kernel: full clock until then
   double cap_depth = 0;               // share by which the clock falls over a period

@@ -1,8 +1,11 @@
 #include "timeline.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -140,10 +143,27 @@ void Timeline::add_busy(Nanos begin, Nanos end) {
   }
   while (next != busy_.end() && next->first <= end) {
     end = std::max(end, next->second);
+    total_busy_ns_ -= next->second - next->first;
     next = busy_.erase(next);
   }
   busy_[begin] = end;
+  total_busy_ns_ += end - begin;
+  publish(begin, end);
   settle_old_busy();
+}
+
+void Timeline::publish(Nanos begin, Nanos end) {
+  if (published_ == nullptr) {
+    const int file = open(settings().devices[index_].readings_file.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    constexpr size_t kSize = 3 * sizeof(Nanos);
+    TORCH_CHECK(file >= 0 && ftruncate(file, kSize) == 0, "the file of the device's readings cannot be written");
+    published_ = static_cast<Nanos*>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    TORCH_CHECK(published_ != MAP_FAILED, "the file of the device's readings cannot be mapped");
+    close(file);
+  }
+  published_[0] = total_busy_ns_;
+  published_[1] = begin;
+  published_[2] = end;
 }
 
 void Timeline::settle_old_busy() {

@@ -70,6 +70,7 @@ class Timeline {
   void occupy(c10::StreamId stream, Engine engine, Nanos begin, Nanos end);
   void add_busy(Nanos begin, Nanos end);
   void settle_old_busy();
+  void publish(Nanos begin, Nanos end);
 
   const c10::DeviceIndex index_;
   std::mutex mutex_;
@@ -80,6 +81,8 @@ class Timeline {
   bool is_watched_ = false;
   std::vector<Command> watched_;
   Nanos settled_busy_ns_ = 0;
+  Nanos total_busy_ns_ = 0;
+  Nanos* published_ = nullptr;  // what it was busy for, with what is queued, and where the last of it begins and ends
   Nanos first_kernel_ns_ = -1;
   int64_t num_kernels_ = 0;
 };

@@ -29,7 +29,7 @@ from gpuproof.errors import UsageError
 from gpuproof.readings.energy import power_over_time
 from gpuproof.readings.metric_text import quantity, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import durations, mean_over_devices
+from gpuproof.readings.series import durations, mean_over_devices, mean_over_time
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.result import Measure
@@ -278,11 +278,12 @@ def _series(used: _Used, metric: str) -> TimeSeries:
         starts = np.arange(0, len(values), step)
         sums = np.add.reduceat(values * lasting_s, starts)
         lasting_s = np.add.reduceat(lasting_s, starts)
-        values = sums / np.where(lasting_s > 0, lasting_s, 1)
+        means = sums / np.where(lasting_s > 0, lasting_s, 1)
+        values = np.clip(means, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
     lasting = lasting_s > 0
     return TimeSeries(values=values[lasting], durations_s=lasting_s[lasting])
 
 
 def _mean(series: TimeSeries) -> float | None:
     values, stood = series.arrays()
-    return float(np.average(values, weights=stood)) if len(values) else None
+    return mean_over_time(values, values, dithered=False, weights=stood) if len(values) else None

@@ -24,6 +24,7 @@ from gpuproof.processes.start import exit_status
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.limits import LaunchLimits, limits_of_readings
 from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.series import mean_over_time
 from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
@@ -286,7 +287,7 @@ def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str)
     times = [*(time_s for time_s, _ in course), max(length_s, course[-1][0])]
     held = np.array([value for _, value in course])
     lasting = np.diff(times)
-    mean = float(np.average(held, weights=lasting)) if lasting.sum() > 0 else float(held.mean())
+    mean = mean_over_time(held, held, dithered=False, weights=lasting)
     return Amount(basis=basis, peak_bytes=float(held.max()), mean_bytes=mean, course=tuple(course))
 
 

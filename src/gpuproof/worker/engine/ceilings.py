@@ -76,7 +76,8 @@ CPU_PLAN = CeilingPlan(
 
 def plan_for(device: torch.device) -> CeilingPlan:
     """Choose the plan of a type of device: the large one where no processor works it out."""
-    return CPU_PLAN if accelerator_of(device).in_software else GPU_PLAN
+    accelerator = accelerator_of(device)
+    return CPU_PLAN if accelerator.in_software or accelerator.simulated else GPU_PLAN
 
 
 def try_ceilings(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import expm1, inf, log, sqrt
 
-from gpuproof.worker.engine.loop import CHUNK_S, LongEnough, StepPlan, StepTimesSink, steps_within
+from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, StepTimesSink, steps_within
 
 MAX_BATCHES = 64
 """Batches are joined in pairs when there are so many; from then on there are always half of it or more."""
@@ -241,11 +241,12 @@ class PrecisionLimit:
 
 def feed_plan(plan: StepPlan, sink: StepTimesSink) -> StepTimesSink:
     """Return a sink that gives step times to `sink`, and to the plan if it stops by them."""
-    if not isinstance(plan, PrecisionLimit | LongEnough):
+    take: StepTimesSink | None = getattr(plan, "take", None)
+    if take is None:
         return sink
 
     def both(times_s: Sequence[float]) -> None:
-        plan.take(times_s)
+        take(times_s)
         sink(times_s)
 
     return both

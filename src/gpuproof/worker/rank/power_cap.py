@@ -8,15 +8,19 @@ as it was asked for. All ranks settle, and go on, as long as any of them has to.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.base import THROTTLE_REASONS
 from gpuproof.records.readings import named_among
-from gpuproof.records.what_ran import AT_POWER_CAP, PowerCap
+from gpuproof.records.what_ran import AT_CAP, AT_POWER_CAP, PowerCap
 from gpuproof.records.work.window import WindowSpec
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, run_window, steps_within
+from gpuproof.worker.engine.stopping import feed_plan
+from gpuproof.worker.rank.cap_period import period_of_ends
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.window import least_window_s
 from gpuproof.worker.step.preparation import Prepared
@@ -32,10 +36,10 @@ LOOK_S = 0.5
 SETTLE_S = 3.0
 """Three periods of the one second that it showed."""
 EVERY_S = 1.0
-NEEDED_S = 20.0
-"""20 of these periods (`statistics.power_cap`)."""
-AT_CAP = 0.5
-"""Share of the window, as of what limits a launch."""
+NEEDED_PERIODS, NEEDED_S = 20, 20.0
+"""As `statistics.power_cap` has them; seconds where no period shows."""
+FIRST_LOOK_S = 5.0
+"""Then a period is looked for, and a second later where none was found."""
 
 
 class CapMeter:
@@ -110,10 +114,24 @@ class LongEnoughAtCap:
     def __init__(
         self, plan: StepPlan, meter: CapMeter, *, limit_s: float, agree: Callable[[int], int]
     ) -> None:
-        self._plan, self._meter, self._agree = plan, meter, agree
+        self._plan, self._meter, self._agree, self._limit_s = plan, meter, agree, limit_s
+        self.period_s: float | None = None
         self.needed_s = min(NEEDED_S, limit_s)
         self.stop_reason = plan.stop_reason
+        self.take = feed_plan(plan, self._keep)
+        self._look_s = FIRST_LOOK_S
         self._goes_on = False
+        self._ends_s = array("d", [0.0])
+
+    def _keep(self, times_s: Sequence[float]) -> None:
+        if self._ends_s[-1] <= self._limit_s:
+            self._ends_s.extend(accumulate(times_s, initial=self._ends_s.pop()))
+
+    def find_period(self) -> None:
+        """Look for the controller's period in the steps so far, and so how long the window has to be."""
+        self.period_s = period_of_ends(self._ends_s[1:])
+        needed_s = NEEDED_S if self.period_s is None else NEEDED_PERIODS * self.period_s
+        self.needed_s = min(needed_s, self._limit_s)
 
     def share(self, elapsed_s: float) -> float:
         """Return the share of the time so far that was spent at the cap."""
@@ -127,10 +145,21 @@ class LongEnoughAtCap:
             self.stop_reason = self._plan.stop_reason
             if steps:
                 return steps
-        if not _any(self.share(elapsed_s) >= AT_CAP and elapsed_s < self.needed_s, self._agree):
+        step_s = self._ends_s[-1] / (len(self._ends_s) - 1) if len(self._ends_s) > 1 else 0.0
+        step_s = max(step_s, elapsed_s / max(done, 1))  # steps that are under way take time, too
+        left_s = self._left_s(done * step_s)
+        if not _any(self.share(elapsed_s) >= AT_CAP and left_s > 0, self._agree):
             return 0
-        self._goes_on, self.stop_reason = True, f"{self.needed_s:g} s {AT_POWER_CAP}"
-        return self._agree(min(capacity, steps_within(CHUNK_S, step_s=elapsed_s / max(done, 1))))
+        self._goes_on, self.stop_reason = True, f"{self.needed_s:.3g} s {AT_POWER_CAP}"
+        chunk_s = min(CHUNK_S, left_s) if left_s > 0 else CHUNK_S
+        return self._agree(min(capacity, steps_within(chunk_s, step_s=step_s)))
+
+    def _left_s(self, elapsed_s: float) -> float:
+        """Return how much longer the window has to be, by a period that shows in all of it."""
+        if elapsed_s >= self._look_s:
+            self.find_period()
+            self._look_s = max(elapsed_s + EVERY_S, self.needed_s if self.period_s else 0.0)
+        return self.needed_s - elapsed_s
 
 
 def _any(wish: bool, agree: Callable[[int], int]) -> bool:
@@ -157,8 +186,11 @@ class PowerCapWatch:
         assert plan is not None
         meter.look(wall_s, every_s=0.0)
         meter.close()
+        if plan.share(wall_s) >= AT_CAP:
+            plan.find_period()
         return PowerCap(
             share=None if meter.missing else plan.share(wall_s),
+            period_s=plan.period_s,
             settled_after_s=self._settled_after_s,
             needed_s=plan.needed_s,
             missing=meter.missing,

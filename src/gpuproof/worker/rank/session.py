@@ -256,8 +256,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         step = prepared.step
         tokens = tokens_before(step.eager if isinstance(step, CapturedStep) else step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
-        watch = OutputWatch(prepared.step, feed_plan(planned.plan, writer))
         plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
+        watch = OutputWatch(prepared.step, feed_plan(plan, writer))
         timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
