@@ -17,7 +17,8 @@ from time import monotonic
 from typing import Any
 
 from cases import SMALL
-from gpuproof.campaign import create_run, run_campaign
+from gpuproof.base.units import seconds
+from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local.launcher import LocalLauncher
@@ -25,7 +26,6 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, RankResult, Start
 from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.units import seconds
 from pairing import Block, differences, interval_text, judge_differences, machine_line, palindromes, side_mean
 
 BUDGET_S = 0.25

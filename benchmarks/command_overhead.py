@@ -14,10 +14,10 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from cases import SMALL
+from gpuproof.base.units import seconds
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, RankResult, Start
 from gpuproof.store.run import RunDirectory
-from gpuproof.units import seconds
 from pairing import Block, differences, judge_differences, machine_line, palindromes
 from timed_commands import HERE, TimedCommand, gpuproof, python, timed
 

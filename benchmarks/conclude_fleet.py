@@ -30,7 +30,7 @@ import recordings as r
 MEASURED = """
 import json, resource, sys, time
 from pathlib import Path
-from gpuproof.conclude import conclude
+from gpuproof.campaign.conclude import conclude
 from gpuproof.store.run import RunDirectory
 run = RunDirectory.open(Path(sys.argv[1]))
 times = []

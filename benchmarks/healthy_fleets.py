@@ -21,9 +21,9 @@ from math import isnan
 import numpy as np
 from scipy.stats import beta, t
 
-from gpuproof.analysis.hosts import HostMeasured
-from gpuproof.analysis.hosts_suite import SuiteSummary, summarize_suite
 from gpuproof.statistics.estimate import FloatArray
+from gpuproof.suites.by_host.hosts import HostMeasured
+from gpuproof.suites.by_host.hosts_suite import SuiteSummary, summarize_suite
 from rules_on_fleets import drawn
 
 FLEETS = 4000

@@ -20,16 +20,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpuproof.analysis.comparing.recordings import compare
-from gpuproof.conclude import conclude
+from gpuproof.base.errors import GpuproofError, UsageError
+from gpuproof.campaign.conclude import conclude
+from gpuproof.comparison.recordings import compare
+from gpuproof.comparison.recordings_page import recordings_page, recordings_result
 from gpuproof.config.inventory import load_inventory
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.report.formats import FORMATS, ReportFormat, render
 from gpuproof.store.run import RunDirectory
-from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
 sys.path.append(
     str(Path(__file__).resolve().parents[1] / "tests")

@@ -21,10 +21,10 @@ import torch
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.busy import busy_during
 from gpuproof.accelerators.choose import choose_accelerator
+from gpuproof.base.units import share
 from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.units import share
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.loop import FixedSteps, TimeLimit, WindowTiming, run_window
 from gpuproof.worker.rank.idleness import block_steps, busy_blocks, may_wait

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuproof.campaign import create_run
+from gpuproof.campaign.campaign import create_run
 from gpuproof.selftest.fleet import Fleet, Planted
 from gpuproof.selftest.judging import recipe
 from gpuproof.selftest.launch_records import write_launch
@@ -31,7 +31,7 @@ MEASURED = """
 import gc, json, resource, sys, time
 from pathlib import Path
 from gpuproof.cli.main import GARBAGE_AFTER
-from gpuproof.conclude import read_evidence
+from gpuproof.campaign.conclude import read_evidence
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.validate import SUITE
 gc.set_threshold(GARBAGE_AFTER)  # as every command does

@@ -16,14 +16,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from case_overhead import BUDGET_S, Stopwatch
-from gpuproof.campaign import create_run, run_campaign
+from gpuproof.base.units import seconds
+from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.launchers.local.launcher import LocalLauncher
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.load.plan import TESTS
-from gpuproof.units import seconds
 from pairing import interval_text, machine_line
 
 WORDS = (

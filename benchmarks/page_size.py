@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpuproof.conclude import conclude
+from gpuproof.campaign.conclude import conclude
 from gpuproof.report.html import html
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from scipy.stats import beta
 
+from gpuproof.base.units import share
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import Result
-from gpuproof.units import share
 from gpuproof.verdict.doubts.base import likely_first
 from pairing import machine_line
 from timed_commands import gpuproof

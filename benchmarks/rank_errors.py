@@ -1,6 +1,6 @@
 """How often is a rank accused that is like the others, and a slow one not named? Simulated own steps.
 
-The rule is the one that reports use (`gpuproof.analysis.ranks.stands_apart`), on bursts as the worker takes
+The rule is the one that reports use (`gpuproof.launches.ranks.stands_apart`), on bursts as the worker takes
 them: five, with as many steps of all ranks between two of them. Nothing is run but arithmetic.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from gpuproof.analysis.ranks import stands_apart
+from gpuproof.base.units import share
+from gpuproof.launches.ranks import stands_apart
 from gpuproof.statistics.estimate import FloatArray
-from gpuproof.units import share
 from gpuproof.worker.rank.own_compute import NUM_BURSTS
 
 Shape = Callable[[np.random.Generator, tuple[int, int]], FloatArray]

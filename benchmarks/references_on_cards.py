@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gpuproof.base.units import share
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure
 from gpuproof.suites.validate.options import ValidateOptions
-from gpuproof.units import share
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.references import (
     BoardReferences,

@@ -35,8 +35,8 @@ from client_runs import (
     peer_client,
     run_client,
 )
+from gpuproof.base.units import seconds
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
-from gpuproof.units import seconds
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan

@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
+from gpuproof.base.units import rate, seconds
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.units import rate, seconds
 from pairing import Finding, interval_text, machine_line
 from timed_commands import gpuproof, timed
 

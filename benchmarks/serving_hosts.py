@@ -14,10 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from gpuproof.analysis.hosts import HostMeasured
-from gpuproof.analysis.hosts_suite import summarize_suite
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_rates
+from gpuproof.suites.by_host.hosts import HostMeasured
+from gpuproof.suites.by_host.hosts_suite import summarize_suite
 from gpuproof.suites.by_host.report import with_reach_of_others
 
 Array = npt.NDArray[np.float64]

@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from statistics import median
 from time import monotonic
 
+from gpuproof.base.units import rate, seconds
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
-from gpuproof.units import rate, seconds
 from gpuproof.worker.serving.clients import clients
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan

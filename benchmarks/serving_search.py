@@ -21,10 +21,10 @@ from statistics import median
 
 import numpy as np
 
-from gpuproof.analysis.requests.bounds import Bound, RequestSeries, judge_rate
+from gpuproof.base.units import seconds
+from gpuproof.launches.bounds import Bound, RequestSeries, judge_rate
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch
-from gpuproof.units import seconds
 from pairing import machine_line
 
 Draw = Callable[[np.random.Generator, int], FloatArray]

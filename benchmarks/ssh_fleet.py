@@ -20,11 +20,11 @@ from time import monotonic, process_time
 
 import asyncssh
 
+from gpuproof.campaign.scheduler import FOLLOW_SEVERAL_S
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.ssh.launcher import SshLauncher
 from gpuproof.launchers.ssh.site import SshOptions
-from gpuproof.scheduler import FOLLOW_SEVERAL_S
 from pairing import machine_line
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers are those of the tests

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 
 from cases import SMALL, small_case
+from gpuproof.base.units import seconds
 from gpuproof.records.case import Case
-from gpuproof.units import seconds
 from pairing import Block, judge_ratios, launch_ratios, machine_line, palindromes
 from timed_commands import gpuproof, python, timed
 

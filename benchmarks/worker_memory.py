@@ -16,8 +16,8 @@ from statistics import linear_regression
 from tempfile import TemporaryDirectory
 
 from cases import small_case
+from gpuproof.base.units import memory
 from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.units import memory
 from pairing import interval_text, machine_line
 from timed_commands import python, timed
 

@@ -329,7 +329,7 @@ def events() -> str:
 
 def exit_codes() -> str:
     """Return the exit codes."""
-    from gpuproof.errors import ExitCode
+    from gpuproof.base.errors import ExitCode
 
     meanings = {
         "DONE": "done; of a verdict: VALID, READY, no regression",

@@ -7,7 +7,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from gpuproof.conclude import Concluded
+from gpuproof.campaign.conclude import Concluded
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Commands, Figure, Files, Measures, Page, Pivot, Table, Text
 from gpuproof.records.result import Doubt, Measure

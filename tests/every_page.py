@@ -12,12 +12,14 @@ import ab_by_hand
 import studies_by_hand
 from collectives_by_hand import MIB, collective_records, trial
 from gpu_run_by_hand import gpu_run, recorded
-from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+from gpuproof.campaign.conclude import conclude, conclude_tree
+from gpuproof.campaign.finished import read_finished
 from gpuproof.cli.plugins import page_of_plugins
 from gpuproof.cli.report import page_of_runs, row_of
 from gpuproof.cli.standards.baseline import page_of_baseline
-from gpuproof.comparison import compare_runs, page_of, read_finished
-from gpuproof.conclude import conclude, conclude_tree
+from gpuproof.comparison.recordings import compare as compare_recordings
+from gpuproof.comparison.recordings_page import recordings_page, recordings_result
+from gpuproof.comparison.runs import compare_runs, page_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.doctor.plugins import list_plugins
@@ -38,7 +40,6 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case
 from gpuproof.verdict.baseline import record_baseline
 from gpuproof.verdict.check import ask, checks_in
-from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.page import outcomes_page
 from machines_by_hand import Faults, machine

@@ -57,8 +57,8 @@ ALREADY_THERE = (
     "gpuproof.worker.rank.session",
     "gpuproof.cli.main",
     "gpuproof.cli.run",
-    "gpuproof.campaign",
-    "gpuproof.conclude",
+    "gpuproof.campaign.campaign",
+    "gpuproof.campaign.conclude",
     "concurrent.futures.thread",
     "multiprocessing.util",
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from collectives_by_hand import trial, window_of_repeats
 from fleet_by_hand import host_facts
-from gpuproof.conclude import read_evidence
+from gpuproof.campaign.conclude import read_evidence
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case, CollectiveWork, ProbeWork

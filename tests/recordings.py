@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuproof.analysis.comparing.recordings import RecordingComparison
-from gpuproof.analysis.comparing.sides import side_of
+from gpuproof.comparison.recordings import RecordingComparison
+from gpuproof.comparison.sides import side_of
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records import readings as r
 from gpuproof.records.journal import encode

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.launch import Launch, summarize_launch
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,

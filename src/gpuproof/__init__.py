@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuproof.api import RunResult as RunResult
-    from gpuproof.api import compare as compare
-    from gpuproof.api import load_result as load_result
-    from gpuproof.api import load_step_times as load_step_times
-    from gpuproof.api import run as run
+    from gpuproof.campaign.api import RunResult as RunResult
+    from gpuproof.campaign.api import compare as compare
+    from gpuproof.campaign.api import load_result as load_result
+    from gpuproof.campaign.api import load_step_times as load_step_times
+    from gpuproof.campaign.api import run as run
     from gpuproof.monitor.watch import monitor as monitor
 
 __version__ = "0.2.0"
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
     if name == "monitor":
         return import_module("gpuproof.monitor")  # the package, which can be called
     if name in __all__:
-        return getattr(import_module("gpuproof.api"), name)
+        return getattr(import_module("gpuproof.campaign.api"), name)
     raise AttributeError(f"module 'gpuproof' has no attribute {name!r}", name=name)
 
 

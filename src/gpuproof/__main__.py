@@ -13,7 +13,7 @@ if __name__ == "__main__":
     try:
         from gpuproof.cli.main import main
     except ModuleNotFoundError as error:
-        from gpuproof.errors import explained
+        from gpuproof.base.errors import explained
 
         unfit = explained(error)
         if unfit is None:

@@ -41,7 +41,7 @@ WORKS = {"TrainingWork", "InferenceWork", "ServingWork", "CollectiveWork", "Prob
 MAY_ASK_FOR_THE_KIND = {
     "suites/": "a suite is what is special to a kind of run",
     "config/rules/": "a rule refuses keys that a kind of run cannot have, before any suite is chosen",
-    "analysis/requests/served.py": "the figures of requests are of serving alone",
+    "launches/served.py": "the figures of requests are of serving alone",
     "worker/rank/assignment.py": "the worker's one dispatch: steps, or requests",
     "worker/step/preparation.py": "it builds the step that trains from what is asked of training alone",
     "worker/step/generation.py": "prompts are asked for by inference and by serving, each in its own words",

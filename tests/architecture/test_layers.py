@@ -18,8 +18,8 @@ PLANTED = {
     ),
     "the node side needs the standard library and torch only": ("worker/extra.py", "import numpy"),
     "the engine knows no monitor": ("worker/engine/loop.py", "import gpuproof.devices.base"),
-    "analysis and verdict are pure functions of records": ("analysis/clock.py", "import time"),
-    "control side: each layer uses only those below": ("analysis/store.py", "import gpuproof.store.run"),
+    "comparison, launches and verdict are pure functions of records": ("launches/clock.py", "import time"),
+    "control side: each layer uses only those below": ("launches/store.py", "import gpuproof.store.run"),
     "renderers draw pages and know no suite, store or config": (
         "report/axes.py",
         "import gpuproof.store.run",

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome

@@ -25,7 +25,7 @@ from contract.test_suites import (
     here_or_by_host,
     lost,
 )
-from gpuproof.conclude import conclude_older
+from gpuproof.campaign.conclude import conclude_older
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import NOTHING_MEASURED
 from old_tree_by_hand import tree_of_recordings

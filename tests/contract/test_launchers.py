@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.campaign import create_run
+from gpuproof.campaign.campaign import create_run
 from gpuproof.config.load import load_config
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.site import KubernetesSite

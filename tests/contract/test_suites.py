@@ -13,10 +13,10 @@ from typing import Any, get_args
 import pytest
 
 from collectives_by_hand import collective_records
-from gpuproof import registry
+from gpuproof.base import registry
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode, UsageError
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof import registry
+from gpuproof.base import registry
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.what_ran import ObservedWork

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpuproof import registry
-from gpuproof.errors import UsageError
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.records.work.training import Checkpointing
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, num_checkpointed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.campaign import create_run
+from gpuproof.campaign.campaign import create_run
 from gpuproof.config.load import load_config
 from gpuproof.launchers.local.launcher import LocalLauncher
 from gpuproof.store.description import read_config

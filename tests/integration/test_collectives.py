@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from gpuproof.analysis.collectives import bus_factor
+from gpuproof.launches.collectives import bus_factor
 from gpuproof.records.work.collective import CollectiveTrial, Operation
 from running import clean_environment, gpuproof, only_case, run_directory
 

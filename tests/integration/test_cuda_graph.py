@@ -16,7 +16,7 @@ from torch import nn
 
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import PROCESSOR, find_accelerator
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import TrainingWork
 from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.data import DataUsed

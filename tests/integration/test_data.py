@@ -19,7 +19,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Evaluation, Failure, Phase, RankResult, Setup, Steps, Window
 from integration.conftest import Run
 from ports import free_ports

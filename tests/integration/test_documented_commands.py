@@ -32,8 +32,8 @@ from documented import (
     words_of,
 )
 from documented_place import TINY_RUN, make_place
+from gpuproof.base.errors import ExitCode
 from gpuproof.cli.main import cli
-from gpuproof.errors import ExitCode
 from kubernetes_world import kubernetes_world
 from running import GAP, TIMEOUT_S, clean_environment
 from simulating import needs_simulator

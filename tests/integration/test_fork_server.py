@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import preloaded
-from gpuproof.campaign import create_run, run_campaign
+from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local.launcher import LocalLauncher

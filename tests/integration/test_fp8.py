@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.step.fp8 import (
     FORWARD_TYPE,

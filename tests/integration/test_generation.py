@@ -11,8 +11,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpuproof import registry
-from gpuproof.errors import ExitCode
+from gpuproof.base import registry
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.what_ran import Compilation
 from gpuproof.records.work.data import DataUsed

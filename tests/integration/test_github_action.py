@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from running import clean_environment, gpuproof
 
 ROOT = Path(__file__).parents[2]

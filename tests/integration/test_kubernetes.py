@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.campaign import create_run
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, GpuproofError
+from gpuproof.campaign.campaign import create_run
 from gpuproof.config.load import load_config
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_name
 from gpuproof.launchers.kubernetes.options import KubernetesOptions

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.worker.step.flop_count import UncountableError, count_forward_flops, count_training_flops
 from gpuproof.workloads.info.base import InputShape

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS

@@ -15,8 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.datasets.catalogue import prepare, prepared_file
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import write_tensor_file
 from gpuproof.records.work.data import DataUsed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Mark
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, ProcessTree

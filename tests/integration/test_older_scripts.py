@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from old_tree_by_hand import record_of, tree_of_recordings
 from running import MEASURED, clean_environment
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.worker.optimizer.optimizers import default_implementation, make_optimizer, read_implementation
 from records_by_hand import TRAINING
 

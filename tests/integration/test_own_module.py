@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
-from gpuproof.errors import UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.run import Failure, RankResult, Setup
 from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuproof import registry
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base import registry
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Evaluation, Setup, Window

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Evaluation, Phase, ProfileTrace, RankResult, Setup, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
 from gpuproof.store.description import read_config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Steps, Window
 from running import gpuproof, only_case, run_directory
 from simulating import needs_simulator, simulated

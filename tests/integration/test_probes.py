@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from running import clean_environment, gpuproof, run_directory
 from simulating import needs_simulator, simulated
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from running import clean_environment, gpuproof
 from simulating import needs_simulator, simulated
 from slurm_world import SlurmWorld, needing_slurm, slurm_world

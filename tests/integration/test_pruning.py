@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.work.pruning import Pruned, PruningMethod, PruningSpec
 from gpuproof.worker.pruning.pruner import Pruner, prunable_weights
 from gpuproof.worker.pruning.scores import keep_highest

@@ -14,8 +14,8 @@ from typing import assert_type, cast
 import pytest
 
 import gpuproof
-from gpuproof.conclude import conclude
-from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.monitor import watch
 from gpuproof.monitor.marks import publish
 from gpuproof.readings.recording import load_recording

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import decode, encode

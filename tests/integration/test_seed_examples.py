@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from old_tree_by_hand import record_of, tree_of_recordings
 from older_checkout import ROOT, make_checkout, typed
 from running import MEASURED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from running import MEASURED, gpuproof
 from seed_shapes import RESULTS, write_load, write_record, write_training, write_tree
 

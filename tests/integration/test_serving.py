@@ -14,7 +14,7 @@ import pytest
 
 from fakes.completions_server import CompletionsServer, running
 from fakes.transformers_serve import transformers_serve
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.serving import Requests, ServingWindow
 from running import MEASURED, clean_environment, gpuproof, gpuproof_command, only_case, run_directory

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from gpuproof.base.errors import ExitCode
 from gpuproof.devices.simulated import VARIABLE
-from gpuproof.errors import ExitCode
 from hosts import Host, hosts_on_a_switch
 from running import TIMEOUT_S, clean_environment
 from simulating import needs_simulator

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Setup, Start, Window

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from simulating import needs_simulator
 
 pytestmark = needs_simulator

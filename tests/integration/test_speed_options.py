@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.processes.processors import usable_cpus
 from gpuproof.records.breakdown import Fp8Casts
 from gpuproof.records.run import Environment, Failure, RankResult, Setup

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.errors import UsageError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.launcher import SshLauncher
 from launching import finish

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from gpuproof.campaign import create_run, launch_all
+from gpuproof.campaign.campaign import create_run, launch_all
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.launchers.base import HostError

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.work.probe import StorageSpec
 from gpuproof.worker.probes import storage
 from running import TIMEOUT_S, clean_environment, gpuproof_command, run_directory

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.slurm_commands import fake_slurm
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from kubernetes_world import kubernetes_world
 from running import MEASURED, gpuproof
 from slurm_world import needing_slurm, slurm_world

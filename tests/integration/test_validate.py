@@ -9,7 +9,7 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.codec import to_json
 from gpuproof.suites.validate.options import HARDWARE
 from running import clean_environment, gpuproof

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.case import InferenceWork, TrainingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Steps, Window

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
-from gpuproof.errors import UsageError
 from gpuproof.records.case import ModelWork, TrainingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Evaluation, RankResult, Setup, Window

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpuproof import registry
+from gpuproof.base import registry
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 from gpuproof.workloads.info.catalogue.decoder import MoeDecoderOptions
 from gpuproof.workloads.info.catalogue.encoder import TransformerOptions

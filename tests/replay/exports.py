@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuproof.conclude import TIMELINES, conclude
+from gpuproof.campaign.conclude import TIMELINES, conclude
 from gpuproof.store.run import RunDirectory
 
 RECORDED = Path(__file__).parent / "runs"

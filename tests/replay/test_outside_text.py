@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import GpuproofError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
-from gpuproof.conclude import conclude
-from gpuproof.errors import GpuproofError
 from gpuproof.report.formats import ReportFormat, render
 from gpuproof.store.run import RunDirectory
 

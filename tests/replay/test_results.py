@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 import gpuproof
 from concluding import are_figures_measures, text_of
-from gpuproof.conclude import Concluded, conclude, read_evidence
+from gpuproof.campaign.conclude import Concluded, conclude, read_evidence
 from gpuproof.observe.run_timeline import run_pictures
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Commands, Files

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.conclude import conclude
+from gpuproof.campaign.conclude import conclude
 from gpuproof.selftest.catalogue import FAULTS, Fault
 from gpuproof.selftest.judging import Turned
 from gpuproof.selftest.run import SIMULATED, named

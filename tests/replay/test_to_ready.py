@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.cli.main import cli
-from gpuproof.errors import ExitCode, UsageError
 
 RECORDED = Path(__file__).parent / "to_ready"
 AGREED = ("16e9", "8e9", "0.8e9", "1.6e9", "0.55e9", "1100", "1700", "0.6")

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from ab_by_hand import concluded, config, launched, run_to_its_end, sections
 from concluding import are_figures_measures, table_of, text_of, words_of
+from gpuproof.base.errors import UsageError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
-from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import NotApplied, Setup

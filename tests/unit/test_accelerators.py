@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpuproof import registry
 from gpuproof.accelerators import choose
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.choose import (
@@ -24,8 +23,9 @@ from gpuproof.accelerators.choose import (
     find_accelerator,
 )
 from gpuproof.accelerators.cuda import CudaAccelerator
+from gpuproof.base import registry
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.doctor.plugins import list_plugins
-from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import OWN_DEVICE_TYPES, Placement
 from gpuproof.worker.host import environment
 from gpuproof.worker.parallel.distributed import Ranks, choose_device

@@ -12,9 +12,9 @@ import click.testing
 import pytest
 
 from fleet_by_hand import baseline, gpu, host_facts, hosts, measured
+from gpuproof.base.errors import ExitCode, RecordError, UsageError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
-from gpuproof.conclude import conclude
-from gpuproof.errors import ExitCode, RecordError, UsageError
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure, Result

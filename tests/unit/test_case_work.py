@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,

@@ -10,15 +10,15 @@ import pytest
 
 from collectives_by_hand import ITERATION_S, MIB, collective_records, trial
 from concluding import are_figures_measures, measure_of, table_of, text_of, unmeasured_marks
-from gpuproof.analysis.collectives import bus_factor, summarize_collectives
-from gpuproof.analysis.comparing.measures import comparable
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.base.units import MISSING
+from gpuproof.campaign.conclude import Concluded, conclude
+from gpuproof.comparison.measures import comparable
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.collectives import bus_factor, summarize_collectives
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
 from gpuproof.records.work.collective import CollectiveTrial, Operation
 from gpuproof.suites.cases import build_case
-from gpuproof.units import MISSING
 from records_by_hand import CPU, H200, failure, write_run
 
 RANKS = 4

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from gpuproof.accelerators.choose import find_accelerator
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import TrainingWork
 from gpuproof.records.work.parallel import CommunicationProfile
 from gpuproof.worker.parallel.profiles import PROFILES, apply_profile

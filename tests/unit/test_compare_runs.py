@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 import gpuproof
 from concluding import figures_on
-from gpuproof.analysis.comparing.conditions import conditions_of
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
-from gpuproof.comparison import FinishedRun, compare_runs, page_of
-from gpuproof.conclude import conclude
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.comparison.conditions import conditions_of
+from gpuproof.comparison.runs import FinishedRun, compare_runs, page_of
 from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
 from gpuproof.report.formats import ReportFormat, render
 from gpuproof.report.terminal import terminal_text

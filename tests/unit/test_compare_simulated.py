@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.analysis.comparing.recordings import COMPARED_METRICS, RecordingComparison, compare
-from gpuproof.analysis.comparing.sides import side_of
+from gpuproof.comparison.recordings import COMPARED_METRICS, RecordingComparison, compare
+from gpuproof.comparison.sides import side_of
 from recordings import compared, differences
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from concluding import are_figures_measures, commands_of, detail_of, figures_of, lines_of, notes_of
-from gpuproof.conclude import Concluded, conclude, conclude_unwritten
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude, conclude_unwritten
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory

@@ -10,11 +10,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from gpuproof.base.errors import ExitCode
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import ConfigError, dotted
-from gpuproof.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent.parent
 VALID = [path.read_bytes() for path in sorted((ROOT / "configs").glob("*.yaml"))]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.base.errors import ExitCode
 from gpuproof.config.load import as_yaml, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import ExitCode
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuproof import registry
+from gpuproof.base import registry
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig

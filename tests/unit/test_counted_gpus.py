@@ -11,8 +11,8 @@ import pytest
 
 from collectives_by_hand import counted_again
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.processes.granted import granted_gpus
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.devices.guard import GuardedDevices
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Placement
 from gpuproof.records.readings import DeviceIdentity, DeviceReading, PhysicalIndex
 from gpuproof.records.work.placed import DeviceShare

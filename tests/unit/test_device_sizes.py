@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gpuproof.base.files import packaged_rows
 from gpuproof.cli.gates import counts
 from gpuproof.config.load import load_config
-from gpuproof.files import packaged_rows
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.device_sizes import GIB, MIB, UNFITTED, sizes_for
 from gpuproof.suites.base import THIS_MACHINE

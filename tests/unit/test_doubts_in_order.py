@@ -7,7 +7,7 @@ from pathlib import Path
 
 from concluding import text_of
 from gpu_run_by_hand import gpu_run
-from gpuproof.conclude import conclude
+from gpuproof.campaign.conclude import conclude
 from gpuproof.records.page import Notices, Table
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import in_one_line, likely_first

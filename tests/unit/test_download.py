@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.datasets import download
 from gpuproof.datasets.cifar import SETS, prepare_cifar
 from gpuproof.datasets.download import Archive, fetch, fetch_file
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.dataset_files import read_header
 from records_by_hand import case
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import recordings as r
-from gpuproof.analysis.explain import explain
+from gpuproof.launches.explain import explain
 from gpuproof.readings import evidence as module
 from gpuproof.readings.evidence import NOT_MONITORED, Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData, load_recording

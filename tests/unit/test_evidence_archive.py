@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.conclude import conclude, conclude_otherwise
-from gpuproof.errors import ExitCode, RecordError
+from gpuproof.base.errors import ExitCode, RecordError
+from gpuproof.campaign.conclude import conclude, conclude_otherwise
 from gpuproof.store.bundle import MANIFEST, open_bundle, write_bundle
 from gpuproof.store.run import RunDirectory
 from running import gpuproof

@@ -9,7 +9,7 @@ import pytest
 
 import recordings as r
 from concluding import detail_of, doubt_of, lines_of, measure_of, table_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, HostLoad
 from gpuproof.records.work.window import MonitorSpec

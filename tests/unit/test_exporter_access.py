@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import recordings as rec
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe.prometheus.access import read_access
 from gpuproof.observe.prometheus.exporter import RunningExporter, serve, serve_textfile
 from gpuproof.observe.prometheus.scrape_server import MOST_CONNECTIONS

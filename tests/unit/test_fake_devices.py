@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fakes import sysfs_trees
+from gpuproof.base.errors import UsageError
 from gpuproof.devices import fake, replay
 from gpuproof.devices.base import DeviceLostError, VendorEvent
 from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import open_devices
-from gpuproof.errors import UsageError
 from gpuproof.records.journal import Journal
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import (

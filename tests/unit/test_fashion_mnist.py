@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.datasets import fashion_mnist
 from gpuproof.datasets.catalogue import prepare
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import read_header
 from records_by_hand import case

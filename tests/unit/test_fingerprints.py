@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuproof.analysis.probes.fingerprints import (
+from gpuproof.suites.probe.fingerprint_values import (
     WRONG,
     Fingerprint,
     FingerprintsCompared,

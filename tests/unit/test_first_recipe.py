@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.config.first_recipe import first_recipe
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import EnvironmentUnfitError
 
 GIB = 2**30
 HOST: dict[str, Any] = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cases_by_hand import cases_of
+from gpuproof.base.units import amount
 from gpuproof.records.page import Cell, Figure, Header, Page, Pivot, Table
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Measure
@@ -17,7 +18,6 @@ from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.matrix.page import _status_cell, _status_text
 from gpuproof.suites.measures import interval_text
 from gpuproof.suites.sections import at_point, failures_section
-from gpuproof.units import amount
 from records_by_hand import failure
 
 

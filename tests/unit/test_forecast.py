@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
 from gpuproof.suites.base import THIS_MACHINE, Remaining

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuproof.conclude import conclude
-from gpuproof.errors import EnvironmentUnfitError, RecordError
-from gpuproof.files import link_plain, place_inside, read_plain, write_text
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError
+from gpuproof.base.files import link_plain, place_inside, read_plain, write_text
+from gpuproof.campaign.conclude import conclude
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, read_case, write_whole
 

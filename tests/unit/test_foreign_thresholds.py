@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.verdict.foreign import find_faults, read_thresholds
 
 # Boards of NVIDIA/DCGM's diag-skus.yaml (read at 72fa3fe), written down anew: name, id, what its test of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import recordings as rec
-from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.files import write_array
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.files import write_array
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData, load_recording

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.cli.gates.wrappers import WRAPPERS, gate_script, wrapper_files
 from gpuproof.cli.main import cli
-from gpuproof.conclude import Concluded, conclude
-from gpuproof.errors import ExitCode
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from gpuproof.base.errors import RecordError
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.errors import RecordError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.channel import AgentChannel
 from gpuproof.launchers.ssh.launch import LARGEST_FILE_BYTES, LOST, HostPart

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuproof.base.errors import GpuproofError, UsageError
 from gpuproof.config.inventory import load_inventory
 from gpuproof.config.load import load_config
 from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import MAX_BRACKETS
 from gpuproof.datasets.cifar import prepare_cifar
 from gpuproof.datasets.image_folder import list_images
-from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.launchers.ssh.credentials import load_keys
 from gpuproof.readings.formats import load
 from gpuproof.records.picture import decode

@@ -12,9 +12,9 @@ import pytest
 
 from collectives_by_hand import MIB, collective_records, trial
 from concluding import are_figures_measures, lines_of, table_of, text_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Figure

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from concluding import commands_of, detail_of, text_of
-from gpuproof.conclude import Concluded, conclude
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, NotApplied, Setup
 from gpuproof.store.run import RunDirectory

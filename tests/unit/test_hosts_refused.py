@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import GpuproofError
 from gpuproof.cli.main import cli
-from gpuproof.errors import GpuproofError
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import done, on_fleet, write_load_run
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from concluding import commands_of, text_of
-from gpuproof.conclude import Concluded, conclude
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory

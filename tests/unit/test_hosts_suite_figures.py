@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.analysis.hosts import HostMeasured
-from gpuproof.analysis.hosts_suite import NO_COMMON_TEST, summarize_suite
+from gpuproof.suites.by_host.hosts import HostMeasured
+from gpuproof.suites.by_host.hosts_suite import NO_COMMON_TEST, summarize_suite
 
 
 def host(name: str, rate: float, *, gpu: str = "H100", devices: int = 1) -> HostMeasured:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.records.codec import MOST, from_json
 from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
 from gpuproof.records.readings import Sample

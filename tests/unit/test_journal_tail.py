@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.records.journal import Journal, JournalTail, decode, encode, read_journal
 from records_by_hand import failure, steps
 

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from fleet_by_hand import host_facts
-from gpuproof import registry
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
-from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.outcome import Judged, Outcome, Status
 from gpuproof.records.result import Doubt, Result, Validity
 from gpuproof.report.junit import junit

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import EnvironmentUnfitError, RecordError
 from gpuproof.launchers.kubernetes.files import join_output, take_files
 from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 from gpuproof.worker.launched import kubernetes_files

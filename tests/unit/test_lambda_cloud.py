@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gpuproof.base.errors import GpuproofError, UsageError
 from gpuproof.cli.main import cli
 from gpuproof.cloud.lambda_cloud import (
     CloudError,
@@ -21,7 +22,6 @@ from gpuproof.cloud.lambda_cloud import (
     wait_until_active,
 )
 from gpuproof.config.inventory import load_inventory
-from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.launchers.registry import HostChoice
 from gpuproof.launchers.ssh.site import SshHosts
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from concluding import doubt_of, table_of, words_of
-from gpuproof.conclude import conclude
+from gpuproof.campaign.conclude import conclude
 from gpuproof.records.run import Window
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about

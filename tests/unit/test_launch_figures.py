@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.analysis.launch import summarize_launch
+from gpuproof.launches.launch import summarize_launch
 from gpuproof.records.work.training import Replicas
 from records_by_hand import Story, failure, one_rank, setup, steady_times, window
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import LibraryModel
 from gpuproof.workloads.info.lookup import find_workload

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.limits import communication_limit, limits_of, limits_of_requests, limits_together
-from gpuproof.hardware import BandwidthPeak, Peak
+from gpuproof.hardware.boards import BandwidthPeak, Peak
+from gpuproof.launches.limits import communication_limit, limits_of, limits_of_requests, limits_together
 from gpuproof.observe.recording_page import recording_result
 from gpuproof.readings.limits import (
     LaunchLimits,

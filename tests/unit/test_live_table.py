@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import recordings as rec
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.observe.live_detail import device_detail
 from gpuproof.observe.live_once import look, written
 from gpuproof.observe.live_processes import process_rows, process_table

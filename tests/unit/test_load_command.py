@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from documented import blocks_of
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.load import load
 from gpuproof.cli.main import cli
 from gpuproof.config.load import load_config
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import UsageError
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import write_load_run
 from records_by_hand import one_rank, write_run

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import recordings as r
 from concluding import commands_of, table_of
-from gpuproof import registry
-from gpuproof.conclude import Concluded, conclude
-from gpuproof.errors import ExitCode
+from gpuproof.base import registry
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.load.conclude import GPU_USE
 from gpuproof.suites.load.exports import RESULTS_FILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from gpuproof.errors import EnvironmentUnfitError, RecordError
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError
 from gpuproof.worker.data.loader_failure import describe_exit, explain_loader_error, lost_process
 from gpuproof.worker.rank.failure import failure_from
 from gpuproof.worker.rank.watchdog import Heartbeat
@@ -15,7 +15,7 @@ NO_ROOM = (
 )
 RAISED = (
     "Caught UsageError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
-    "gpuproof.errors.UsageError: a.png: not an image that Pillow can read: cut short.\n"
+    "gpuproof.base.errors.UsageError: a.png: not an image that Pillow can read: cut short.\n"
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.campaign import ends_interrupt
+from gpuproof.campaign.campaign import ends_interrupt
 from gpuproof.launchers.failures import unsaid_failure
 from gpuproof.records.collected import CaseRecords
 from gpuproof.store import layout

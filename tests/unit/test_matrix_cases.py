@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from concluding import notes_of
-from gpuproof.conclude import conclude
+from gpuproof.campaign.conclude import conclude
 from gpuproof.config.kconfig.cases import words_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig

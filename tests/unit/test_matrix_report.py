@@ -9,8 +9,8 @@ import pytest
 
 from cases_by_hand import cases_of
 from concluding import are_figures_measures, table_of, unmeasured_marks
-from gpuproof.conclude import Concluded, conclude_tree
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
+from gpuproof.campaign.conclude import Concluded, conclude_tree
 from gpuproof.records.work.metrics_file import read_metrics
 from gpuproof.report.terminal import terminal_text
 from gpuproof.suites.matrix.compare import configurations

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shapes
-from gpuproof.hardware import find_peak
+from gpuproof.hardware.boards import find_peak
 from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.verdict.summary import summarize

@@ -11,7 +11,7 @@ import torch
 
 from gpuproof.accelerators.base import Accelerator, DeviceProperties
 from gpuproof.accelerators.choose import PROCESSOR, find_accelerator
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape

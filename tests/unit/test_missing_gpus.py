@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.cli.gates.counts import MissingGpusError, device_words
 from gpuproof.cli.gates.wrappers import gate_script, wrapper_files
 from gpuproof.cli.main import cli
-from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.launchers.registry import HostChoice
 from running import clean_environment, gpuproof
 

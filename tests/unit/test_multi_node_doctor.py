@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.doctor import infiniband, meeting, network
 from gpuproof.doctor.meeting import Part
 from gpuproof.doctor.network import selects
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.verdict import nccl_settings
 from gpuproof.verdict.check import ask, checks_in

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.readings.formats import load
 
 DMON = """#Date       Time        gpu    pwr  gtemp  mtemp     sm    mem   mclk   pclk     fb

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import recordings as rec
-from gpuproof.analysis.explain import energy_per_item, explain
+from gpuproof.launches.explain import energy_per_item, explain
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings, read_window
 
 

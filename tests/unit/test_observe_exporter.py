@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import gpuproof
 import recordings as rec
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.observe.prometheus.exporter import DeviceCollector, Feed, RunningExporter, serve
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS, names

@@ -18,7 +18,7 @@ from rich.console import Console
 from textual.pilot import Pilot
 
 import recordings as rec
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.observe.live import LiveView
 from gpuproof.observe.live_processes import process_table
 from gpuproof.observe.live_state import LiveState

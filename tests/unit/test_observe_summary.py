@@ -10,7 +10,7 @@ import pytest
 
 import recordings as rec
 from concluding import figures_on
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings import window
 from gpuproof.readings.balance import load_balance

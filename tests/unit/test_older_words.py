@@ -12,10 +12,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.cli.entry.older import TAKEN
 from gpuproof.cli.main import cli
 from gpuproof.config.inventory import load_inventory
-from gpuproof.errors import ExitCode, UsageError
 
 
 def answer_to(*words: str) -> str:

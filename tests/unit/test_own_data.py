@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gpuproof.base.errors import UsageError
 from gpuproof.datasets.catalogue import prepare, prepared_file
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 import pytest
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Commands, Files, Header, Page, Section, Table, Text
 from gpuproof.records.result import Result

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import check_place
 from gpuproof.config.rules.base import Facts
-from gpuproof.errors import UsageError
 from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange
 from gpuproof.records.work.parallel import ParallelStrategy
 from planning import next_cases

@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 import tomllib
 
-from gpuproof.hardware import PEAK_TYPE_OF_PRECISION, find_memory_peak, find_peak
+from gpuproof.hardware.boards import PEAK_TYPE_OF_PRECISION, find_memory_peak, find_peak
 
 # Read off the data sheets by hand: fp32, tf32, amp (fp16), bf16, fp8 in dense TFLOP/s, then GB/s.
 TABLE = {

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from drawn import SVG, marks, outside, overlaps
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
 from gpuproof.report import raster
 from gpuproof.report.charts import picture_drawing

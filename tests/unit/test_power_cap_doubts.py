@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from controllers import Controller
-from gpuproof.analysis.power_cap import continuation, rate_from_idle, resolution_text
-from gpuproof.hardware import find_peak
+from gpuproof.hardware.boards import find_peak
+from gpuproof.launches.power_cap import continuation, rate_from_idle, resolution_text
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.what_ran import PowerCap
 from gpuproof.statistics.estimate import Interval, Unavailable

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from controllers import Controller, window_of
+from gpuproof.base.errors import UsageError
 from gpuproof.devices.base import THROTTLE_REASONS
 from gpuproof.devices.fake import open_twins
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.simulated import SimulatedPowerCap, read_declaration
-from gpuproof.errors import UsageError
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex, VendorIndex
 from gpuproof.records.what_ran import AT_POWER_CAP
 from gpuproof.statistics.power_cap import period_of_steps

@@ -10,7 +10,7 @@ import torch
 
 from gpuproof.accelerators.base import Arithmetic
 from gpuproof.accelerators.choose import accelerator_of, find_accelerator
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.worker.step.precision import apply_precision, refusal
 
 H100 = Arithmetic(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.probes.figures import summarize_probe, value_of
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.probes import summarize_probe, value_of
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.profile import ProfileSummary, communication_times, parse_trace_event, summarize_trace
 from gpuproof.suites.recipe.profile import summarize_trace_file
+from gpuproof.suites.recipe.trace import (
+    ProfileSummary,
+    communication_times,
+    parse_trace_event,
+    summarize_trace,
+)
 from gpuproof.suites.recipe.trace_file import trace_events
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -12,8 +12,8 @@ import pytest
 from ruamel.yaml import YAML
 
 import recordings as rec
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.cli.monitor.serve import write_prometheus_files
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.prometheus.families import families
 from gpuproof.records.metrics import names

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.work.pruning import PruningSpec
 from gpuproof.worker.pruning.schedule import SparsityPlan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.analysis.launch import throughput
+from gpuproof.launches.launch import throughput
 
 
 def test_a_rate_is_total_over_total_not_the_mean_of_rates() -> None:

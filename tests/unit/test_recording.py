@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.readings.recording import HOST, Columns, load_recording
 from gpuproof.readings.window import phase
 from gpuproof.records.journal import encode

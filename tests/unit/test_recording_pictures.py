@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recordings as rec
-from gpuproof.analysis.comparing.recordings import compare
+from gpuproof.comparison.recordings import compare
 from gpuproof.observe.side_by_side import balance_picture, comparison_picture, memory_picture
 from gpuproof.observe.timeline import BAND_PIECES, THROTTLE_FILLS, flagged, recording_picture
 from gpuproof.readings.metric_text import STATE_REASONS

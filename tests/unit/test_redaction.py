@@ -11,13 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpuproof.base.errors import UsageError
+from gpuproof.base.redaction import redacted, redacted_with_count, redacted_words, words_with_secrets
 from gpuproof.config.load import load_config
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import UsageError
 from gpuproof.records.run import Failure
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
-from gpuproof.redaction import redacted, redacted_with_count, redacted_words, words_with_secrets
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.fabric import describe_fabric
 from gpuproof.worker.serving.endpoint import EndpointLoad

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import tomllib
 
-from gpuproof.errors import UsageError
-from gpuproof.files import packaged_text
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import packaged_text
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure, MeasureInterval
@@ -281,7 +281,7 @@ def test_references_are_made_of_valid_figures_with_intervals_over_all_cards() ->
 
 def test_what_is_exported_is_what_is_read() -> None:
     made, _ = make_references([figures(measured(), measured(LINK))], KNOWN)
-    text = packaged_text("references.toml").partition("\n[[references]]")[0]
+    text = packaged_text("hardware/references.toml").partition("\n[[references]]")[0]
     read = from_json(BoardReferences, tomllib.loads("\n".join([text, *as_toml(made, KNOWN)])), place="test")
     assert read.references == tuple(made)
     slow, _ = make_references([figures(measured(share=0.8))], KNOWN)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError, explained
+from gpuproof.base.files import copying_results
 from gpuproof.cli.main import cli
-from gpuproof.errors import EnvironmentUnfitError, UsageError, explained
-from gpuproof.files import copying_results
 
 STARTED = "import sys; sys.argv[0] = 'gpuproof'; from gpuproof.cli.main import main; main()"
 

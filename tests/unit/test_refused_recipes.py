@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import UsageError
 
 SERVING = "kind: serving\nserving: {rate_per_s: 10}\n"
 REFUSED = [

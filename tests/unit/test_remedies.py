@@ -16,7 +16,7 @@ import pytest
 
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.hardware import find_peak
+from gpuproof.hardware.boards import find_peak
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.load.conclude import with_suite_remedy

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.errors import UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.ssh.boot import boot_command, removal_command
 from gpuproof.launchers.ssh.credentials import ask_on_terminal, load_keys

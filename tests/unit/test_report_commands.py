@@ -13,10 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, RecordError, UsageError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
 from gpuproof.cli.options import start_logging
-from gpuproof.conclude import conclude
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, RecordError, UsageError
 from gpuproof.launchers.commands import INSTALLED_WORKER, node_side_for
 from gpuproof.records.codec import to_json
 from gpuproof.records.page import Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuproof.hardware import find_peak
+from gpuproof.hardware.boards import find_peak
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement, Parallelism

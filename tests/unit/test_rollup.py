@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.outcome import JUDGED, Basis, Judged, Outcome, Status, parent_of
 from gpuproof.verdict.aspects import OF_STATUS, RequiredAspect, cells_of
 from gpuproof.verdict.rollup import NOTHING_REQUIRED, WORDS, Readiness, exit_code_of, roll_up

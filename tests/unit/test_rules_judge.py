@@ -21,8 +21,8 @@ from fleet_by_hand import (
     rule,
     statuses,
 )
+from gpuproof.base.units import share
 from gpuproof.records.result import Measure
-from gpuproof.units import share
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.facts import FleetFacts

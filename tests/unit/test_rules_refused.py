@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fleet_by_hand import GEMM, gpu, hosts, judged, measured, rule
+from gpuproof.base.errors import UsageError
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import UsageError
 from gpuproof.records.result import Measure
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import load_rules, read_rules

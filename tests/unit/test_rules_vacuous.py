@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet_by_hand import H100, baseline, gpu, hosts, judged, measured, rule
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Measure
 from gpuproof.verdict.facts import FleetFacts

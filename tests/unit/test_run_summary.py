@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.hardware import Peak, find_peak
+from gpuproof.hardware.boards import Peak, find_peak
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.verdict.summary import RunSummary, summarize

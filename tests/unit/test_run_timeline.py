@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_run_by_hand import gpu_run, recorded
-from gpuproof.conclude import read_evidence
+from gpuproof.campaign.conclude import read_evidence
 from gpuproof.observe.recording_page import figures_line
 from gpuproof.observe.run_timeline import LONGEST_PAUSE_S, MOST_LAUNCHES, run_pictures
 from gpuproof.readings.evidence import Evidence

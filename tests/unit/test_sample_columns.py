@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recordings as rec
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.readings import sample_columns
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.codec import to_json

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
-from gpuproof.errors import UsageError
 
 TWO_GPUS = {"devices": [{"index": 0, "name": "a GPU"}, {"index": 1, "name": "a GPU"}]}
 DOCS = (Path(__file__).parents[2] / "docs" / "guides" / "scale.md").read_text(encoding="utf-8")

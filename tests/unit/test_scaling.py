@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from concluding import doubt_of, table_of, text_of
-from gpuproof.analysis.comparing.winners import ComparedSide
-from gpuproof.analysis.scaling import Thresholds, advise, speed_up
-from gpuproof.conclude import conclude
+from gpuproof.base.errors import UsageError
+from gpuproof.campaign.conclude import conclude
+from gpuproof.comparison.winners import ComparedSide
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import TrainingWork
 from gpuproof.suites.base import HostPlace, launch_key
 from gpuproof.suites.scale import SUITE
 from gpuproof.suites.scale.advice import advise_before
 from gpuproof.suites.scale.plan import read_options, scale_points
+from gpuproof.suites.scale.speed_up import Thresholds, advise, speed_up
 from planning import next_cases
 from records_by_hand import write_run
 from studies_by_hand import NO_DATA, REPEATS, concluded, config, launches, sections

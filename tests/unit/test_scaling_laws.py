@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuproof.analysis.scale.curve import Fabric, breaks_of, overhead
-from gpuproof.analysis.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
-from gpuproof.analysis.scale.prediction import LawTrial, Prediction, predict, reason_not_tried
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.suites.scale.curve import Fabric, breaks_of, overhead
+from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
+from gpuproof.suites.scale.prediction import LawTrial, Prediction, predict, reason_not_tried
 
 LADDER = (1, 2, 4, 8)
 SIGMA, KAPPA = 0.03, 0.002

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from fake_launcher import FakeLaunch, FakeLauncher, Quiet
-from gpuproof.campaign import launch_all
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.campaign.campaign import launch_all
+from gpuproof.campaign.scheduler import CUT, CUT_SHORT_S, GRACE_S, LATE_GRACE_S, MAX_ATTEMPTS
 from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
 from gpuproof.records.work.placed import Placed
-from gpuproof.scheduler import CUT, CUT_SHORT_S, GRACE_S, LATE_GRACE_S, MAX_ATTEMPTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining
 from records_by_hand import CASE, with_work, write_run
@@ -377,7 +377,7 @@ def test_a_launch_that_cannot_be_ended_is_named_and_not_waited_for(
             super().wait(timeout_s)
             self.started[0].ended.clear()  # none of them counts
 
-    monkeypatch.setattr("gpuproof.scheduler.MOST_AFTER_GRACE_S", -1.0 - GRACE_S)
+    monkeypatch.setattr("gpuproof.campaign.scheduler.MOST_AFTER_GRACE_S", -1.0 - GRACE_S)
     run, launcher = a_run(tmp_path), Undying("a")
     with pytest.raises(KeyboardInterrupt):
         launch(run, ListedSuite(without_data(asked("c0"))), launcher)
@@ -437,7 +437,7 @@ def test_when_the_time_of_the_run_is_over_what_runs_is_cut_and_nothing_begins(
             now_s += 1.0
             super().wait(timeout_s)
 
-    monkeypatch.setattr("gpuproof.scheduler.time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("gpuproof.campaign.scheduler.time", SimpleNamespace(monotonic=lambda: now_s))
     run, launcher = a_run(tmp_path), Passing(a="hang")
     cases = without_data(asked("a"), asked("b"))
     launch(run, ListedSuite(cases), launcher, until_s=0.5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault
 from gpuproof.selftest.judging import Turned, judge_links
 from gpuproof.selftest.run import FaultRow, PlantedTests, SelftestReport, named

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ab_by_hand import NOISE, run_to_its_end
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.base.errors import UsageError
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.ab import SUITE

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.analysis.requests.bounds import (
+from gpuproof.config.models import RunConfig
+from gpuproof.config.rules import check_place
+from gpuproof.config.rules.base import Facts
+from gpuproof.launches.bounds import (
     RequestSeries,
     bounds_judged,
     judge,
@@ -17,10 +20,7 @@ from gpuproof.analysis.requests.bounds import (
     num_within,
     separate_bounds,
 )
-from gpuproof.analysis.requests.served import summarize_requests
-from gpuproof.config.models import RunConfig
-from gpuproof.config.rules import check_place
-from gpuproof.config.rules.base import Facts
+from gpuproof.launches.served import summarize_requests
 from gpuproof.records.work.serving import BoundsSpec
 from served_by_hand import SPEC, records
 

@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from fakes.completions_server import CompletionsServer, running
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.clients import clients, num_clients

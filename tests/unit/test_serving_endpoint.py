@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from fakes.completions_server import PATHS, CompletionsServer, Fault, running
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import ConversationSpec, EndpointSpec, ServingSpec
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad

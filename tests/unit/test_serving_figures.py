@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.analysis.requests.loadgen import find_knee, judge_bound
-from gpuproof.analysis.requests.served import Served, summarize_requests
+from gpuproof.launches.loadgen import find_knee, judge_bound
+from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about

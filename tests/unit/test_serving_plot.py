@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from concluding import files_of, notes_of
-from gpuproof.analysis.requests.served import summarize_requests
-from gpuproof.conclude import conclude, read_evidence
+from gpuproof.campaign.conclude import conclude, read_evidence
+from gpuproof.launches.served import summarize_requests
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Reference
 from gpuproof.suites.base import PictureContent

@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import LengthsSpec, ServingSpec, SharedPrefixSpec
 from gpuproof.worker.serving.prompts import Calibration, Prompts
 from gpuproof.worker.serving.trace import TraceRow, read_trace

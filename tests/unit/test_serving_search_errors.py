@@ -14,8 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import serving_search as simulated
-from gpuproof.analysis.requests.bounds import Bound, RequestSeries, judge_rate
-from gpuproof.analysis.requests.loadgen import judge_bound
+from gpuproof.launches.bounds import Bound, RequestSeries, judge_rate
+from gpuproof.launches.loadgen import judge_bound
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.suites.serving.search import Effort
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from concluding import notes_of
-from gpuproof.analysis.requests.served import summarize_requests
-from gpuproof.comparison import compare_runs, read_finished
-from gpuproof.conclude import conclude
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import conclude
+from gpuproof.campaign.finished import read_finished
+from gpuproof.comparison.runs import compare_runs
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections import RunSection
-from gpuproof.errors import ExitCode
+from gpuproof.launches.served import summarize_requests
 from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import ServingWindow

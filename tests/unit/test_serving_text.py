@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.analysis.requests.served import Served, summarize_requests
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
+from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import Requests
 from gpuproof.suites.serving.text import TextSizes, text_sizes

@@ -9,8 +9,8 @@ from time import monotonic
 
 import pytest
 
-from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.served import summarize_requests
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
 from gpuproof.suites.serving.client import client_doubts, client_measures

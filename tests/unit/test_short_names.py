@@ -13,9 +13,9 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from gpuproof.base.errors import UsageError
+from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import COMMANDS, cli
-from gpuproof.conclude import conclude
-from gpuproof.errors import UsageError
 from gpuproof.report.terminal import LOG_WIDTH
 from gpuproof.store.names import find_run
 from records_by_hand import one_rank, write_run

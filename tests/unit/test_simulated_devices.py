@@ -10,10 +10,10 @@ from statistics import fmean, stdev
 
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.fake import open_twins
 from gpuproof.devices.simulated import VARIABLE, SimulatedFault, read_declaration, readings_file
-from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
 

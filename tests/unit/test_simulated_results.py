@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.page import Page, Text, Verdict
 from gpuproof.records.result import NOTHING_MEASURED, Result, Validity
 from gpuproof.verdict.simulated import as_simulated, at_most, marked

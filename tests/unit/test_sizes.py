@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from gpuproof.base.registry import SUITES, names
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config
 from gpuproof.config.rules import require_workload
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError, dotted
 from gpuproof.config.suite_options import option_names
-from gpuproof.registry import SUITES, names
 from gpuproof.workloads.info.catalogue.memory import MemoryOptions
 
 SIZES = [

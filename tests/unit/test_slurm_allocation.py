@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.failures import host_failure
 from gpuproof.launchers.registry import open_launcher

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmRefusalError
 from gpuproof.launchers.slurm.endings import job_failure
 from gpuproof.launchers.slurm.site import allocated_nodes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.launchers import queue as launch_queue
 from gpuproof.launchers.slurm.commands import SlurmCommands, SlurmRefusalError
 from gpuproof.launchers.slurm.options import SlurmOptions

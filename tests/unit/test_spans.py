@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuproof.spans import Span, covered, merged, without
+from gpuproof.base.spans import Span, covered, merged, without
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12)
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from gpuproof.campaign import run_campaign
-from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.outside import parse_json
+from gpuproof.campaign.campaign import run_campaign
+from gpuproof.campaign.scheduler import UnheardProgress
 from gpuproof.launchers.local.site import ThisMachine
 from gpuproof.launchers.registry import open_launcher
-from gpuproof.outside import parse_json
 from gpuproof.readings.parsing import fast_json
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Environment, Start
 from gpuproof.records.work.placed import Placed
 from gpuproof.report.formats import json_text
-from gpuproof.scheduler import UnheardProgress
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
 from gpuproof.store.versions import read_versioned

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from gpuproof import registry
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.config.keys import json_schema
 from gpuproof.config.load import as_yaml, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import ConfigError
-from gpuproof.errors import UsageError
 from gpuproof.suites.sweep.plan import points_of_matrix
 
 MODULE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.launchers.surroundings import ranks_around, take_ranks
 
 SLURM = {

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from concluding import commands_of, detail_of, notes_of, table_of, text_of
-from gpuproof.analysis.point_figures import PointFigures
-from gpuproof.conclude import Concluded, conclude
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
+from gpuproof.campaign.conclude import Concluded, conclude
+from gpuproof.launches.point_figures import PointFigures
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fake_launcher import FakeLaunch, FakeLauncher, Quiet
-from gpuproof import campaign, registry
+from gpuproof.base import registry
+from gpuproof.campaign.campaign import launch_all
 from gpuproof.config import models
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import workload
@@ -82,7 +83,7 @@ def launch_sweep(folder: Path, num_points: int, counts: Counts) -> tuple[RunDire
     run = write_run(folder, [], run_id=f"p{num_points}", **sweep(num_points))
     launcher = CountingLauncher([""], counts)
     suite = suite_on(RunConfig.model_validate(sweep(num_points)), HERE)
-    campaign.launch_all(run, suite=suite, launcher=launcher, progress=Quiet())  # type: ignore[arg-type]  # fakes
+    launch_all(run, suite=suite, launcher=launcher, progress=Quiet())  # type: ignore[arg-type]  # fakes
     assert len(launcher.at_starts) == num_points
     return run, launcher
 
@@ -124,7 +125,7 @@ def test_hosts_share_one_plan(counts: Counts) -> None:
 
 
 def test_a_result_is_linear_in_its_points(tmp_path: Path, counts: Counts) -> None:
-    from gpuproof.conclude import conclude
+    from gpuproof.campaign.conclude import conclude
 
     work = {}
     for num_points in (FEW, 10 * FEW):

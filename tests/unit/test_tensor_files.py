@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpuproof.base.errors import RecordError
 from gpuproof.datasets.catalogue import prepare
-from gpuproof.errors import RecordError
 from gpuproof.records.dataset_files import read_header, write_tensor_file
 from records_by_hand import case
 

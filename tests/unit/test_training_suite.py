@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, InferenceWork, TrainingWork
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import GpuproofError
 from gpuproof.cli.main import cli
-from gpuproof.errors import GpuproofError
 
 FILES = {
     "empty.yaml": b"",

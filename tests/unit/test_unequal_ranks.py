@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuproof.analysis.ranks import compare_ranks, stands_apart
+from gpuproof.launches.ranks import compare_ranks, stands_apart
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import Doubt
 from gpuproof.suites.recipe.ranks import ranks_shown, sections_of_ranks

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
-from gpuproof.errors import UsageError
 
 
 def refusal(line: str) -> str:

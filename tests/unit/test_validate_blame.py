@@ -11,7 +11,7 @@ import pytest
 
 from collectives_by_hand import collective_records, counted_again, trial
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from concluding import words_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.inventory import load_inventory
-from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.slurm.options import load_slurm_options
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

@@ -11,9 +11,9 @@ from textwrap import wrap
 import pytest
 from rich.console import Console
 
-from gpuproof.analysis.subjects import device_indices
-from gpuproof.conclude import page_of_result
+from gpuproof.campaign.conclude import page_of_result
 from gpuproof.config.load import load_config
+from gpuproof.launches.subjects import device_indices
 from gpuproof.records.page import HeatMap, Page, Table
 from gpuproof.report.screen import MOST_LINES
 from gpuproof.report.terminal import print_page

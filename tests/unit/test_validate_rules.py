@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuproof.conclude import Concluded, conclude, conclude_otherwise
+from gpuproof.base.errors import UsageError
+from gpuproof.campaign.conclude import Concluded, conclude, conclude_otherwise
 from gpuproof.config.load import load_config
-from gpuproof.errors import UsageError
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.codec import to_json

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome

@@ -13,8 +13,8 @@ import pytest
 
 from collectives_by_hand import collective_records, trial
 from concluding import are_figures_measures, figures_of, text_of, words_of
-from gpuproof.conclude import Concluded, conclude, conclude_otherwise
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.campaign.conclude import Concluded, conclude, conclude_otherwise
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome

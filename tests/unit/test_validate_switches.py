@@ -11,7 +11,7 @@ import pytest
 
 from collectives_by_hand import ITERATION_S, counted_again, trial
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import NotApplied, Setup

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.hardware import Peak, find_peak
+from gpuproof.hardware.boards import Peak, find_peak
+from gpuproof.launches.launch import Launch, summarize_launch
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, worst
 from gpuproof.records.run import Steps

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.launch import Launch
+from gpuproof.launches.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch, share_of_flops
 from gpuproof.suites.recipe.options import options_in_effect

@@ -12,7 +12,8 @@ import pytest
 
 from cases_by_hand import cases_of
 from concluding import lines_of, notes_of, table_of, text_of
-from gpuproof.analysis.comparing.winners import (
+from gpuproof.campaign.conclude import Concluded, conclude
+from gpuproof.comparison.winners import (
     TOUCHES,
     ComparedSide,
     Pairing,
@@ -21,7 +22,6 @@ from gpuproof.analysis.comparing.winners import (
     doubts_at,
     reason_unusable,
 )
-from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Chart
 from gpuproof.records.result import Doubt, Validity

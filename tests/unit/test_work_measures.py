@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.hardware import find_peak
+from gpuproof.hardware.boards import find_peak
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
 from gpuproof.records.work.pruning import Pruned

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof import registry
-from gpuproof.errors import UsageError
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 
 

@@ -6,8 +6,8 @@ import pytest
 from gpuproof_example_toy import TOY
 from gpuproof_example_toy.plan import ToyState
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.suites.base import THIS_MACHINE, HostPlace, Suite, launch_key
 
 RATES = {"a": 30.0, "b": 10.0, "c": 20.0}

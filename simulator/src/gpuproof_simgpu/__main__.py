@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
 from gpuproof_simgpu.backend import activate
 
 

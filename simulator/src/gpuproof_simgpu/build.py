@@ -23,7 +23,7 @@ from types import ModuleType
 
 import torch
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 
 NAME = "gpuproof_simgpu_device"
 SOURCES = Path(__file__).parent / "csrc"

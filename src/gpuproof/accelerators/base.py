@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.spans import Span
 from gpuproof.records.what_ran import Tf32Switch
 from gpuproof.records.work.window import GPU_WINDOW_S
-from gpuproof.spans import Span
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,7 +13,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from gpuproof.accelerators.base import Accelerator, DeviceCommand, Work
-from gpuproof.spans import covered
+from gpuproof.base.spans import covered
 
 US_PER_S = 1e6
 

@@ -9,8 +9,8 @@ import torch
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.accelerators.other_devices import MpsAccelerator, Processor, XpuAccelerator
-from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.registry import ACCELERATORS, find_owner, load, names
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.registry import ACCELERATORS, find_owner, load, names
 
 PROCESSOR = Processor()
 IN_ORDER: tuple[Accelerator, ...] = (CudaAccelerator(), XpuAccelerator(), MpsAccelerator())

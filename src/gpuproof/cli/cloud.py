@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.options import json_option, print_json, say
-from gpuproof.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuproof.cloud.lambda_cloud import Instance, LambdaCloud

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.redaction import typed_command
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume
 from gpuproof.cli.report import chosen_format, report_options, save_dir_option, write_report
-from gpuproof.errors import ExitCode, UsageError
-from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -200,7 +200,8 @@ def _compare_runs(
     output: Path | None,
     save_dir: Path,
 ) -> ExitCode:
-    from gpuproof.comparison import BETWEEN_SESSIONS, compare_runs, page_of, read_finished
+    from gpuproof.campaign.finished import read_finished
+    from gpuproof.comparison.runs import BETWEEN_SESSIONS, compare_runs, page_of
     from gpuproof.readings.provenance import side_by_side
     from gpuproof.store.names import find_run
 

@@ -7,9 +7,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import read_plain
 from gpuproof.cloud.lambda_cloud import Instance, LaunchRequest
-from gpuproof.errors import UsageError
-from gpuproof.files import read_plain
 from gpuproof.store.run import write_whole
 
 

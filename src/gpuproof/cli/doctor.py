@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import json_option, print_json, verbose_option
-from gpuproof.errors import ExitCode
-from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.doctor.meeting import Part

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.gates.wrappers import prolog
-from gpuproof.errors import UsageError
 
 
 @click.group(invoke_without_command=True)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.entry.older import answered_options
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
-from gpuproof.errors import ExitCode, UsageError
-from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice
@@ -193,7 +193,7 @@ def _resumed(path: Path, stated: set[str], overrides: Sequence[str]) -> RunDirec
 
 def _copy_results(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:
     """Copy the results to where they are wanted; an interrupted run's hold what was measured."""
-    from gpuproof.conclude import conclude
+    from gpuproof.campaign.conclude import conclude
     from gpuproof.suites.by_host.exports import FLEET_FILE
     from gpuproof.suites.load.exports import RESULTS_FILE
 

@@ -1,6 +1,6 @@
 """The `gpuproof` command: lists its commands without loading what they need, and ends in one way.
 
-A user's mistake is one paragraph on standard error and the exit code of `gpuproof.errors.ExitCode`;
+A user's mistake is one paragraph on standard error and the exit code of `gpuproof.base.errors.ExitCode`;
 only a fault of ours prints a traceback.
 """
 
@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import click
 
+from gpuproof.base.errors import ExitCode, explained
 from gpuproof.cli.entry.group import LazyGroup
-from gpuproof.errors import ExitCode, explained
 from gpuproof.launchers.registry import LAUNCHERS, commands_of_launchers
 
 COMMANDS: dict[str, str] = {
@@ -159,7 +159,7 @@ def _tell_loss(files: Sequence[LossyFile]) -> None:
 
 def _tell_bug() -> ExitCode:
     """Print the error that is being handled, and say that the fault is ours."""
-    from gpuproof.outside import plain
+    from gpuproof.base.outside import plain
 
     click.echo(plain(traceback.format_exc()), err=True, nl=False)
     click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
@@ -177,7 +177,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
-        from gpuproof.outside import plain
+        from gpuproof.base.outside import plain
 
         shown = io.StringIO()
         error.show(file=shown)

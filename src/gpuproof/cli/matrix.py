@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import host_options
 from gpuproof.cli.options import ConfigCommand, dry_run_option, json_option, log_options
-from gpuproof.errors import ExitCode, UsageError
-from gpuproof.files import copying_results, try_place
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -141,8 +141,8 @@ def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[
 def _words_of_kconfig(path: str | None) -> list[str]:
     if path is None:
         return []
+    from gpuproof.base.files import read_plain
     from gpuproof.config.kconfig.cases import words_of
-    from gpuproof.files import read_plain
 
     try:
         return words_of(read_plain(Path(path)).decode(), source=path)

@@ -15,21 +15,21 @@ from pathlib import Path
 
 import click
 
-from gpuproof.campaign import create_run, run_campaign
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.redaction import typed_command
+from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.cli.options import is_verbose, say
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.secrets import refuse_unset_variables
-from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.registry import HostChoice, open_launcher, resumed_site, site_type
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
 from gpuproof.processes.processors import memory_total_bytes
 from gpuproof.records.collected import CaseRecords
-from gpuproof.redaction import typed_command
 from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace

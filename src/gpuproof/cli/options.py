@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuproof.base.outside import plain
+from gpuproof.base.redaction import redacted
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import host_options, write_options
-from gpuproof.outside import plain
-from gpuproof.redaction import redacted
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -74,7 +74,7 @@ def refuse_dry_resume(*, dry_run: bool) -> None:
         UsageError: both are given.
     """
     if dry_run:
-        from gpuproof.errors import UsageError
+        from gpuproof.base.errors import UsageError
 
         raise UsageError(
             "a resumed run goes on with what is left of it, which --dry-run does not show",

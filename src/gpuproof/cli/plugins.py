@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import json_option, print_json
-from gpuproof.errors import ExitCode
-from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.doctor.plugins import PluginState

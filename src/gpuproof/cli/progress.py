@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof import units
-from gpuproof.analysis.launch import summarize_launch
-from gpuproof.analysis.point_figures import THROUGHPUT
+from gpuproof.base import units
+from gpuproof.base.outside import plain
+from gpuproof.campaign.scheduler import CampaignProgress
 from gpuproof.cli.options import HEADINGS, say
-from gpuproof.outside import plain
+from gpuproof.launches.launch import summarize_launch
+from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps
 from gpuproof.records.run import Progress as StepsDone
-from gpuproof.scheduler import CampaignProgress
 from gpuproof.suites.base import LaunchKey, launch_key
 
 if TYPE_CHECKING:

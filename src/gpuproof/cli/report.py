@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.redaction import typed_command
+from gpuproof.base.units import MISSING
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import (
     Command,
@@ -21,12 +23,10 @@ from gpuproof.cli.options import (
     say,
     verbose_option,
 )
-from gpuproof.redaction import typed_command
-from gpuproof.units import MISSING
 
 if TYPE_CHECKING:
-    from gpuproof.conclude import Concluded
-    from gpuproof.errors import ExitCode
+    from gpuproof.base.errors import ExitCode
+    from gpuproof.campaign.conclude import Concluded
     from gpuproof.records.page import Page
     from gpuproof.records.result import Result
     from gpuproof.report.formats import ReportFormat
@@ -106,7 +106,7 @@ def report(
     With --check, print what that check (of `gpuproof plugins` or `gpuproof rules list`) says of the run
     instead, and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.conclude import conclude_older
+    from gpuproof.campaign.conclude import conclude_older
 
     _refuse_others(run, ctx.args)
     chosen = chosen_format(form, output, as_json=as_json)
@@ -119,7 +119,7 @@ def report(
 
 def _refuse_others(run: Path, others: Sequence[str]) -> None:
     if others:
-        from gpuproof.errors import UsageError
+        from gpuproof.base.errors import UsageError
 
         both = shlex.join(["gpuproof", "compare", str(run), *others])
         raise UsageError("a report is of one run", place=others[0], next_step=f"Two are compared: {both}")
@@ -127,8 +127,8 @@ def _refuse_others(run: Path, others: Sequence[str]) -> None:
 
 def _concluded(directory: RunDirectory) -> Concluded:
     """Conclude a run; where its place cannot be written, say so and go on without its files."""
-    from gpuproof.conclude import conclude, conclude_unwritten
-    from gpuproof.errors import EnvironmentUnfitError
+    from gpuproof.base.errors import EnvironmentUnfitError
+    from gpuproof.campaign.conclude import conclude, conclude_unwritten
 
     try:
         return conclude(directory)
@@ -168,7 +168,7 @@ def write_report(
     Raises:
         EnvironmentUnfitError: the file cannot be written.
     """
-    from gpuproof.errors import EnvironmentUnfitError
+    from gpuproof.base.errors import EnvironmentUnfitError
     from gpuproof.report.formats import render
 
     if output is None and form == "terminal":
@@ -187,7 +187,7 @@ def write_report(
 
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
-    from gpuproof.conclude import read_evidence
+    from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.announced import facts_of
     from gpuproof.verdict.check import ask, exit_code_for
@@ -257,7 +257,7 @@ def _instead(save_dir: Path) -> str:
 
 def row_of(directory: RunDirectory) -> dict[str, object]:
     """Return what a list says of a run; one that is damaged must not hide the others."""
-    from gpuproof.errors import GpuproofError
+    from gpuproof.base.errors import GpuproofError
 
     row: dict[str, object] = {"run": str(directory.root), "created": None, "suite": None, "what": None}
     row |= {"launches": None, "headline": None, "limited_by": None}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.options import HEADINGS, ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
-from gpuproof.files import copying_results, try_place
 from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import CommunicationProfile
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.files import try_place
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
 from gpuproof.cli.report import junit_strict_option
-from gpuproof.errors import ExitCode, UsageError
-from gpuproof.files import try_place
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageError
 
 BASE_URL = "https://cloud.lambda.ai/api/v1"
 URL_VARIABLE = "LAMBDA_API_URL"

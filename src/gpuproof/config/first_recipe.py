@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof import units
-from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.outside import plain
+from gpuproof.base import units
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.outside import plain
 from gpuproof.processes.processors import users_threads
 
 ProbeFacts = Mapping[str, Any]

@@ -14,12 +14,12 @@ from typing import Any
 
 import tomllib
 
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.files import packaged_text
+from gpuproof.base.units import first_of
 from gpuproof.config.entries import open_document, read_entries
 from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place
-from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.files import packaged_text
-from gpuproof.units import first_of
 
 MOST_HOSTS = 10_000
 """Of one range: more are a slip of the hand."""

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
-from gpuproof import registry
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
+from gpuproof.base.units import first_of
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import ConfigSetting, KeyPath, Mistake, dotted, shown
 from gpuproof.config.suite_options import block_schemas, is_suite, option_names, options_type
-from gpuproof.errors import UsageError
 from gpuproof.records.work.options import Options
-from gpuproof.units import first_of
 
 ALIKE, VERY_ALIKE = 0.7, 0.9
 """Of difflib's ratio: `rounds` for `round`, but not `notes` for `steps`."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gpuproof.base.outside import plain
 from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import check_place, check_workload
@@ -29,7 +30,6 @@ from gpuproof.config.settings import (
 from gpuproof.config.suite_options import is_suite, option_names
 from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text, resolve
-from gpuproof.outside import plain
 
 DEFAULT = "default"
 MAX_BYTES = 2**16

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 KeyPath = tuple[str, ...]
 COMMAND_LINE = "command line"

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuproof import registry
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.config.rules.base import Refusal
 from gpuproof.config.wording import cause_of
-from gpuproof.errors import UsageError
 
 
 def is_suite(name: str) -> bool:

@@ -34,8 +34,8 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
+from gpuproof.base.files import open_plain
 from gpuproof.config.settings import ConfigError, ConfigSetting, KeyPath, Mistake, dotted
-from gpuproof.files import open_plain
 
 Scalar = str | int | float | bool | None
 Place = tuple[str | int, ...]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gpuproof.base.errors import GpuproofError
+from gpuproof.base.outside import parse_json
 from gpuproof.datasets.catalogue import prepare
-from gpuproof.errors import GpuproofError
-from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 

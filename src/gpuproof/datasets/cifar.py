@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from gpuproof.base.errors import MissingDataError, UsageError
+from gpuproof.base.files import open_plain
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch
-from gpuproof.errors import MissingDataError, UsageError
-from gpuproof.files import open_plain
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.records.work.data import DataSpec
 

@@ -26,9 +26,9 @@ from typing import IO, Any
 import pooch
 import requests
 
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.units import memory
 from gpuproof.datasets.catalogue import Say
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
-from gpuproof.units import memory
 
 BLOCK_BYTES = 2**16
 """What is lost of a connection that breaks, at most."""

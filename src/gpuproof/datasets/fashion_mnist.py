@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuproof.base.errors import MissingDataError, UsageError
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch_file
-from gpuproof.errors import MissingDataError, UsageError
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.records.work.data import DataSpec
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuproof.base.errors import UsageError
 from gpuproof.datasets.catalogue import Say
-from gpuproof.errors import UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import ImageListing, label_bytes_for, write_listing, write_tensor_file
 from gpuproof.records.picture import ENDINGS, decode, require_pillow

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
+from gpuproof.base.units import count
 from gpuproof.records.dataset_files import TOKEN_BYTES, TokenFile, write_listing
 from gpuproof.records.work.data import DataSpec
-from gpuproof.units import count
 
 BLOCK_TOKENS = 2**22
 LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}

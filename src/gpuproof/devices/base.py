@@ -15,7 +15,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceReading, Lane, Vendor, VendorIndex
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gpuproof.base.errors import UsageError
 from gpuproof.devices.base import (
     THROTTLE_REASONS,
     DeviceAdapter,
@@ -28,7 +29,6 @@ from gpuproof.devices.base import (
 )
 from gpuproof.devices.opening import silent_device
 from gpuproof.devices.simulated import SimulatedDevices, SimulatedPowerCap, busy_s, read_declaration, uuid_of
-from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
 VARIABLE = "GPUPROOF_FAKE_DEVICES"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpuproof.base.errors import RecordError, UsageError
 from gpuproof.devices.base import (
     THROTTLE_REASONS,
     DeviceAdapter,
@@ -23,7 +24,6 @@ from gpuproof.devices.base import (
     VendorDevice,
     VendorEvent,
 )
-from gpuproof.errors import RecordError, UsageError
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import (
     Counters,

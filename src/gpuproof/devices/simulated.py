@@ -19,7 +19,7 @@ from random import Random
 from tempfile import gettempdir
 from typing import Any, Literal, TypeVar
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 VARIABLE = "GPUPROOF_SIMGPU"
 NAME = "Simulated GPU"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable
 from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts

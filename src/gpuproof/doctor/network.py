@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.outcome import Expectation, Outcome, not_applicable, not_judged
 from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from gpuproof import registry
-from gpuproof.errors import UsageError
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.suites.registry import load_suite
 from gpuproof.verdict.checks.registry import load_check
 from gpuproof.workloads.info.base import WorkloadInfo

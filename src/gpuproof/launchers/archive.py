@@ -17,21 +17,10 @@ from pathlib import Path
 import gpuproof
 from gpuproof.processes.scratch import scratch_folder
 
-NODE_SIDE = (
-    "__init__.py",
-    "errors.py",
-    "units.py",
-    "spans.py",
-    "groups.py",
-    "files.py",
-    "outside.py",
-    "redaction.py",
-    "registry.py",
-)
-NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
-READING_PACKAGES = ("readings", "statistics", "analysis/comparing", "verdict/comparison")
+NODE_PACKAGES = ("base", "processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
+READING_PACKAGES = ("readings", "statistics", "comparison")
 READING_FILES = (
-    *("analysis/__init__.py", "records/doubts.csv"),
+    *("__init__.py", "records/doubts.csv"),
     *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
     "verdict/measure_charts.py",
     *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),
@@ -69,8 +58,7 @@ def build_archive(target: Path) -> Path:
 
 def _members() -> dict[str, str]:
     package = Path(gpuproof.__file__).parent
-    sources = [package / name for name in NODE_SIDE]
-    sources += [path for name in NODE_PACKAGES + READING_PACKAGES for path in (package / name).rglob("*.py")]
+    sources = [path for name in NODE_PACKAGES + READING_PACKAGES for path in (package / name).rglob("*.py")]
     sources += [package / "worker" / "host" / "variables.txt"]
     sources += [package / "records" / name for name in ("metrics.csv", "sizes.csv")]
     sources += [package / name for name in READING_FILES]

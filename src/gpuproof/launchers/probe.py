@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.outside import parse_json
 from gpuproof.launchers.commands import node_side_for
-from gpuproof.outside import parse_json
 from gpuproof.processes.start import safe_environment, starting
 
 TIMEOUT_S = 120.0

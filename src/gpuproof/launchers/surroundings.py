@@ -9,7 +9,7 @@ job do the same, would pass by itself, and nothing would have been tried between
 '1'
 >>> ranks_around({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"})
 Traceback (most recent call last):
-gpuproof.errors.UsageError: environment: this pod is number 3 of a job, and WORLD_SIZE does not say of how \
+gpuproof.base.errors.UsageError: environment: this pod is number 3 of a job, and WORLD_SIZE does not say of how \
 many. Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for a pod by itself).
 """
 
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 Environment = Mapping[str, str]
 DEFAULT_PORT = "29500"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gpuproof.redaction import redacted_words
+from gpuproof.base.redaction import redacted_words
 
 ProcessFacts = Literal["ids", "owners", "details"]
 """How much is told of a process: its id and memory on the GPU alone; its owner; all of it."""

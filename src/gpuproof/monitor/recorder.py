@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.journal import Journal, encode
 
 STANDARD_OUTPUT = "-"

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.monitor.marks import PIPE_VARIABLE
 from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuproof.analysis.comparing.recordings import compare
-from gpuproof.errors import GpuproofError
-from gpuproof.files import write_array, write_text
+from gpuproof.base.errors import GpuproofError
+from gpuproof.base.files import write_array, write_text
+from gpuproof.comparison.recordings import compare
+from gpuproof.comparison.recordings_page import recordings_page
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.formats import gpu_stats, gputop, load
@@ -23,7 +24,6 @@ from gpuproof.readings.selection import MULTI_GPU_ENDING
 from gpuproof.records.page import Page
 from gpuproof.report.formats import render_page
 from gpuproof.report.pictures import write_picture
-from gpuproof.verdict.comparison.recordings import recordings_page
 
 OutputFormat = Literal["native", "gputop", "adamwprune"]
 _Part = tuple[Path, Callable[[Path], object]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.readings.metric_text import quantity, title
 from gpuproof.records.codec import to_json
 from gpuproof.records.metrics import METRICS

@@ -21,7 +21,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
 from gpuproof.observe.live_detail import device_detail
 from gpuproof.observe.live_processes import ORDERS, process_table
 from gpuproof.observe.live_state import DeviceState, LiveState

@@ -12,13 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gpuproof.base.units import MISSING, memory, seconds
 from gpuproof.observe.live_state import DeviceState
 from gpuproof.observe.live_table import power_limit, spin_of, state_text
 from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, on_one_line
 from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
 from gpuproof.readings.spinning import SPIN_MEANING
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
-from gpuproof.units import MISSING, memory, seconds
 
 _CHARTED: Final = tuple(name for name, metric in METRICS.items() if metric.drawn)
 _RATES: Final = tuple(name for name, metric in METRICS.items() if metric.live == "rate")

@@ -13,7 +13,7 @@ from contextlib import closing
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
 from gpuproof.observe.live_processes import process_table
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table, models

@@ -14,10 +14,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gpuproof.base.units import MISSING, memory
 from gpuproof.observe.live_table import States
 from gpuproof.observe.live_text import DIM, on_one_line
 from gpuproof.readings.metric_text import quantity
-from gpuproof.units import MISSING, memory
 
 Order = Literal["GPU memory", "CPU", "GPU", "user"]
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)

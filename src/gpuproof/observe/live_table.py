@@ -16,12 +16,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gpuproof.base.units import MISSING, seconds
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, chart, on_one_line, sparkline
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
 from gpuproof.readings.spinning import Spin, limit_of
 from gpuproof.records.metrics import names
-from gpuproof.units import MISSING, seconds
 
 States = Mapping[str, LiveState]
 STATE_WIDTH: Final = 30

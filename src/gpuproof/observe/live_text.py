@@ -11,11 +11,11 @@ from typing import Final
 
 from rich.text import Text
 
+from gpuproof.base.outside import plain
+from gpuproof.base.units import MISSING, memory, seconds
 from gpuproof.observe.live_state import LiveState
-from gpuproof.outside import plain
 from gpuproof.readings.metric_text import quantity
 from gpuproof.records.metrics import HOST_METRICS
-from gpuproof.units import MISSING, memory, seconds
 
 DIM: Final = "#7a7a7a"
 GOOD, WARN, BAD = "#00875f", "#b26a00", "#e0393e"

@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.page import Page
 
 COMMANDS = {
@@ -83,10 +83,10 @@ def _summary(args: Namespace) -> Page:
 
 
 def _comparison(args: Namespace) -> Page:
-    from gpuproof.analysis.comparing.recordings import READ_METRICS, compare
+    from gpuproof.comparison.recordings import READ_METRICS, compare
+    from gpuproof.comparison.recordings_page import recordings_page
     from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.readings.recording import load_recording
-    from gpuproof.verdict.comparison.recordings import recordings_page
 
     first, second = (load_recording(path, metrics=READ_METRICS) for path in (args.first, args.second))
     provenance = side_by_side(of_recording(first), of_recording(second))

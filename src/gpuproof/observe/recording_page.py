@@ -12,8 +12,9 @@ from datetime import datetime, timezone
 from typing import Final
 
 from gpuproof import __version__
-from gpuproof.errors import ExitCode
-from gpuproof.groups import grouped
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import MISSING, count, memory, more_below, seconds
 from gpuproof.readings.balance import VARIATION, load_balance
 from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
@@ -35,7 +36,6 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
-from gpuproof.units import MISSING, count, memory, more_below, seconds
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3

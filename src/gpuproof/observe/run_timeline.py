@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.spans import merged
 from gpuproof.observe.timeline import PIECES, description, line_of, recording_picture
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import Floats, RecordingData
@@ -22,7 +23,6 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Axis, Chart, Picture, Series, Shade
 from gpuproof.records.readings import bare_uuid, named_among
 from gpuproof.records.run import RankResult, Start
-from gpuproof.spans import merged
 from gpuproof.verdict.measure_charts import plain_chart
 from gpuproof.verdict.rollup import listed
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from gpuproof.analysis.comparing.recordings import COMPARED_OF_HOST, RecordingComparison, signed
-from gpuproof.analysis.comparing.sides import side_of
+from gpuproof.comparison.recordings import COMPARED_OF_HOST, RecordingComparison, signed
+from gpuproof.comparison.sides import side_of
 from gpuproof.observe.timeline import line_of, metric_axis
 from gpuproof.readings.balance import device_means, load_balance
 from gpuproof.readings.recording import Floats, RecordingData

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
 from gpuproof.processes.own import our_command
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.journal import decode

@@ -15,12 +15,12 @@ from typing import Final
 
 import numpy as np
 
+from gpuproof.base.units import seconds
 from gpuproof.readings.metric_text import quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import bands, durations, envelope, longest_step_s, runs
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
-from gpuproof.units import seconds
 
 PIECES: Final = 700
 """Points of a line: about one a pixel column."""

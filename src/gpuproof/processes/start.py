@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What lies in the user's working directory, a random.py say, is not imported by Python 3.11 and newer; older

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 
 PROC = Path("/proc")
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36

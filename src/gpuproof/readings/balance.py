@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
+from gpuproof.base.units import MISSING
 from gpuproof.readings.metric_text import quantity, title
 from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import coefficient_of_variation
-from gpuproof.units import MISSING
 
 Band = Literal["excellent", "good", "fair", "poor"]
 

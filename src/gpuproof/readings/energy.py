@@ -15,11 +15,11 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
+from gpuproof.base.units import share
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import counter_change, durations, longest_step_s, readings_of
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.statistics.estimate import median
-from gpuproof.units import share
 
 EnergyMethod = Literal["counter", "integrated_power"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.result import LIMITED_BY, Measure
 from gpuproof.records.what_ran import AT_CAP

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gpuproof.base.units import MISSING, memory, seconds, significant
 from gpuproof.records.metrics import HOST_METRICS, METRICS, UNITS, unit_end
-from gpuproof.units import MISSING, memory, seconds, significant
 
 _THROTTLE_TITLES: Final = {
     "thermal": "thermal slowdown",

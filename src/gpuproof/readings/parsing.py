@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gpuproof.outside import bounded, parse_json
+from gpuproof.base.outside import bounded, parse_json
 
 try:
     import orjson

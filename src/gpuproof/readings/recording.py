@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuproof.errors import RecordError
-from gpuproof.outside import bounded, is_clean
+from gpuproof.base.errors import RecordError
+from gpuproof.base.outside import bounded, is_clean
 from gpuproof.readings.parsing import load_line
 from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
 """What a pattern may mean: not the summaries and pictures that lie beside a recording."""

@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from gpuproof.base.units import seconds, share
 from gpuproof.readings.metric_text import quantity
 from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
 from gpuproof.readings.series import HOLE_FACTOR, runs
 from gpuproof.records.readings import DeviceIdentity
-from gpuproof.units import seconds, share
 
 UTILISATION_PERCENT: Final = 99.0
 POWER_SHARE: Final = 0.4

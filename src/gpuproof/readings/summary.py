@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gpuproof.base.units import memory, share
 from gpuproof.readings import window as windows
 from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title, title, unit
@@ -26,7 +27,6 @@ from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import HOST_METRICS, METRICS, Metric, names
 from gpuproof.records.readings import DriverEvent, RecordingEnd
 from gpuproof.records.result import WHOLE, Measure
-from gpuproof.units import memory, share
 
 NO_REASON: Final = "no reason was recorded"
 SPREAD: Final = ("mean", "minimum", "maximum", "p95")

@@ -17,11 +17,11 @@ from typing import Final, Literal
 
 import numpy as np
 
+from gpuproof.base.units import share as share_text
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import CounterChange, counter_change, durations, mean_over_time
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import THROTTLE_COUNTERS
-from gpuproof.units import share as share_text
 
 ThrottleMethod = Literal["counter", "samples"]
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from gpuproof.base.units import count, share
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.window import RecordingWindow
-from gpuproof.units import count, share
 
 LOADED_PERCENT: Final = 10.0
 """Utilisation from which a link is taken to be under load."""

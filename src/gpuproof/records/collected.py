@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any, Literal, TypeVar
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
 from gpuproof.records import memory as _memory  # noqa: F401
 from gpuproof.records import readings as _readings  # noqa: F401

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuproof.errors import RecordError
-from gpuproof.outside import parse_json
+from gpuproof.base.errors import RecordError
+from gpuproof.base.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.data import TokenType
 

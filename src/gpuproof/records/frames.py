@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.errors import RecordError
-from gpuproof.outside import parse_json
+from gpuproof.base.errors import RecordError
+from gpuproof.base.outside import parse_json
 
 GREETING = b"\ngpuproof-frames 1\n"
 MAX_PAYLOAD_BYTES = 1 << 20

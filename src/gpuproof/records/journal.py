@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuproof.errors import RecordError
-from gpuproof.files import open_plain, read_plain
-from gpuproof.outside import parse_json
+from gpuproof.base.errors import RecordError
+from gpuproof.base.files import open_plain, read_plain
+from gpuproof.base.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 
 SCHEMA_VERSION = 1

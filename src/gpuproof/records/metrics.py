@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from gpuproof.files import packaged_rows
+from gpuproof.base.files import packaged_rows
 from gpuproof.records.readings import Lane, ThrottleReason
 
 MetricKind = Literal["gauge", "counter", "static"]

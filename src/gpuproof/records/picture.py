@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.files import open_plain
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.files import open_plain
 
 ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from gpuproof.base.redaction import redacted
 from gpuproof.records.codec import Amount, Amounts, Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
@@ -19,7 +20,6 @@ from gpuproof.records.readings import with_sound_counters
 from gpuproof.records.what_ran import PowerCap, StepOptions
 from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.training import Replicas
-from gpuproof.redaction import redacted
 
 PhaseName = Literal[
     "prepare",

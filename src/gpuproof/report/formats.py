@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.page import Page

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from gpuproof.errors import ExitCode
-from gpuproof.outside import plain
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.outside import plain
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Result, weakening
 from gpuproof.records.run import Failure

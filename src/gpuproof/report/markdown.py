@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 
+from gpuproof.base.units import MISSING
 from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
     NOTHING,
@@ -25,7 +26,6 @@ from gpuproof.report.page_parts import (
     text_cells,
     unknown_facts,
 )
-from gpuproof.units import MISSING
 
 SPECIAL = re.compile(
     r"[\\`*|~$]|\](?=[(\[:])"  # backslash, code, emphasis, cell, struck-out text, formula; a link's end

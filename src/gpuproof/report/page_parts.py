@@ -14,9 +14,9 @@ from math import isfinite
 from operator import itemgetter
 from unicodedata import combining, east_asian_width
 
-from gpuproof import units
-from gpuproof.groups import grouped
-from gpuproof.outside import plain
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.base.outside import plain
 from gpuproof.records.page import (
     Axis,
     Cell,

@@ -8,8 +8,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.files import aside
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.files import aside
 from gpuproof.records.page import Chart, Picture, Series
 from gpuproof.report.charts import picture_drawing, series_numbers
 from gpuproof.report.marks import SeriesStyle, style_of

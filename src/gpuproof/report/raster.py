@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, normalize
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.report.drawing import COLOURS, Drawing, Place, Polygon, Polyline, Rectangle, Shape, Writing
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gpuproof.base.units import rejoined, unbroken
 from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
     BETWEEN,
@@ -32,7 +33,6 @@ from gpuproof.report.page_parts import (
     unknown_facts,
 )
 from gpuproof.report.screen import CLOSING_LINES, MOST_LINES, PagePart, fitting, left_out_text
-from gpuproof.units import rejoined, unbroken
 
 STYLE: dict[pages.Tone, str] = {
     "plain": "",

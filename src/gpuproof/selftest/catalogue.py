@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import tomllib
 
-from gpuproof.errors import UsageError
-from gpuproof.files import packaged_text
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import packaged_text
 from gpuproof.records.codec import from_json
 from gpuproof.selftest.devices import judge_devices
 from gpuproof.selftest.fleet import Fleet, Planted

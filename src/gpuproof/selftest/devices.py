@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.launchers.commands import node_side_for
 from gpuproof.processes.start import safe_environment
 from gpuproof.readings.recording import RecordingData, load_recording

@@ -9,8 +9,8 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from gpuproof.campaign import create_run
-from gpuproof.conclude import read_evidence
+from gpuproof.campaign.campaign import create_run
+from gpuproof.campaign.conclude import read_evidence
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case

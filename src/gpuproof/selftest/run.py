@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.base.errors import ExitCode, GpuproofError
 from gpuproof.processes.scratch import scratch_folder
 from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, Layer, Twin
 from gpuproof.selftest.judging import Turned

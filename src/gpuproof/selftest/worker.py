@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.files import write_text
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.files import write_text
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.outcome import Judged, kind_of

@@ -9,7 +9,7 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.result import Result, Validity, worst
 from gpuproof.store.run import RunDirectory, write_whole

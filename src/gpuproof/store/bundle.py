@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gpuproof.errors import RecordError
-from gpuproof.files import aside
-from gpuproof.outside import parse_json
-from gpuproof.redaction import redacted_with_count
+from gpuproof.base.errors import RecordError
+from gpuproof.base.files import aside
+from gpuproof.base.outside import parse_json
+from gpuproof.base.redaction import redacted_with_count
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
 

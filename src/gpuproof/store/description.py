@@ -6,9 +6,9 @@ import json
 
 from pydantic import ValidationError
 
+from gpuproof.base.errors import RecordError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.wording import cause_of
-from gpuproof.errors import RecordError
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Suite, read_places

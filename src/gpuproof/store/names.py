@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
+from gpuproof.base.units import first_of
 from gpuproof.store.run import list_runs
-from gpuproof.units import first_of
 
 LAST = "last"
 SAVE_DIR = Path("results")

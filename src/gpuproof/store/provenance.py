@@ -16,8 +16,9 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from gpuproof import __version__
-from gpuproof.errors import RecordError
-from gpuproof.groups import grouped
+from gpuproof.base.errors import RecordError
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import first_of
 from gpuproof.readings.parsing import fast_json
 from gpuproof.readings.provenance import date_text, device_text, together
 from gpuproof.records.collected import CaseRecords
@@ -26,7 +27,6 @@ from gpuproof.records.result import Result
 from gpuproof.records.run import Start
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
-from gpuproof.units import first_of
 from gpuproof.verdict.baseline import Baseline
 
 SHOWN, MOST_NAMED = 12, 8

@@ -20,8 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.files import open_lock, place_inside, replacing
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.files import open_lock, place_inside, replacing
 from gpuproof.readings.parsing import fast_json, indented
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json

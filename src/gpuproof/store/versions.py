@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import RecordError
-from gpuproof.files import read_plain
+from gpuproof.base.errors import RecordError
+from gpuproof.base.files import read_plain
 from gpuproof.readings.parsing import fast_json
 from gpuproof.records.case import CASE_SCHEMA_VERSION
 

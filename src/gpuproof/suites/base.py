@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from gpuproof.base.errors import RecordError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import RecordError
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.case import Case, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.memory import MemoryParts
 from gpuproof.records.parallel import Arrangement, ArrangementError, arrange

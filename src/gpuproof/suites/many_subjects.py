@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuproof import units
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.records.page import Figure, Pivot
 from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure

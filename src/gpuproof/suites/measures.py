@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from math import ceil, log10
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.point_figures import THROUGHPUT
-from gpuproof.analysis.requests.served import Served, summarize_requests
+from gpuproof.base import units
+from gpuproof.launches.launch import Launch, summarize_launch
+from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure

@@ -12,8 +12,8 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from gpuproof import units
-from gpuproof.outside import parse_json
+from gpuproof.base import units
+from gpuproof.base.outside import parse_json
 from gpuproof.records.result import THE_RUN, Doubt, LaunchValue, Measure, Result
 from gpuproof.suites.matrix.old_tree import tree_evidence
 from gpuproof.suites.results import benchmark_result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.config.axes import matrix_axes
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, CollectiveWork, CommandWork, ModelWork, ServingWork

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
-from gpuproof import registry
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.suites.base import HostPlace, Suite
 
 OURS = "gpuproof"

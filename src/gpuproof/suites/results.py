@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuproof.analysis.limits import limits_together
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
+from gpuproof.launches.limits import limits_together
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.result import INCONCLUSIVE, NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation
-from gpuproof.analysis.launch import Launch
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.launches.explanations import LaunchExplanation
+from gpuproof.launches.launch import Launch
 from gpuproof.readings.limits import limit_sentence
 from gpuproof.readings.window_readings import DeviceWindow
 from gpuproof.records.collected import CaseRecords

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import share
 from gpuproof.records.outcome import JUDGED, Judged, Status, parent_of
 from gpuproof.records.result import WHOLE, Doubt, Measure
-from gpuproof.units import share
 
 Aspect = Literal[
     "right results", "compute", "memory", "links", "collectives", "training", "storage", "host", "state"

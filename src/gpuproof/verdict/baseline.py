@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import SubjectKind, kind_of
 from gpuproof.records.result import Measure, Validity

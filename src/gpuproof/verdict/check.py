@@ -15,7 +15,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.outcome import Actor, Expectation, Judged, Outcome, not_judged
 
 if TYPE_CHECKING:

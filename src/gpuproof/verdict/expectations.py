@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 import tomllib
 
-from gpuproof.errors import UsageError
-from gpuproof.files import packaged_text
-from gpuproof.units import significant
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import packaged_text
+from gpuproof.base.units import significant
 
 PUBLISHED = "published"
 """In place of a key: whatever was published of the thing that was measured."""
@@ -108,7 +108,7 @@ class Expectations:
 @cache
 def load_expectations() -> Expectations:
     """Return the figures that come with gpuproof."""
-    content = tomllib.loads(packaged_text("expectations.toml"))
+    content = tomllib.loads(packaged_text("hardware/expectations.toml"))
     figures = [_figure(entry) for entry in content["expectation"]]
     return Expectations(
         figures={figure.key: figure for figure in figures},

@@ -11,7 +11,7 @@ from dataclasses import fields
 from statistics import fmean
 from typing import Any
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import SEVERAL, UNKNOWN, RunFigures
 from gpuproof.verdict.expectations import load_expectations

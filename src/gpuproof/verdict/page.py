@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import starmap
 
-from gpuproof.analysis.subjects import device_indices
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.launches.subjects import device_indices
 from gpuproof.records import page as pages
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status

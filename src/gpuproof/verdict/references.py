@@ -21,14 +21,14 @@ from typing import Any
 
 import tomllib
 
-from gpuproof.errors import RecordError, UsageError
-from gpuproof.files import packaged_text
-from gpuproof.hardware import find_link_peak, find_memory_peak, find_peak
+from gpuproof.base.errors import RecordError, UsageError
+from gpuproof.base.files import packaged_text
+from gpuproof.base.units import loss_shown, share
+from gpuproof.hardware.boards import find_link_peak, find_memory_peak, find_peak
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Outcome, pass_or_fail, skipped
 from gpuproof.records.result import Measure
 from gpuproof.statistics.distributions import normal_quantile
-from gpuproof.units import loss_shown, share
 from gpuproof.verdict.baseline import PCIE, UNCOMPARED, UNKNOWN, stack_of
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.facts import FleetFacts
@@ -116,7 +116,7 @@ class _OwnReferences:
 def load_references() -> BoardReferences:
     """Return the references that come with gpuproof."""
     return from_json(
-        BoardReferences, tomllib.loads(packaged_text("references.toml")), place="references.toml"
+        BoardReferences, tomllib.loads(packaged_text("hardware/references.toml")), place="references.toml"
     )
 
 

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.errors import ExitCode
-from gpuproof.groups import grouped
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import first_of
 from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
-from gpuproof.units import first_of
 from gpuproof.verdict.aspects import (
     OF_STATUS,
     RATES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page, Text
 from gpuproof.records.result import NOTHING_MEASURED, Result

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuproof.analysis.launch import Launch, summarize_launch, throughput
-from gpuproof.analysis.point_figures import THROUGHPUT
-from gpuproof.analysis.power_cap import capped_window
-from gpuproof.hardware import BandwidthPeak, Peak, find_memory_peak
+from gpuproof.hardware.boards import BandwidthPeak, Peak, find_memory_peak
+from gpuproof.launches.launch import Launch, summarize_launch, throughput
+from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.power_cap import capped_window
 from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
@@ -29,7 +29,7 @@ from gpuproof.verdict.doubts.rules import (
 )
 
 if TYPE_CHECKING:
-    from gpuproof.analysis.roofline import Roofline
+    from gpuproof.launches.roofline import Roofline
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 

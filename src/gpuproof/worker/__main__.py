@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.base.errors import ExitCode, GpuproofError
 from gpuproof.worker import launched
 
 COMMANDS = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.statistics.launches import interval_of_launches

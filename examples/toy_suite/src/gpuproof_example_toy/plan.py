@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from gpuproof.analysis.launch import summarize_launch
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.launch import summarize_launch
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords

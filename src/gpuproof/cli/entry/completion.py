@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 
 PROGRAM = "gpuproof"
 VARIABLE = "_GPUPROOF_COMPLETE"

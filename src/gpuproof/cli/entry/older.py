@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {

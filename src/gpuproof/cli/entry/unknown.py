@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inventory"), "deployment-file")
 """What other tools call an option, and the option."""

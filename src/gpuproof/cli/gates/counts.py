@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.units import memory
 from gpuproof.cli.options import say
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.processes.granted import granted_gpus
 from gpuproof.records.work.device_sizes import sizes_for
-from gpuproof.units import memory
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice

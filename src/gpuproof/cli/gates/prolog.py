@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, GpuproofError, UsageError
 from gpuproof.cli.gates.counts import MissingGpusError, silent_driver
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, UsageError
 from gpuproof.processes.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ def judge_node(gate: Gate) -> ExitCode:
 
 def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     recipe, words = gate.plan(_free_devices(gate.python, limit_s=max(PROBE_S, gate.budget_s / 3)))
-    from gpuproof.campaign import create_run, run_campaign
+    from gpuproof.base.redaction import typed_command
+    from gpuproof.campaign.campaign import create_run, run_campaign
+    from gpuproof.campaign.scheduler import UnheardProgress
     from gpuproof.cli.measuring import plan_run
     from gpuproof.cli.report import show_report
     from gpuproof.launchers.registry import HostChoice, open_launcher
-    from gpuproof.redaction import typed_command
-    from gpuproof.scheduler import UnheardProgress
     from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
 
     left = f"--validate.time_budget_s={max(1.0, until_s - monotonic()):.1f}"

@@ -15,8 +15,8 @@ from string import Template
 
 import click
 
-from gpuproof.errors import UsageError
-from gpuproof.files import packaged_text, write_text
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import packaged_text, write_text
 
 LIMIT_S = 50
 """Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""

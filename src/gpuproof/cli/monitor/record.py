@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageError
 from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
 from gpuproof.cli.options import say
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.observe.derived import OutputFormat

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.cli.monitor.view import SECONDS, records_of, require
-from gpuproof.errors import EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.observe.prometheus.access import Access
@@ -166,7 +166,7 @@ def write_prometheus_files(folder: Path) -> list[Path]:
     Raises:
         EnvironmentUnfitError: the folder cannot be written to.
     """
-    from gpuproof.files import write_text
+    from gpuproof.base.files import write_text
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import say, verbose_option
 from gpuproof.cli.report import chosen_format, report_options, write_report
-from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.observe.stream import ProcessFacts, Records
@@ -141,12 +141,12 @@ def compare(
     Example:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.analysis.comparing.recordings import READ_METRICS
-    from gpuproof.analysis.comparing.recordings import compare as compare_recordings
+    from gpuproof.comparison.recordings import READ_METRICS
+    from gpuproof.comparison.recordings import compare as compare_recordings
+    from gpuproof.comparison.recordings_page import recordings_page, recordings_result
     from gpuproof.observe.side_by_side import comparison_picture, zoomable
     from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.report.page_parts import with_pictures
-    from gpuproof.verdict.comparison.recordings import recordings_page, recordings_result
 
     if len(recordings) != 2:
         raise UsageError(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuproof.base.redaction import typed_command
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import json_option, print_json, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
-from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
@@ -96,7 +96,7 @@ def record(
 
 def _summary(recorded: Baseline) -> Iterator[str]:
     """Yield what was recorded, how small a loss it shows, and what would show 10 %."""
-    from gpuproof.units import loss_shown, share
+    from gpuproof.base.units import loss_shown, share
     from gpuproof.verdict.rules.past import coarsest
 
     num = sum(len(entry.figures) for entry in recorded.entries)
@@ -170,7 +170,7 @@ def _named(entry: BaselineEntry) -> str:
 
 
 def _centre(entry: BaselineEntry) -> str:
-    from gpuproof import units
+    from gpuproof.base import units
     from gpuproof.verdict.rules.refusals import with_unit
 
     if entry.unit == "share":
@@ -180,7 +180,7 @@ def _centre(entry: BaselineEntry) -> str:
 
 
 def _spread(entry: BaselineEntry) -> str:
-    from gpuproof.units import share
+    from gpuproof.base.units import share
 
     spread = entry.spread()
     return "too few" if spread is None or not spread.centre else share(spread.deviation / abs(spread.centre))
@@ -217,7 +217,7 @@ def use(
     """
     from dataclasses import replace
 
-    from gpuproof.errors import ExitCode
+    from gpuproof.base.errors import ExitCode
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
     from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.page import outcomes_page

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.processes.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from gpuproof.conclude import Concluded
+    from gpuproof.campaign.conclude import Concluded
     from gpuproof.records.result import Result
     from gpuproof.store.run import RunDirectory
 
@@ -41,7 +41,7 @@ def written(
 def _write_beside(
     result: Result, *, junit: Path | None, junit_strict: bool, write_rules: Path | None
 ) -> None:
-    from gpuproof.files import write_text
+    from gpuproof.base.files import write_text
     from gpuproof.report.junit import junit as junit_text
 
     if junit is not None:
@@ -56,7 +56,7 @@ def _write_rules(path: Path, result: Result) -> None:
     Raises:
         UsageError: the file is there.
     """
-    from gpuproof.files import write_text
+    from gpuproof.base.files import write_text
 
     text = result.detail.get("rules_to_fill")
     if text is None:
@@ -98,7 +98,7 @@ def judge_again(
 
 
 def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Concluded:
-    from gpuproof.conclude import conclude_otherwise
+    from gpuproof.campaign.conclude import conclude_otherwise
     from gpuproof.store.description import read_suite
 
     if read_suite(directory).command != COMMAND:

@@ -43,14 +43,14 @@ def check(
     """
     from dataclasses import replace
 
-    from gpuproof.errors import ExitCode
+    from gpuproof.base.errors import ExitCode
     from gpuproof.verdict.rules import judge_rules, load_rules
 
     rules = load_rules(file)
     if run is None:
         click.echo(f"{file}: {len(rules)} rules, each can judge")
         return
-    from gpuproof.conclude import read_evidence
+    from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
     from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.announced import facts_of
@@ -85,8 +85,8 @@ def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool
     table a CSV file with the columns that docs/guides/rules.md
     lists. Exit code 3 if one cannot judge, else 0.
     """
+    from gpuproof.base.errors import ExitCode
     from gpuproof.config.entries import read_entries
-    from gpuproof.errors import ExitCode
     from gpuproof.verdict.foreign import find_faults, read_thresholds
 
     thresholds = read_thresholds(read_entries(file, what="rules"), form, source=file)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import json_option, print_json, verbose_option
-from gpuproof.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page

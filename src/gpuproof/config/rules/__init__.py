@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.rules import (
     data,
     kinds,
@@ -23,7 +24,6 @@ from gpuproof.config.rules import (
 )
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
-from gpuproof.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

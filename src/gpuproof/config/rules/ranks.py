@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuproof.base.registry import ACCELERATORS, names
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.config.rules.workload import ChosenWorkload
 from gpuproof.records.case import OWN_DEVICE_TYPES
-from gpuproof.registry import ACCELERATORS, names
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

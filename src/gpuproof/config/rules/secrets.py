@@ -1,6 +1,6 @@
 """A run keeps what it was asked, so that it can be resumed: secrets are not among it, variables name them.
 
-What looks like a secret is `gpuproof.redaction`'s to say. A command gets it from the environment that it is
+What looks like a secret is `gpuproof.base.redaction`'s to say. A command gets it from the environment that it is
 started in (`command.env: {NAME: null}`), an endpoint's client likewise (`serving.endpoint.api_key_variable`).
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from gpuproof.base.errors import UsageError
+from gpuproof.base.redaction import redacted, words_with_secrets
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
-from gpuproof.errors import UsageError
-from gpuproof.redaction import redacted, words_with_secrets
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof import registry
+from gpuproof.base import registry
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, without_effect
 from gpuproof.records.work.serving import ServingSpec
 

@@ -18,12 +18,12 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.outside import parse_json
 from gpuproof.launchers.kubernetes.manifests import Kind
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import Manifest
 from gpuproof.launchers.queue import SchedulerSilentError
-from gpuproof.outside import parse_json
 
 TIMEOUT_S = 30.0
 """For one call."""

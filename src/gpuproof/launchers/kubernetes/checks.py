@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpuproof.base.outside import plain
+from gpuproof.base.redaction import redacted
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
-from gpuproof.outside import plain
 from gpuproof.records.outcome import Expectation, Judged, Outcome
 from gpuproof.records.page import Fact
-from gpuproof.redaction import redacted
 from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 

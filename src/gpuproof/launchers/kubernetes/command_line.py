@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.errors import ExitCode
-from gpuproof.outside import plain
-from gpuproof.redaction import typed_command
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.outside import plain
+from gpuproof.base.redaction import typed_command
 
 if TYPE_CHECKING:
     from gpuproof.launchers.kubernetes.options import KubernetesOptions

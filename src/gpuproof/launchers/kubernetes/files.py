@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from gpuproof.errors import RecordError, UsageError
+from gpuproof.base.errors import RecordError, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.kubernetes.pods import ARCHIVE
 from gpuproof.processes.scratch import scratch_folder

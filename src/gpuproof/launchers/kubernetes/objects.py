@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.base.errors import GpuproofError, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster

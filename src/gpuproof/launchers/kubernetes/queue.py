@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from uuid import uuid4
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.launch import KubernetesLaunch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
-from gpuproof.errors import UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.commands import (
     EXAMPLE_PORT,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.base.errors import GpuproofError, UsageError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.local.launcher import LocalLaunch

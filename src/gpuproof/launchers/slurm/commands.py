@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageError
 from gpuproof.launchers.queue import SchedulerSilentError
 
 TIMEOUT_S = 90.0

@@ -14,14 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
+from gpuproof.base.outside import parse_json
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.queue import FAILED_STATUS, LaunchQueue, QueuedLaunch
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands
 from gpuproof.launchers.slurm.endings import FORGOTTEN, UNENDED, WAITING, job_failure
 from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
-from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 
 import click
 
-from gpuproof import units
-from gpuproof.errors import ExitCode, UsageError
+from gpuproof.base import units
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import asyncssh
 
+from gpuproof.base.errors import RecordError
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.errors import RecordError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.boot import boot_command, removal_command
 from gpuproof.records.frames import GREETING, MAX_PAYLOAD_BYTES, Frame, FrameDecoder, encode_frame

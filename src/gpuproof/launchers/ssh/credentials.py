@@ -16,9 +16,9 @@ from pathlib import Path
 
 import asyncssh
 
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import read_plain
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.errors import UsageError
-from gpuproof.files import read_plain
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 MAX_KEY_BYTES = 2**20

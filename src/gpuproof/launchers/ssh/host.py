@@ -11,13 +11,13 @@ from typing import Any
 
 import asyncssh
 
+from gpuproof.base.outside import parse_json
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.commands import LaunchCommands, NodeSide, rank_environment
 from gpuproof.launchers.ssh.channel import AgentChannel
 from gpuproof.launchers.ssh.connect import Connector
 from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch
-from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.store import layout

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import asyncssh
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.files import read_plain
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.files import read_plain
 
 SSH_PORT = 22
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.launchers.ssh.launch import RemoteLaunch
 from gpuproof.launchers.ssh.launcher import SshLauncher
 from gpuproof.launchers.ssh.site import SshHosts

@@ -10,17 +10,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from gpuproof import units
+from gpuproof.base import units
+from gpuproof.base.outside import plain
+from gpuproof.base.redaction import redacted
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.config.rules.base import Facts
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.commands import EXAMPLE_PORT, NodeSide, Rendezvous, commands_for
 from gpuproof.launchers.registry import HostChoice
 from gpuproof.launchers.site import LaunchSite
-from gpuproof.outside import plain
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.redaction import redacted
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS
 from gpuproof.store.run import RunDirectory

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app, write_to_textfil
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.prometheus.access import OPEN, Access, guarded
 from gpuproof.observe.prometheus.families import families

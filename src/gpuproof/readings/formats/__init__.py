@@ -13,8 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from gpuproof.errors import RecordError
-from gpuproof.files import open_plain
+from gpuproof.base.errors import RecordError
+from gpuproof.base.files import open_plain
 from gpuproof.readings.recording import RecordingData, load_recording
 
 KNOWN = (

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.readings.formats.rows import MIB_BYTES
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 

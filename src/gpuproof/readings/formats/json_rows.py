@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import RecordError
-from gpuproof.outside import parse_json
+from gpuproof.base.errors import RecordError
+from gpuproof.base.outside import parse_json
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite, number
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.readings import Vendor

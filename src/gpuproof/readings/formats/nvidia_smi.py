@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite
 from gpuproof.readings.metric_text import unit
 from gpuproof.readings.recording import NAN, RecordingData

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
 from gpuproof.readings.formats.nvidia_smi import rows_of
 from gpuproof.readings.formats.rows import build
 from gpuproof.readings.recording import RecordingData

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpuproof.errors import RecordError
+from gpuproof.base.errors import RecordError
+from gpuproof.base.units import first_of
 from gpuproof.readings.metric_text import title
 from gpuproof.readings.recording import HOST, NAN, Columns, DeviceTrack, Floats, RecordingData
 from gpuproof.readings.sample_columns import Reasons
@@ -25,7 +26,6 @@ from gpuproof.records.readings import (
     UnavailableMetrics,
     Vendor,
 )
-from gpuproof.units import first_of
 
 MIB_BYTES = 2**20
 RESET_DUE: Final = "reset due"

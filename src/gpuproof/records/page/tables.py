@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import MISSING, SCALED, in_one_unit
 from gpuproof.records.page import Align, Cell, Figure, Header, Pivot, Table
 from gpuproof.records.result import Measure
-from gpuproof.units import MISSING, SCALED, in_one_unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.files import packaged_rows
+from gpuproof.base.files import packaged_rows
 
 Auto = Literal["auto"]
 AUTO: Auto = "auto"

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuproof.outside import parse_json
+from gpuproof.base.outside import parse_json
 
 MAX_POINTS = 10_000
 """Of a series; a longer one keeps its last value only."""

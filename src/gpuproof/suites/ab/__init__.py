@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.suites.ab.course import NAME, AbOptions
 from gpuproof.suites.ab.plan import AbPlan, begin
 from gpuproof.suites.base import HostPlace

@@ -6,18 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.comparing.clocks import clocks_of
-from gpuproof.analysis.comparing.conditions import UnlikeKey
-from gpuproof.analysis.comparing.measures import (
-    ComparedMeasure,
-    MeasureKey,
-    comparable,
-    compare_measures,
-)
-from gpuproof.analysis.comparing.winners import Pairing
+from gpuproof.base import units
+from gpuproof.base.errors import ExitCode
+from gpuproof.comparison.clocks import clocks_of
+from gpuproof.comparison.conditions import UnlikeKey
+from gpuproof.comparison.judge import ComparedRun, Judgement, SideBySide, compared_measures, judge
+from gpuproof.comparison.measures import ComparedMeasure, MeasureKey, comparable, compare_measures
+from gpuproof.comparison.page import headline
+from gpuproof.comparison.winners import Pairing
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import NOTHING_MEASURED, LaunchValue, Measure, Result
@@ -39,14 +36,6 @@ from gpuproof.suites.ab.plan import points_of
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.measures import compared_figures, positions_in_time
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
-from gpuproof.verdict.comparison.judge import (
-    ComparedRun,
-    Judgement,
-    SideBySide,
-    compared_measures,
-    judge,
-)
-from gpuproof.verdict.comparison.page import headline
 
 MAIN = "main"
 """The case of both sides' measures, so that they stand beside each other."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import log, log1p
 from typing import Any
 
-from gpuproof.analysis.point_figures import THROUGHPUT
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import Better
 from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_pairs, is_beyond

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuproof.comparison.judge import Judgement, SideBySide
+from gpuproof.comparison.page import TONES, comparison_sections
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Page
 from gpuproof.records.page.tables import Column, pivot_of_rows
@@ -13,8 +15,6 @@ from gpuproof.suites.ab.course import NAME, SIDES
 from gpuproof.suites.points.page import figure_columns, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.comparison.judge import Judgement, SideBySide
-from gpuproof.verdict.comparison.page import TONES, comparison_sections
 
 
 def page(result: Result) -> Page:

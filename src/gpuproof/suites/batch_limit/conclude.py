@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof import units
-from gpuproof.analysis.points import BatchLimits, batch_limits, rank
+from gpuproof.base import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Measure
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.batch_limit.plan import KEY, BatchSearch, is_expected, point_at
 from gpuproof.suites.points.plan import settle_all
+from gpuproof.suites.points.ranking import BatchLimits, batch_limits, rank
 from gpuproof.suites.points.results import conclude_points, conclusion_of_points
 
 FITS = "largest that fits"

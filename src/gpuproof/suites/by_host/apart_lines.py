@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from gpuproof import units
-from gpuproof.analysis.apart import UNKNOWN_REACH, Apart, Slower, Standard
-from gpuproof.analysis.hosts import FleetSummary, Outlier, TypeSummary
-from gpuproof.analysis.hosts_suite import HostApart, TypeOverall
+from gpuproof.base import units
+from gpuproof.statistics.outliers import UNKNOWN_REACH, Apart, Slower, Standard
+from gpuproof.suites.by_host.hosts import FleetSummary, Outlier, TypeSummary
+from gpuproof.suites.by_host.hosts_suite import HostApart, TypeOverall
 from gpuproof.suites.by_host.report import HostsReport, What
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.analysis.hosts import FleetSummary
-from gpuproof.analysis.hosts_suite import SuiteSummary
-from gpuproof.errors import ExitCode
-from gpuproof.groups import grouped
+from gpuproof.base.errors import ExitCode
+from gpuproof.base.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import WHOLE, Doubt, Measure, worst
@@ -16,6 +14,8 @@ from gpuproof.suites.base import Conclusion, Suite
 from gpuproof.suites.by_host.apart_lines import apart_lines
 from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
+from gpuproof.suites.by_host.hosts import FleetSummary
+from gpuproof.suites.by_host.hosts_suite import SuiteSummary
 from gpuproof.suites.by_host.measures import energy_unit, headlines_of_hosts, measures_side_by_side
 from gpuproof.suites.by_host.report import HostsReport, HostState, SuiteColumn, What, report_of
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions

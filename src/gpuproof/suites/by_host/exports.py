@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.analysis.point_figures import STEP, PointFigures
+from gpuproof.launches.point_figures import STEP, PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, JsonContent

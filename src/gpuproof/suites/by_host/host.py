@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from gpuproof.analysis.hosts import HostMeasured, cost_per_million
-from gpuproof.analysis.launch import throughput
-from gpuproof.analysis.point_figures import ENERGY, ITEMS, WINDOW, PointFigures
-from gpuproof.analysis.points import rank
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.launches.launch import throughput
+from gpuproof.launches.point_figures import ENERGY, ITEMS, WINDOW, PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.records.run import Failure, Start, is_host_failure
 from gpuproof.suites.base import Conclusion, Suite, launch_key
+from gpuproof.suites.by_host.hosts import HostMeasured, cost_per_million
 from gpuproof.suites.by_host.plan import as_on_one_machine
+from gpuproof.suites.points.ranking import rank
 from gpuproof.suites.points.results import read_figures
 from gpuproof.suites.sections import Common
 

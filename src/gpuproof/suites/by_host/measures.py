@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.hosts import FleetSummary, TypeSummary
+from gpuproof.base import units
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.by_host.host import HostConclusion
+from gpuproof.suites.by_host.hosts import FleetSummary, TypeSummary
 from gpuproof.suites.by_host.report import HostsReport
 
 TOTAL, DEVICE = "rate", "rate of a device"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from gpuproof.analysis.apart import ENOUGH_HOSTS
-from gpuproof.analysis.hosts import HostMeasured
-from gpuproof.analysis.hosts_suite import SuiteSummary, summarize_suite
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records.result import Validity
+from gpuproof.statistics.outliers import ENOUGH_HOSTS
 from gpuproof.suites.by_host.host import HostConclusion, failure_stage, is_bounded
+from gpuproof.suites.by_host.hosts import HostMeasured
+from gpuproof.suites.by_host.hosts_suite import SuiteSummary, summarize_suite
 
 PER_TABLE = 6
 """Points beside each other; as many as there are tests of a kind in the load suite."""

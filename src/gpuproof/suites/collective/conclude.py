@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
-from gpuproof.analysis.limits import communication_limit
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.config.models import RunConfig
-from gpuproof.groups import grouped
+from gpuproof.launches.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
+from gpuproof.launches.explanations import LaunchExplanation, explain_launch, readings_by_launch
+from gpuproof.launches.limits import communication_limit
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json

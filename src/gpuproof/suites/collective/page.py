@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuproof import units
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Page, Series
 from gpuproof.records.page.tables import Column, figure, pivot

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from gpuproof import units
-from gpuproof.analysis.collectives import CollectiveFigures
+from gpuproof.base import units
+from gpuproof.launches.collectives import CollectiveFigures
 from gpuproof.records.result import Better
 from gpuproof.verdict.rules.quantities import COUNTS_OF_WRONG
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch
+from gpuproof.base import units
+from gpuproof.launches.launch import Launch
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import Failure

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, THROUGHPUT, PointFigures
+from gpuproof.base.units import MISSING
+from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, THROUGHPUT, PointFigures
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Page, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
@@ -14,7 +15,6 @@ from gpuproof.suites.points.charts import in_rows
 from gpuproof.suites.points.page import continued, limit_text, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.units import MISSING
 
 P95_STEP = "p95 step"
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.analysis.explanations import used_devices
-from gpuproof.analysis.launch import Launch
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import seconds
+from gpuproof.launches.explanations import used_devices
+from gpuproof.launches.launch import Launch
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, Flags, RecordingData
 from gpuproof.readings.series import SeriesSummary, summarise_series
 from gpuproof.readings.window import between
 from gpuproof.records.readings import DeviceIdentity
 from gpuproof.records.run import Window
-from gpuproof.units import seconds
 
 MIN_READINGS = 3
 METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

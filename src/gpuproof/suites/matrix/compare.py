@@ -13,14 +13,14 @@ from itertools import permutations
 from types import MappingProxyType
 from typing import Any
 
-from gpuproof.analysis.comparing.winners import ComparedSide, compare_sides, contest
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import first_of
+from gpuproof.comparison.winners import ComparedSide, compare_sides, contest
 from gpuproof.records.result import Better, Doubt, Measure
 from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_launches
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import MEAN_MEMORY, MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
-from gpuproof.units import first_of
 
 CONFIDENCE = 0.95
 """Of naming none but the best, over all configurations of a matrix together."""

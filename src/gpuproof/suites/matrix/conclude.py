@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 
-from gpuproof import units
-from gpuproof.analysis.launch import summarize_launch
+from gpuproof.base import units
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.launch import summarize_launch
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.codec import to_json

@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from gpuproof import units
-from gpuproof.files import link_plain
+from gpuproof.base import units
+from gpuproof.base.files import link_plain
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.limits import limits_of
-from gpuproof.analysis.point_figures import STEPS, THROUGHPUT
 from gpuproof.config.axes import Assignment
 from gpuproof.config.models import RunConfig
-from gpuproof.hardware import find_memory_peak, find_peak
+from gpuproof.hardware.boards import find_memory_peak, find_peak
+from gpuproof.launches.launch import Launch, summarize_launch
+from gpuproof.launches.limits import limits_of
+from gpuproof.launches.point_figures import STEPS, THROUGHPUT
 from gpuproof.processes.start import exit_status
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.limits import LaunchLimits, limits_of_readings

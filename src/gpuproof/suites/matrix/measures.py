@@ -8,7 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches

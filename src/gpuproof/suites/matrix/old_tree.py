@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof import __version__
-from gpuproof.analysis.comparing.winners import compare_sides
+from gpuproof.base.errors import GpuproofError, UsageError
+from gpuproof.base.outside import parse_json
+from gpuproof.comparison.winners import compare_sides
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import GpuproofError, UsageError
-from gpuproof.outside import parse_json
 from gpuproof.readings.energy import energy_used
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.formats import load

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuproof import units
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Cell, Figure, Page, Pivot, Section, Series, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.page import Axis, Chart, Picture, Series
 from gpuproof.records.result import Better
 from gpuproof.suites.matrix.compare import configurations

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.axes import Assignment, matrix_keys, point_names, short_names
 from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpuproof.analysis.point_figures import PEAK_MEMORY, THROUGHPUT, TIME_PER_OUTPUT, PointFigures
-from gpuproof.analysis.points import Ranking
+from gpuproof.base.groups import grouped
 from gpuproof.config.axes import short_names
-from gpuproof.groups import grouped
+from gpuproof.launches.point_figures import PEAK_MEMORY, THROUGHPUT, TIME_PER_OUTPUT, PointFigures
 from gpuproof.records.page import Axis, Chart, Reference
 from gpuproof.records.result import Measure
 from gpuproof.suites.points.exports import value_text
+from gpuproof.suites.points.ranking import Ranking
 from gpuproof.verdict.measure_charts import axis_of, bars, curve, plain_chart, titled
 
 WIDE = 8.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.point_figures import PEAK_MEMORY, STEP, WINDOW, PointFigures
-from gpuproof.analysis.points import BatchLimits, Ranking, describe_comparison
+from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, WINDOW, PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, TextContent
 from gpuproof.suites.exports import csv_text, environment_facts, epochs_csv, json_export, wall_clock_s
+from gpuproof.suites.points.ranking import BatchLimits, Ranking, describe_comparison
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult

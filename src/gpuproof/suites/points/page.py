@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuproof import units
-from gpuproof.analysis.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, STEPS, PointFigures
-from gpuproof.analysis.points import rank
+from gpuproof.base import units
 from gpuproof.config.axes import short_names
+from gpuproof.launches.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, STEPS, PointFigures
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Page, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Result
 from gpuproof.suites.points.charts import point_charts, trade_off
 from gpuproof.suites.points.exports import outcome_text, value_text
+from gpuproof.suites.points.ranking import rank
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
 

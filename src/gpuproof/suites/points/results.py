@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.point_figures import THROUGHPUT, PointFigures
-from gpuproof.analysis.points import BatchLimits, Ranking, rank
+from gpuproof.base.groups import grouped
 from gpuproof.config.axes import short_names
-from gpuproof.groups import grouped
+from gpuproof.launches.launch import Launch, summarize_launch
+from gpuproof.launches.point_figures import THROUGHPUT, PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.result import WHOLE, Doubt, Measure, Result
@@ -21,6 +20,7 @@ from gpuproof.suites.base import Conclusion, LaunchKey
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point
+from gpuproof.suites.points.ranking import BatchLimits, Ranking, rank
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.results import benchmark_result, shared_conditions
 from gpuproof.suites.sections import (

@@ -7,17 +7,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
-from gpuproof.analysis.limits import communication_limit
-from gpuproof.analysis.probes.figures import (
-    FINGERPRINT,
-    WRONG_VALUES,
-    ProbeLaunch,
-    ProbeValue,
-    summarize_probe,
-)
+from gpuproof.base import units
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.explanations import LaunchExplanation, explain_launch, readings_by_launch
+from gpuproof.launches.limits import communication_limit
+from gpuproof.launches.probes import FINGERPRINT, WRONG_VALUES, ProbeLaunch, ProbeValue, summarize_probe
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES, ProbeLaunch, ProbeValue
-from gpuproof.analysis.probes.fingerprints import (
+from gpuproof.launches.probes import FINGERPRINT, WRONG_VALUES, ProbeLaunch, ProbeValue
+from gpuproof.records.outcome import Judged, pass_or_fail, skipped
+from gpuproof.records.result import WHOLE, Doubt, Measure
+from gpuproof.suites.probe.fingerprint_values import (
     WRONG,
     DeviceFingerprints,
     Fingerprint,
     FingerprintsCompared,
     compare_fingerprints,
 )
-from gpuproof.records.outcome import Judged, pass_or_fail, skipped
-from gpuproof.records.result import WHOLE, Doubt, Measure
 from gpuproof.verdict.doubts.base import WRONG as WRONG_RESULTS
 from gpuproof.verdict.doubts.base import invalid
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.launches.probes import FINGERPRINT, WRONG_VALUES
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
 from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone

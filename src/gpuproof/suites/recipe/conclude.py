@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuproof import units
-from gpuproof.analysis.explanations import (
+from gpuproof.base import units
+from gpuproof.hardware.boards import find_peak
+from gpuproof.launches.explanations import (
     LaunchExplanation,
     RunEnergy,
     energy_of_run,
@@ -15,11 +16,10 @@ from gpuproof.analysis.explanations import (
     highest_clock_mhz,
     readings_by_launch,
 )
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.limits import limits_of
-from gpuproof.analysis.point_figures import PointFigures
-from gpuproof.analysis.power_cap import resolution_text
-from gpuproof.hardware import find_peak
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.limits import limits_of
+from gpuproof.launches.point_figures import PointFigures
+from gpuproof.launches.power_cap import resolution_text
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.case import InferenceWork

@@ -12,10 +12,10 @@ from math import fsum
 from statistics import median
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch, throughput
-from gpuproof.analysis.subjects import subjects_of_ranks
-from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
+from gpuproof.base import units
+from gpuproof.hardware.boards import PEAK_TYPE_OF_PRECISION
+from gpuproof.launches.launch import Launch, throughput
+from gpuproof.launches.subjects import subjects_of_ranks
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.probe_figure import COSTS, ProbeFigure
 from gpuproof.statistics.estimate import Interval, Unavailable

@@ -12,9 +12,9 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.idleness import data_wait_share
-from gpuproof.analysis.launch import Launch, throughput
-from gpuproof.analysis.point_figures import THROUGHPUT
+from gpuproof.launches.idleness import data_wait_share
+from gpuproof.launches.launch import Launch, throughput
+from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json

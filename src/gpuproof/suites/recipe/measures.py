@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import floor, fsum
 
-from gpuproof import units
-from gpuproof.analysis.explanations import RunEnergy
-from gpuproof.analysis.idleness import data_wait_share, idle_share, idle_text
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.point_figures import (
+from gpuproof.base import units
+from gpuproof.launches.explanations import RunEnergy
+from gpuproof.launches.idleness import data_wait_share, idle_share, idle_text
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.phases import phases_of
+from gpuproof.launches.point_figures import (
     ENERGY,
     ITEMS,
     RATE_ONE_BY_ONE,
@@ -25,8 +26,7 @@ from gpuproof.analysis.point_figures import (
     TIME_PER_OUTPUT,
     WINDOW,
 )
-from gpuproof.analysis.power_cap import FROM_IDLE_S, continuation, rate_from_idle
-from gpuproof.analysis.scale.phases import phases_of
+from gpuproof.launches.power_cap import FROM_IDLE_S, continuation, rate_from_idle
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.model import InferencePhase

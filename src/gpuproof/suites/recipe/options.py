@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuproof.analysis.launch import Launch
+from gpuproof.base.units import significant
+from gpuproof.launches.launch import Launch
 from gpuproof.records.run import Setup
 from gpuproof.records.what_ran import Compilation, Effective, StepOptions, share_of_flops
-from gpuproof.units import significant
 
 SHARES_SHOWN = 3
 BREAKS_SHOWN = 3

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.base import units
+from gpuproof.launches.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Page, Pivot, Section, Table
 from gpuproof.records.page.tables import Column, by_launch, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections import RunSection
 from gpuproof.records.case import Case

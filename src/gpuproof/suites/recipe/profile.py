@@ -10,8 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof import units
-from gpuproof.analysis.profile import (
+from gpuproof.base import units
+from gpuproof.base.errors import RecordError
+from gpuproof.base.files import place_inside
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.page import Section, Table, Text
+from gpuproof.records.page.tables import Column, table
+from gpuproof.records.run import ProfileTrace
+from gpuproof.suites.recipe.trace import (
     CommunicationTimes,
     ProfileRow,
     ProfileSummary,
@@ -19,12 +25,6 @@ from gpuproof.analysis.profile import (
     parse_trace_event,
     summarize_trace,
 )
-from gpuproof.errors import RecordError
-from gpuproof.files import place_inside
-from gpuproof.readings.evidence import Evidence
-from gpuproof.records.page import Section, Table, Text
-from gpuproof.records.page.tables import Column, table
-from gpuproof.records.run import ProfileTrace
 
 TITLE = "Profile"
 SHOWN = 5

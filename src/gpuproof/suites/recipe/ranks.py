@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.ranks import Basis, RanksCompared, compare_ranks
-from gpuproof.analysis.subjects import subjects_of_ranks
+from gpuproof.base import units
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.ranks import Basis, RanksCompared, compare_ranks
+from gpuproof.launches.subjects import subjects_of_ranks
 from gpuproof.records.page import Cell, Section, Text
 from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series
 from gpuproof.verdict.measure_charts import plain_chart
 from gpuproof.verdict.summary import RunSummary

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from gpuproof.errors import RecordError
-from gpuproof.outside import bounded
+from gpuproof.base.errors import RecordError
+from gpuproof.base.outside import bounded
 
 CHUNK_CHARS = 2**20
 LARGEST_BYTES = 2**30

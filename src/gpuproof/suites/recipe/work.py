@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch
+from gpuproof.base import units
+from gpuproof.launches.launch import Launch
 from gpuproof.records.memory import Memory
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Evaluation
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:
-    from gpuproof.analysis.roofline import MeasuredCeiling
+    from gpuproof.launches.roofline import MeasuredCeiling
 
 
 def work_measures(summary: RunSummary) -> list[Measure]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
 from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan

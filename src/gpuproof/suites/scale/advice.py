@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuproof.analysis.comparing.winners import reason_unusable
-from gpuproof.analysis.points import side_of
-from gpuproof.analysis.scale.advice import MeasuredAdvice, measured_advice
-from gpuproof.analysis.scale.fixed_time import FixedTime, fixed_time
-from gpuproof.analysis.scale.worth import Prices, Worth, worth_of
-from gpuproof.analysis.scaling import RuleOfThumb, SpeedUp, advise
+from gpuproof.base.errors import UsageError
+from gpuproof.comparison.winners import reason_unusable
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.workload import choose_workload
-from gpuproof.errors import UsageError
+from gpuproof.suites.points.ranking import side_of
 from gpuproof.suites.points.results import PointResult
+from gpuproof.suites.scale.advice_words import MeasuredAdvice, measured_advice
 from gpuproof.suites.scale.apart import PointApart
+from gpuproof.suites.scale.fixed_time import FixedTime, fixed_time
 from gpuproof.suites.scale.plan import ScaleOptions, read_options
+from gpuproof.suites.scale.speed_up import RuleOfThumb, SpeedUp, advise
+from gpuproof.suites.scale.worth import Prices, Worth, worth_of
 
 HOST_BOUND = "host-bound"
 """The doubt of a window whose device waited for its host."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof import units
-from gpuproof.analysis.scale.advice import MeasuredAdvice
-from gpuproof.analysis.scale.fixed_time import MOSTLY, FixedTime
-from gpuproof.analysis.scale.worth import Payback
+from gpuproof.base import units
 from gpuproof.suites.scale.advice import AdviceDetail, LawWorth
+from gpuproof.suites.scale.advice_words import MeasuredAdvice
+from gpuproof.suites.scale.fixed_time import MOSTLY, FixedTime
+from gpuproof.suites.scale.worth import Payback
 
 
 def advice_lines(advice: AdviceDetail) -> Iterator[str]:

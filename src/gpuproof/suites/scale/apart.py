@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.scale.alike import Alikeness, alikeness_of
-from gpuproof.analysis.scale.communication import StepCommunication, communication_of
-from gpuproof.analysis.scale.phases import PhaseFigures, phases_of
+from gpuproof.launches.communication import StepCommunication, communication_of
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.phases import PhaseFigures, phases_of
 from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.suites.scale.alike import Alikeness, alikeness_of
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
 NUM_QUANTILES = 101

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records.page import Axis, Chart, Reference, Series
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.points.results import read_figures

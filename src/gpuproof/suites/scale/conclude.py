@@ -6,23 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
-from gpuproof.analysis.comparing.winners import ComparedSide
-from gpuproof.analysis.point_figures import PointFigures
-from gpuproof.analysis.points import side_of
-from gpuproof.analysis.scaling import (
-    RuleOfThumb,
-    SpeedUp,
-    advise,
-    conclusion_in_words,
-    speed_up,
-)
+from gpuproof.comparison.winners import ComparedSide
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.point_figures import PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import A_THROUGHPUT, Doubt, Result, worst
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
+from gpuproof.suites.points.ranking import side_of
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.scale.advice import AdviceDetail, advice_from
 from gpuproof.suites.scale.advice_lines import advice_lines
@@ -49,6 +42,7 @@ from gpuproof.suites.scale.plan import (
     read_options,
     scale_points,
 )
+from gpuproof.suites.scale.speed_up import RuleOfThumb, SpeedUp, advise, conclusion_in_words, speed_up
 from gpuproof.suites.scale.topology import topology_lines
 from gpuproof.verdict.doubts.rules import invalid_first
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.point_figures import THROUGHPUT
-from gpuproof.analysis.scale.curve import CurveBreak, breaks_of, fabric_of, overhead
-from gpuproof.analysis.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
-from gpuproof.analysis.scale.prediction import Prediction, predict
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.suites.scale.curve import CurveBreak, breaks_of, fabric_of, overhead
+from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
 from gpuproof.suites.scale.plan import Law, ScalePoint
+from gpuproof.suites.scale.prediction import Prediction, predict
 
 CONFIDENCE = 0.95
 

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.point_figures import PointFigures
-from gpuproof.analysis.scale.communication import sync_difference_s
-from gpuproof.analysis.scale.curve import fabric_of
-from gpuproof.analysis.scale.per_launch import LaunchFigure
+from gpuproof.launches.communication import sync_difference_s
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.per_launch import LaunchFigure
+from gpuproof.launches.point_figures import PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import A_THROUGHPUT, Result, weakening
@@ -19,6 +18,7 @@ from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
+from gpuproof.suites.scale.curve import fabric_of
 from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup
 
 if TYPE_CHECKING:

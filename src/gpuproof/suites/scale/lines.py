@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpuproof import units
-from gpuproof.analysis.scale.alike import LEAST_CORRELATION, MOST_LOSS, MOST_NORM, MOST_WEIGHT
-from gpuproof.analysis.scale.communication import ALONE
+from gpuproof.base import units
+from gpuproof.launches.communication import ALONE
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.statistics.estimate import Interval
+from gpuproof.suites.scale.alike import LEAST_CORRELATION, MOST_LOSS, MOST_NORM, MOST_WEIGHT
 from gpuproof.suites.scale.apart import WAYS, PointApart
 from gpuproof.suites.scale.curves import FittedLaw, ScaleCurve
 

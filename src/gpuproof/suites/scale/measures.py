@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.result import Better, Measure
 from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.suites.scale.apart import WAYS, PointApart

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuproof import units
-from gpuproof.analysis.point_figures import PointFigures
+from gpuproof.base import units
+from gpuproof.launches.point_figures import PointFigures
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Figure, Page, Pivot, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows

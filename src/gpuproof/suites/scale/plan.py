@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gpuproof.analysis.scale.worth import Prices
-from gpuproof.analysis.scaling import Thresholds
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.workload import choose_workload
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, Placement, TrainingWork
 from gpuproof.records.codec import from_json
 from gpuproof.suites.base import HostPlace, LaunchKey
 from gpuproof.suites.points.plan import Plan, Point, config_at
+from gpuproof.suites.scale.speed_up import Thresholds
+from gpuproof.suites.scale.worth import Prices
 
 Law = Literal["strong", "weak"]
 NAME = "scale"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.page import Pivot
 from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import Measure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records.page import Axis, Chart, Reference
 from gpuproof.records.result import Measure
 from gpuproof.suites.serving.windows import LIMIT, RATE, WINDOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.suites.serving.measures import OUTCOMES
 from gpuproof.suites.serving.run import ServingRun

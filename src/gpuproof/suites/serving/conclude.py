@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, readings_by_launch
-from gpuproof.analysis.limits import limits_of_requests
-from gpuproof.analysis.requests.served import summarize_requests
+from gpuproof.base import units
+from gpuproof.launches.explanations import LaunchExplanation, explain_launch, readings_by_launch
+from gpuproof.launches.limits import limits_of_requests
+from gpuproof.launches.served import summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from gpuproof import units
-from gpuproof.analysis.requests.served import Served
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.launches.served import Served
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.run import ServingRun

@@ -8,10 +8,10 @@ from math import floor, inf
 
 import numpy as np
 
-from gpuproof import units
-from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding, bounds_judged
-from gpuproof.analysis.requests.served import PERCENTILES, Served
+from gpuproof.base import units
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.bounds import ALL, RISK, BoundStanding, bounds_judged
+from gpuproof.launches.served import PERCENTILES, Served
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
 from gpuproof.statistics.estimate import Numbers, Unavailable, as_record
 from gpuproof.statistics.launches import interval_of_rates

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuproof import units
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Page, Pivot
 from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from gpuproof.analysis.requests.bounds import bounds_judged
-from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.bounds import bounds_judged
+from gpuproof.launches.served import summarize_requests
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.serving import BoundsSpec, Scenario, ServingSpec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.analysis.requests.bounds import RateJudgement
-from gpuproof.analysis.requests.loadgen import find_knee
-from gpuproof.analysis.requests.served import Served
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.bounds import RateJudgement
+from gpuproof.launches.loadgen import find_knee
+from gpuproof.launches.served import Served
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Failure
 from gpuproof.statistics.percentiles import percentile

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import TypeAlias
 
-from gpuproof.analysis.requests.bounds import Bound, RateJudgement, RequestSeries, judge_rate
-from gpuproof.analysis.requests.loadgen import BoundOutcome
-from gpuproof.analysis.requests.served import Served
+from gpuproof.launches.bounds import Bound, RateJudgement, RequestSeries, judge_rate
+from gpuproof.launches.loadgen import BoundOutcome
+from gpuproof.launches.served import Served
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import Scenario
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.result import Measure
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.serving.measures import COMPARED, percentiles

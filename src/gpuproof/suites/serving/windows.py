@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.requests.bounds import BoundStanding
-from gpuproof.analysis.requests.served import Served
+from gpuproof.base import units
+from gpuproof.launches.bounds import BoundStanding
+from gpuproof.launches.served import Served
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Measure
 from gpuproof.suites.serving.measures import OUTCOMES, bound_unit, bound_value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.suites.base import HostPlace, Remaining
 from gpuproof.suites.points.plan import PlannedSuite
 from gpuproof.suites.validate.options import NAME, ValidateOptions

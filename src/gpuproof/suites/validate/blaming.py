@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start, is_host_failure

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from gpuproof.analysis.subjects import device_indices
+from gpuproof.launches.subjects import device_indices
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome, skipped

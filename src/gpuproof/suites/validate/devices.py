@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuproof.analysis.explanations import explain_launch
+from gpuproof.launches.explanations import explain_launch
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.window_readings import DeviceWindow
 from gpuproof.records.result import Measure

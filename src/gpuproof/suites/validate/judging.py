@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json

@@ -14,11 +14,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch, summarize_launch
-from gpuproof.analysis.point_figures import THROUGHPUT
-from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
+from gpuproof.base import units
 from gpuproof.config.models import RunConfig
+from gpuproof.launches.launch import Launch, summarize_launch
+from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Doubt, Measure, MeasureInterval, Result, Validity
@@ -31,6 +30,7 @@ from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.placing import Stage, StageCase
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.trend import trend_measure
+from gpuproof.verdict.rules.quantities import MORE_THAN_THERE_IS
 from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 
 MIN_STEPS = 40

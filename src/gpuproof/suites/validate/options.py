@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 import tomllib
 
+from gpuproof.base.files import packaged_text
 from gpuproof.config.models import RunConfig
-from gpuproof.files import packaged_text
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.device_sizes import AUTO, Auto
 from gpuproof.records.work.options import Bytes

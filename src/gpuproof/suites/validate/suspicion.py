@@ -12,8 +12,8 @@ from math import ceil, floor, sqrt
 from statistics import median, stdev
 from typing import Any
 
-from gpuproof import units
-from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
+from gpuproof.base import units
+from gpuproof.launches.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Start, is_host_failure
 from gpuproof.suites.validate.blaming import bytes_per_s

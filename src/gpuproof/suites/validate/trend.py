@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof import units
-from gpuproof.analysis.launch import Launch
+from gpuproof.base import units
+from gpuproof.launches.launch import Launch
 from gpuproof.records.result import Measure, MeasureInterval
 from gpuproof.statistics.distributions import student_t_quantile
 

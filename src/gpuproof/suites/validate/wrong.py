@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gpuproof import units
-from gpuproof.analysis.probes.figures import WRONG_VALUES, summarize_probe
+from gpuproof.base import units
+from gpuproof.launches.probes import WRONG_VALUES, summarize_probe
 from gpuproof.records.outcome import Judged, Outcome, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.suites.probe.fingerprints import conclude_fingerprints

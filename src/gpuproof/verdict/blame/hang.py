@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.progress import CollectiveCall, RankProgress
 from gpuproof.records.run import Failure, RankResult, Start

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.verdict.blame.findings import Finding, Findings
 
 NOTICED = 0.5

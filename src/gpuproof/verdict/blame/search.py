@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite, sqrt
 
-from gpuproof import units
+from gpuproof.base import units
 from gpuproof.verdict.blame.evidence import (
     FAILED,
     SLOW,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gpuproof.groups import majority
+from gpuproof.base.groups import majority
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.check import FactCheck

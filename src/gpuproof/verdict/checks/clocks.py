@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from gpuproof.base.units import seconds
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start, Window
-from gpuproof.units import seconds
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.facts import FleetFacts

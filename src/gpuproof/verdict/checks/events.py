@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from gpuproof.analysis.probes.figures import WRONG_VALUES
+from gpuproof.launches.probes import WRONG_VALUES
 from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted

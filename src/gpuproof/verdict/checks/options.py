@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpuproof.base.units import share
 from gpuproof.records.outcome import Outcome, kind_of, not_applicable, pass_or_fail
 from gpuproof.records.result import Measure
-from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.check import check
 from gpuproof.verdict.facts import FleetFacts

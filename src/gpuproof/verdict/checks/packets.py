@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gpuproof.base.units import count, share
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start
 from gpuproof.records.work.connections import Connections
 from gpuproof.statistics.distributions import beta_quantile
-from gpuproof.units import count, share
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.checks.fallbacks import has_active_port

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 
-from gpuproof import registry
-from gpuproof.errors import UsageError
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.verdict import checks
 from gpuproof.verdict.check import Check, FactCheck, checks_in, guarded
 

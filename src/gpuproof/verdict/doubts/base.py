@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuproof.analysis.launch import Launch
-from gpuproof.files import packaged_rows
-from gpuproof.hardware import BandwidthPeak, Peak
+from gpuproof.base.files import packaged_rows
+from gpuproof.base.units import more_below
+from gpuproof.hardware.boards import BandwidthPeak, Peak
+from gpuproof.launches.launch import Launch
 from gpuproof.records.result import DOUBTS, Doubt, Validity
 from gpuproof.statistics.power_cap import PowerCapWindow
-from gpuproof.units import more_below
 
 if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
-    from gpuproof.analysis.collectives import CollectiveLaunch
-    from gpuproof.analysis.probes.figures import ProbeLaunch
-    from gpuproof.analysis.requests.served import Served
+    from gpuproof.launches.collectives import CollectiveLaunch
+    from gpuproof.launches.probes import ProbeLaunch
+    from gpuproof.launches.served import Served
 
 WRONG: Final = "wrong-results"
 """The code of a doubt that wrong results raise."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof.analysis.collectives import CollectiveFigures
-from gpuproof.analysis.probes.figures import WRONG_VALUES, ProbeValue
+from gpuproof.base.units import count, memory, seconds, share
+from gpuproof.launches.collectives import CollectiveFigures
+from gpuproof.launches.probes import WRONG_VALUES, ProbeValue
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
-from gpuproof.units import count, memory, seconds, share
 from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
 
 RANKS_APART = 0.2

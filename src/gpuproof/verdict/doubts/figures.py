@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpuproof.analysis.launch import Launch
+from gpuproof.base.units import bandwidth, count, flops, seconds, share
+from gpuproof.launches.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.records.what_ran import Compilation, Effective, ObservedWork, share_of_flops
-from gpuproof.units import bandwidth, count, flops, seconds, share
 from gpuproof.verdict.doubts.base import WRONG, Measured, invalid, suspect
 
 AGREEMENT = 0.02

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuproof.analysis.explanations import LaunchExplanation
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import seconds
+from gpuproof.launches.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Window
-from gpuproof.units import seconds
 from gpuproof.verdict.doubts.base import Measured, suspect
 
 FAULT = "device-fault"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records.page import Notice, Notices, Section, Table, Text, Tone
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import Doubt, weakening

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpuproof.analysis.ranks import Basis, RankFigures, RanksCompared, compare_ranks
+from gpuproof.base.units import seconds, share
+from gpuproof.launches.ranks import Basis, RankFigures, RanksCompared, compare_ranks
 from gpuproof.records.result import Doubt
-from gpuproof.units import seconds, share
 from gpuproof.verdict.doubts.base import Measured, suspect
 
 SAID_OF: Mapping[Basis, str] = {

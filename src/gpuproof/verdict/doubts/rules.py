@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gpuproof.analysis.explanations import LaunchExplanation
+from gpuproof.base.units import NOT_WELL_ENOUGH, plus_minus
+from gpuproof.launches.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import more_launches
-from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.verdict.doubts.base import GRAVEST, Measured, Rule, suspect
 from gpuproof.verdict.doubts.figures import (
     contradictions,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import mean, median
 
-from gpuproof.analysis.requests.served import Served
+from gpuproof.base.units import count, seconds, share
+from gpuproof.launches.served import Served
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.units import count, seconds, share
 from gpuproof.verdict.doubts.base import Measured, Rule, invalid, suspect
 
 GROWTH = 2.0

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import ceil
 
-from gpuproof.analysis.generations import evened_steps
-from gpuproof.analysis.idleness import idle_share, waiting_window
-from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.limits import recorded_limits
-from gpuproof.analysis.power_cap import periods_text
+from gpuproof.base.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
+from gpuproof.launches.generations import evened_steps
+from gpuproof.launches.idleness import idle_share, waiting_window
+from gpuproof.launches.launch import Launch
+from gpuproof.launches.limits import recorded_limits
+from gpuproof.launches.power_cap import periods_text
 from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadiness
-from gpuproof.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
 

@@ -14,9 +14,9 @@ from math import isfinite
 from statistics import median
 from typing import get_args
 
-from gpuproof.hardware import board_names
+from gpuproof.base.units import memory, share, significant
+from gpuproof.hardware.boards import board_names
 from gpuproof.records.work.collective import Operation
-from gpuproof.units import memory, share, significant
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, load_expectations
 from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault

@@ -20,8 +20,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from gpuproof.analysis.collectives import bus_factor
-from gpuproof.hardware import (
+from gpuproof.base.units import bandwidth
+from gpuproof.hardware.boards import (
     PEAK_TYPE_OF_PRECISION,
     UNKNOWN_HEADROOM,
     BandwidthPeak,
@@ -32,10 +32,10 @@ from gpuproof.hardware import (
     find_memory_peak,
     find_peak,
 )
+from gpuproof.launches.collectives import bus_factor
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.work.collective import Operation
-from gpuproof.units import bandwidth
 from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 
 BITS = 8

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuproof.analysis.apart import ERROR_RATE
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged
 from gpuproof.records.result import Measure
+from gpuproof.statistics.outliers import ERROR_RATE
 from gpuproof.verdict.baseline import UNCOMPARED
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.registry import find_check

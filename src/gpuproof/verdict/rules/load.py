@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from gpuproof.base.errors import UsageError
+from gpuproof.base.units import share
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
 from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
-from gpuproof.errors import UsageError
-from gpuproof.units import share
 from gpuproof.verdict.baseline import Baseline, BaselineEntry
 from gpuproof.verdict.checks.registry import check_names
 from gpuproof.verdict.expectations import PUBLISHED, load_expectations

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
+from gpuproof.base.units import share
 from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail, skipped
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
-from gpuproof.units import share
 from gpuproof.verdict.expectations import (
     PUBLISHED,
     PublishedFigure,

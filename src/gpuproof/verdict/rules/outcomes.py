@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
+from gpuproof.base.units import share
 from gpuproof.records.outcome import Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
-from gpuproof.units import share
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.refusals import with_unit
 

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from gpuproof.analysis.apart import LEAST_DIFFERENCE, ROUNDING, HostRate, HostsJudged, judge_hosts
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import loss_shown, share
 from gpuproof.records.outcome import Outcome, kind_of, not_applicable, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.low_outliers import LEAST_FIGURES, low_outliers
-from gpuproof.units import loss_shown, share
+from gpuproof.statistics.outliers import LEAST_DIFFERENCE, ROUNDING, HostRate, HostsJudged, judge_hosts
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.rules.bounds import device_of

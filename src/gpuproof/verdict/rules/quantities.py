@@ -15,14 +15,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import get_args
 
-from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
+from gpuproof.base.units import significant
 from gpuproof.records.result import Measure
 from gpuproof.records.work.collective import Operation
 from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY
-from gpuproof.units import significant
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.rules.model import Form
 
+MORE_THAN_THERE_IS = 1.05
+"""Efficiency over which it is no speed-up: the two sides did not do the same work in the same way."""
 SPEED_SHARES = ("MFU", "memory bandwidth use")
 """Shares of what the board does by its data sheet: how fast it is, in other words."""
 NOT_SPEED = ("exposed communication", "p99 lateness", "time")

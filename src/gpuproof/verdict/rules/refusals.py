@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
+from gpuproof.base.units import bandwidth, flops, share, significant
 from gpuproof.records.result import Measure
-from gpuproof.units import bandwidth, flops, share, significant
 from gpuproof.verdict.baseline import key_of
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.facts import FleetFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuproof.groups import majority
+from gpuproof.base.groups import majority
 from gpuproof.records.outcome import Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of

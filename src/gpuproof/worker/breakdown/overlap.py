@@ -19,8 +19,8 @@ import torch.distributed as dist
 from gpuproof.accelerators.base import DeviceCommand
 from gpuproof.accelerators.busy import UnseenWorkError, commands_during, reason_unseen
 from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.base.spans import covered, merged, without
 from gpuproof.records.breakdown import COMMUNICATION, CollectiveOverlap
-from gpuproof.spans import covered, merged, without
 from gpuproof.worker.breakdown.busy_queue import BusyQueue
 from gpuproof.worker.rank.idleness import OF_OTHERS
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder

@@ -11,7 +11,7 @@ from time import monotonic
 
 from torch.distributed.distributed_c10d import Store
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.run import RankResult
 from gpuproof.records.work.collective import CollectiveSpec, CollectiveTrial

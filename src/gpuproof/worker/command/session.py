@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.monitor.marks import MarkReader
 from gpuproof.monitor.session import MarksPipe
 from gpuproof.processes.start import exit_status, signal_name, starting

@@ -28,7 +28,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json

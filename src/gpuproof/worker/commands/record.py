@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
 from gpuproof.monitor.session import SamplerOptions
 from gpuproof.monitor.watch import watch
 from gpuproof.processes.start import exit_status

@@ -1,6 +1,6 @@
 """`python -m gpuproof.worker sample`: record this machine until told to stop.
 
-In: options. Out: JSON Lines in a file or on standard output, and an exit code of `gpuproof.errors`.
+In: options. Out: JSON Lines in a file or on standard output, and an exit code of `gpuproof.base.errors`.
 Ctrl-C and SIGTERM are the ordinary ways to end it: the recording gets its last line, and the code is 0.
 """
 
@@ -12,8 +12,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from gpuproof.base.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.devices.discovery import open_devices
-from gpuproof.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.monitor.host import HostReader
 from gpuproof.monitor.listener import SystemListener
 from gpuproof.monitor.process_owners import FACTS, describer

@@ -29,7 +29,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.worker.rank.assignment import import_torch, redirect_output
 

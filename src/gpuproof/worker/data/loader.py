@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from gpuproof.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError
 from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 
 DYING_S = 1.0
 """A connection breaks a moment before its process is gone."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

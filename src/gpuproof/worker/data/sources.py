@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing
 from gpuproof.records.picture import require_pillow

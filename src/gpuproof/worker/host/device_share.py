@@ -19,10 +19,10 @@ from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.discovery import SLOWEST_DRIVER_S, open_devices
 from gpuproof.devices.guard import GuardedDevices
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.processes.tree import descendants
 from gpuproof.records.case import Placement
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex

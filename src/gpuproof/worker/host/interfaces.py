@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 
 RTM_GETLINK, RTM_GETADDR, NLMSG_DONE, NLMSG_ERROR = 18, 22, 3, 2
 NLM_F_REQUEST_DUMP = 0x301

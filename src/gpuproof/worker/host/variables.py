@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from gpuproof.files import packaged_text
-from gpuproof.redaction import REDACTED, redacted
+from gpuproof.base.files import packaged_text
+from gpuproof.base.redaction import REDACTED, redacted
 
 PREFIXES = (
     *("NCCL_", "GLOO_", "TF_", "TORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "OMP_", "MKL_", "KMP_"),

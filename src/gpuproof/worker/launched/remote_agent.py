@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any
 
 from gpuproof import __version__
-from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.processes.fork import ForkServers
 from gpuproof.processes.group import OnExit, ProcessGroup, start_group
 from gpuproof.processes.scratch import ScratchFolder, sweep

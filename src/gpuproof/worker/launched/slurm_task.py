@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.worker.commands.node_task import parted, run_commands
 
 SUMMARY = "start a node's ranks in a job of Slurm's"

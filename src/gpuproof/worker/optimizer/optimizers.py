@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim.optimizer import _default_to_fused_or_foreach
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.training import OptimizerImplementation, OptimizerName, TrainingSpec
 from gpuproof.worker.optimizer.update_rules import cosine_rate, spike_aware
 

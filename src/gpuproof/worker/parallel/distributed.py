@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from gpuproof.accelerators.choose import PROCESSOR, accelerator_of, choose_accelerator
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import Placement
 from gpuproof.records.work.parallel import Backend, ParallelSpec
 from gpuproof.worker.parallel.profiles import NCCL, apply_profile

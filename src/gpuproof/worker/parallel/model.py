@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
 from gpuproof.records.work.parallel import GradientCompression

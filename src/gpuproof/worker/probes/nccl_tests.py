@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.probe import NcclTestsSpec
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.worker.rank.bench import Bench

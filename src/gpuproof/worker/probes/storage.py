@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.probe import StorageSpec
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.worker.rank.bench import Bench

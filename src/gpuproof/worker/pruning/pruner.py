@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.records.work.pruning import Pruned, PruningSpec
 from gpuproof.worker.pruning.schedule import SparsityPlan
 from gpuproof.worker.pruning.scores import METHODS, keep_highest

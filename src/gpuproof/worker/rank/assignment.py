@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
-from gpuproof.errors import EnvironmentUnfitError, ExitCode
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.records.case import (
     Case,
     CollectiveWork,

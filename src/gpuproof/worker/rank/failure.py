@@ -8,7 +8,7 @@ import time
 import traceback
 from dataclasses import replace
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.worker.data.loader_failure import explain_loader_error
 from gpuproof.worker.rank.progress import look_at_progress

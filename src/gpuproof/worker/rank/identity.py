@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.processes.processors import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import ParallelSpec
 

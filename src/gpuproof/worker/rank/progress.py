@@ -13,7 +13,7 @@ import threading
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gpuproof.outside import parse_json
+from gpuproof.base.outside import parse_json
 from gpuproof.records.progress import CollectiveCall, RankProgress
 
 ANSWER_S = 2.0

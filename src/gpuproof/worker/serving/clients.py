@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from time import monotonic
 from typing import Any, TypeAlias
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import EndpointLoad

@@ -18,10 +18,10 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.outside import parse_json
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.outside import parse_json
+from gpuproof.base.redaction import redacted
 from gpuproof.records.work.serving import Api, EndpointSpec
-from gpuproof.redaction import redacted
 from gpuproof.worker.serving.answers import MOST_SAID, ProtocolError, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address, Answer, Connection

@@ -16,8 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.neighbours import other_users
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.processes.processors import usable_cpus
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult

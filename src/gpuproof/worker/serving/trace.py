@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.outside import parse_json
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.outside import parse_json
 
 BLOCK_TOKENS = 512
 MOST_BYTES = 2**30

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.serving.generator import TrafficPlan, Wire, command
 from gpuproof.worker.serving.trace import read_trace

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from time import monotonic
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import NEW_TOKENS, EndpointSpec, ServingSpec
 from gpuproof.worker.serving.clients import clients, end_with_the_parent

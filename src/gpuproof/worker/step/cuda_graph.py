@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from gpuproof.accelerators.base import Accelerator, OutOfMemory
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.capture import capture_obstacles

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 
 FORWARD_TYPE = torch.float8_e4m3fn
 GRADIENT_TYPE = torch.float8_e5m2

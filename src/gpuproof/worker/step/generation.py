@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
+from gpuproof.base.units import memory
 from gpuproof.records.case import InferenceWork, ModelWork, ServingWork
 from gpuproof.records.what_ran import Effective
-from gpuproof.units import memory
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, Step, Uncaptured
 from gpuproof.worker.step.decoding import BUCKET, Decoding, bucket_end, bucket_ends

@@ -17,7 +17,7 @@ import torch
 from gpuproof.accelerators.base import Arithmetic
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.accelerators.cuda import TF32_OVERRIDE
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.training import Precision
 
 AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}

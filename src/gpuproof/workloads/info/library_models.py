@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
 IMAGE_SIZE, NUM_CLASSES, CHANNELS = 224, 1000, 3

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gpuproof import registry
-from gpuproof.errors import UsageError
+from gpuproof.base import registry
+from gpuproof.base.errors import UsageError
 from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 

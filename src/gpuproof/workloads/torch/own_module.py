@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.torch.trial_run import try_once
 

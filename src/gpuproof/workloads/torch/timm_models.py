@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
 from gpuproof.workloads.torch.trial_run import not_built, require_library, suggest, try_from_library

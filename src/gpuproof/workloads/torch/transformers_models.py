@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import (
     CHANNELS,

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from gpuproof.accelerators.base import OutOfMemory
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 
 TRIAL_BATCH = 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuproof.errors import ExitCode
+from gpuproof.base.errors import ExitCode
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Result

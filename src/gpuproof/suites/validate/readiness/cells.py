@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from gpuproof import units
-from gpuproof.groups import grouped
-from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.hardware.boards import PEAK_TYPE_OF_PRECISION
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.result import Doubt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gpuproof.groups import grouped
+from gpuproof.base.groups import grouped
 from gpuproof.records.outcome import Judged, Outcome, parent_of
 from gpuproof.records.page import Chart, HeatCell, HeatMap, Reference
 from gpuproof.records.result import WHOLE, Measure, MeasureInterval

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuproof import units
-from gpuproof.groups import grouped
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure
 from gpuproof.verdict.aspects import RATES, AspectCell, Standing

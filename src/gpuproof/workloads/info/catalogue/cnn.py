@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
 from gpuproof.workloads.info.catalogue.counting import convolution, dense, sum_work
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.errors import UsageError
+from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
 from gpuproof.workloads.info.catalogue.counting import Multiplication, attention, convolution, dense, sum_work
 

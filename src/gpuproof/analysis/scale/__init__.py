@@ -1,1 +1,0 @@
-"""A scaling study in figures: communication, phases, laws, what they predict, what breaks a curve."""

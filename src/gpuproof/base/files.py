@@ -1,0 +1,217 @@
+"""How are files written and opened where others may have been? Whole, under new names, plain files only.
+
+A folder that came from elsewhere may hold links where we write, and pipes or devices where we read. What is
+written gets a name that nobody can have put there, and is then renamed; what is read must be a plain file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Literal
+
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
+
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def write_array(path: Path, objects: Iterable[dict[str, Any]]) -> int:
+    """Write the objects as a JSON array that never stands in memory; return how many there were.
+
+    Raises:
+        EnvironmentUnfitError: the disk is full or the directory cannot be written to.
+    """
+    count = 0
+    with aside(path) as place, place.open("w", encoding="utf-8") as file:
+        file.write("[")
+        for count, item in enumerate(objects, 1):
+            file.write(",\n" if count > 1 else "\n")
+            json.dump(item, file, allow_nan=False, ensure_ascii=False)
+        file.write("\n]\n")
+    return count
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole.
+
+    Raises:
+        EnvironmentUnfitError: as `write_array`.
+    """
+    with aside(path) as place:
+        place.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Give a new file beside `path`, which takes its place if all went well and is removed otherwise.
+
+    Raises:
+        EnvironmentUnfitError: as `write_array`.
+    """
+    try:
+        with replacing(path) as place:
+            yield place
+    except OSError as error:
+        raise EnvironmentUnfitError(error.strerror or str(error), place=str(path)) from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Do as `aside` and leave what the system says as it is.
+
+    The name is drawn and made by O_EXCL, which follows no link, so that nothing outside is written to.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    place = path.with_name(f".{os.urandom(8).hex()}.part{path.suffix}")
+    os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
+    try:
+        yield place
+        place.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            place.unlink(missing_ok=True)
+
+
+def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
+    """Open a file to be read: at once, and only a plain one, never a pipe that waits or an endless device.
+
+    Raises:
+        OSError: there is none, it is not allowed, or it is something else (`strerror` says what).
+    """
+    links = 0 if follow_links else os.O_NOFOLLOW
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
+            raise OSError(errno.EINVAL, f"it is {kind}, and no plain file", str(path))
+    except OSError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def read_plain(path: Path, *, max_bytes: int | None = None, follow_links: bool = True) -> bytes:
+    """Read a plain file whole.
+
+    Raises:
+        OSError: as `open_plain`, or it holds more than `max_bytes`.
+    """
+    with open_plain(path, follow_links=follow_links) as file:
+        content = file.read() if max_bytes is None else file.read(max_bytes + 1)
+    if max_bytes is not None and len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
+    return content
+
+
+def link_plain(source: Path, target: Path) -> None:
+    """Give a plain file that is no link a second name, or copy it where the file system has no hard links.
+
+    A link at `target` is replaced and not written through.
+
+    Raises:
+        OSError: it is none, or cannot be copied.
+    """
+    with open_plain(source, follow_links=False) as file, replacing(target) as place:
+        place.unlink()
+        try:
+            os.link(source, place, follow_symlinks=False)
+        except OSError:
+            with place.open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+
+
+def try_place(option: str, path: Path | None, kind: Literal["file", "new file", "folder"] = "file") -> None:
+    """Try, before anything is measured, to write where the results are wanted at the end; a folder is made.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path is None:
+        return
+    try:
+        if kind == "folder":
+            path.mkdir(parents=True, exist_ok=True)
+        elif path.exists():
+            path.open("xb" if kind == "new file" else "ab").close()
+            return
+        TemporaryFile(dir=path if kind == "folder" else path.absolute().parent).close()
+    except OSError as error:
+        is_absent = isinstance(error, FileNotFoundError)
+        cause = "there is no such folder" if is_absent else f"cannot be written: {error.strerror}"
+        raise UsageError(cause, place=f"{option} {path}", next_step="Name a place of yours") from error
+
+
+@contextlib.contextmanager
+def copying_results(source: Path, target: Path) -> Iterator[None]:
+    """Say of results that cannot be copied why, and where they lie.
+
+    Raises:
+        EnvironmentUnfitError: the block could not write at `target`.
+    """
+    try:
+        yield
+    except OSError as error:
+        cause = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        raise EnvironmentUnfitError(
+            f"cannot be written: {cause}", place=str(target), next_step=f"The results are in {source}"
+        ) from error
+
+
+def packaged_text(path: str) -> str:
+    """Return the text of a file that comes with gpuproof, by its path in the package."""
+    from importlib import resources  # 2 ms that few commands need
+
+    return resources.files("gpuproof").joinpath(path).read_text(encoding="utf-8")
+
+
+def packaged_rows(path: str) -> list[dict[str, Any]]:
+    """Return the rows of a CSV that comes with gpuproof, by column; an empty cell is None, `#` a comment."""
+    import csv
+
+    lines = (line for line in packaged_text(path).splitlines() if not line.startswith("#"))
+    return [{name: cell or None for name, cell in row.items()} for row in csv.DictReader(lines)]
+
+
+def open_lock(path: Path) -> int:
+    """Open a file that is only locked: it is made where there is none, never cut, and no link is followed.
+
+    Returns its descriptor.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(path, flags, 0o666)
+
+
+def place_inside(root: Path, name: str) -> Path:
+    """Return where a file of that name lies below `root`; no folder on the way may be a link.
+
+    Raises:
+        RecordError: the name leads out of `root`.
+    """
+    parts = PurePosixPath(name).parts
+    folders = [root.joinpath(*parts[:end]) for end in range(1, len(parts))]
+    is_outside = not parts or parts[0] == "/" or ".." in parts or "\0" in name
+    if is_outside or any(folder.is_symlink() for folder in folders):
+        raise RecordError(
+            f"{name!r} leads out of the folder", place=str(root), next_step="Its files were changed; use none"
+        )
+    return root.joinpath(*parts)

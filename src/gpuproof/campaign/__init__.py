@@ -1,0 +1,1 @@
+"""Run a suite: the scheduler, the conclusion from disk, and the Python API."""

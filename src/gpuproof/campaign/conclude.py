@@ -1,0 +1,304 @@
+"""Conclude a run: from what lies on disk to its result, its page and every derived file. Needs no device.
+
+`gpuproof report RUN` is this, and every campaign ends with it. It knows no suite.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.base.files import link_plain, place_inside
+from gpuproof.launches.subjects import device_indices
+from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.recording import without_collection
+from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Section, Text
+from gpuproof.records.result import Result
+from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
+from gpuproof.records.subject_names import named_page
+from gpuproof.report.formats import json_text
+from gpuproof.report.page_parts import with_pictures
+from gpuproof.store import layout
+from gpuproof.store.description import HOSTS, read_config, read_suite
+from gpuproof.store.provenance import of_old_tree, of_run, read_provenance
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
+from gpuproof.suites.cases import folder_name
+from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
+from gpuproof.suites.registry import load_suite
+from gpuproof.suites.sections import DURING, Common, benchmark_page
+from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, marked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concluded:
+    """What a run ends with."""
+
+    result: Result
+    page: Page
+
+
+TIMELINES = "timelines.json"
+"""What pictures of records are drawn from, as a page holds it too."""
+BEHIND = (DURING, "Notes")
+"""Sections that pictures of records stand before, on a page that begins with no figures."""
+RECORDS_GONE = (
+    "the records of this run are gone: these are the measures of result.json, which is left as it is; "
+    "tables, charts and files that are made from records are missing"
+)
+
+
+@without_collection()
+def conclude(run: RunDirectory) -> Concluded:
+    """Make the result, the page and every derived file of a run again from its records.
+
+    Where the records are gone, the result that there is stays as it is.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+        EnvironmentUnfitError: the disk is full.
+    """
+    evidence = read_evidence(run)
+    if (concluded := _without_records(run, evidence)) is not None:
+        return concluded
+    suite = read_suite(run)
+    conclusion = suite.conclude(evidence)
+    notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
+    facts = environment_facts(evidence.launches, by_inventory=True)
+    if facts:
+        run.write_json(layout.ENVIRONMENT, facts)
+    concluded = _concluded(suite, conclusion.result, evidence)
+    run.write_text(layout.RESULT, json_text(concluded.result))
+    if pictures := _pictures(evidence):
+        from gpuproof.report.pictures import picture_data
+
+        run.write_json(TIMELINES, [picture_data(picture) for picture in pictures])
+    page = with_pictures(concluded.page, pictures, before=BEHIND)
+    return replace(concluded, page=_with_files(page, run, concluded.result, suite, notes))
+
+
+def _pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
+    from gpuproof.observe.run_timeline import run_pictures  # what started a run has not imported it
+
+    return run_pictures(evidence)
+
+
+@without_collection()
+def conclude_unwritten(run: RunDirectory) -> Concluded:
+    """Conclude a run whose place cannot be written: the result and the page, without files.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+    """
+    evidence, suite = read_evidence(run), read_suite(run)
+    if (without_records := _without_records(run, evidence)) is not None:
+        return without_records
+    concluded = _concluded(suite, suite.conclude(evidence).result, evidence)
+    return replace(concluded, page=with_pictures(concluded.page, _pictures(evidence), before=BEHIND))
+
+
+def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
+    """Return the result that a run was concluded to before its records were lost; None where there are some.
+
+    Its measures and outcomes are shown: what else a page says is in the shape of the version that wrote it.
+    """
+    result = None if evidence.launches else run.read_result()
+    if result is None or not result.num_launches:
+        return None
+    page = _page_of_measures(result, RECORDS_GONE)
+    return Concluded(result=result, page=replace(page, provenance=read_provenance(run, result)))
+
+
+def _page_of_measures(result: Result, *notes: str) -> Page:
+    from gpuproof.suites.many_subjects import figures_table
+    from gpuproof.verdict.page import outcome_sections
+
+    common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=notes)
+    sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
+    return benchmark_page(result, common, *sections, figures_table(result.measures), num_measures=0)
+
+
+def page_of_result(result: Result) -> Page:
+    """Return the page of a result alone, without what its run has beside it.
+
+    It is that of its measures where the suite is not installed, or another version of it wrote the result.
+    """
+    try:
+        page = load_suite(result.suite).page(result)
+    except (UsageError, RecordError):
+        page = _page_of_measures(result)
+    page = named_page(page, result.device_indices)
+    return marked(page) if result.conditions.get(CONDITION) else page
+
+
+@without_collection()
+def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Concluded:
+    """Conclude a run by other options of its suite, and leave the run and its files as they are.
+
+    Raises:
+        UsageError: the suite cannot conclude by them.
+        RecordError: a file of the run is damaged.
+    """
+    evidence, suite = read_evidence(run), read_suite(run)
+    recorded = evidence.config.suite_options
+    suite_options = {**recorded, suite.name: {**recorded.get(suite.name, {}), **options}}
+    other = replace(evidence, config=evidence.config.model_copy(update={"suite_options": suite_options}))
+    concluded = _concluded(suite, suite.conclude(other).result, other)
+    return replace(concluded, page=_of_run(concluded.page, run))
+
+
+def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
+    """Return a result with its page, which says where it is from; both say so where no hardware ran it."""
+    simulated = is_simulated(evidence.launches)
+    result = replace(result, device_indices=device_indices(evidence.launches))
+    result = as_simulated(result) if simulated else result
+    page = named_page(suite.page(result), result.device_indices)
+    page = marked(page) if simulated else page
+    hosts = environment_facts(evidence.launches, by_inventory=True) or {}
+    provenance = of_run(evidence.description, evidence.launches, hosts, result.conditions)
+    return Concluded(result=result, page=replace(page, provenance=provenance))
+
+
+def conclude_tree(folder: Path) -> Concluded:
+    """Conclude a folder of an older test matrix; pictures that it has already are left as they are.
+
+    Raises:
+        UsageError: it holds no test, or a file of it cannot be read.
+    """
+    from gpuproof.suites.matrix.old_tree import conclude_old_tree, pictures_of
+    from gpuproof.suites.matrix.page import page
+
+    cases, result = conclude_old_tree(folder)
+    wanted = [export for export in pictures_of(cases, result) if not (folder / export.name).exists()]
+    notes = tuple(_write(RunDirectory(folder), wanted))
+    laid_out = page(result)
+    files = Files(
+        title="Files", folder=str(folder), names=tuple(sorted(path.name for path in folder.iterdir()))
+    )
+    more = [Text(title="", lines=notes)] if notes else []
+    sections = (*laid_out.sections, *more, files)
+    return Concluded(result=result, page=replace(laid_out, sections=sections, provenance=of_old_tree()))
+
+
+def conclude_older(path: Path) -> Concluded | None:
+    """Conclude what an older tool wrote: the folder of a matrix, or a result; None where it is neither.
+
+    Raises:
+        UsageError: a file of the matrix cannot be read.
+    """
+    from gpuproof.suites.matrix.old_tree import is_old_tree
+    from gpuproof.suites.older_results import read_older_result
+
+    if is_old_tree(path):
+        return conclude_tree(path)
+    if (result := read_older_result(path)) is None:
+        return None
+    return Concluded(result=result, page=replace(_page_of_measures(result), provenance=of_old_tree()))
+
+
+def read_evidence(run: RunDirectory) -> Evidence:
+    """Read everything that is known of a run.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+    """
+    description = run.description()
+    return Evidence(
+        description=description,
+        config=read_config(run),
+        launches=tuple(run.cases()),
+        hosts=tuple((description.get(HOSTS) or {}).get("hosts", ())),
+        recording_at=run.recording_at,
+        folder_of=run.case_folder,
+    )
+
+
+def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
+    """Write derived files; yield a note of each that cannot be drawn."""
+    for export in exports:
+        path = run.place(export.name)
+        match export.content:
+            case str(text):
+                run.write_text(export.name, text)
+            case TextContent(make):
+                run.write_text(export.name, make())
+            case JsonContent(value):
+                run.write_json(export.name, value)
+            case RecordingFiles(load, metadata):
+                from gpuproof.observe.derived import Wanted, write_derived  # of a matrix alone
+
+                yield from write_derived(load(), Wanted(stem=path, metadata=metadata, plot=True)).failures
+            case content:
+                try:
+                    if not isinstance(content, PictureContent):
+                        content(path)
+                    elif (picture := content.make()) is not None:
+                        from gpuproof.report.pictures import write_picture  # not of runs without pictures
+
+                        write_picture(picture, path)
+                except EnvironmentUnfitError as error:
+                    yield f"no {export.name}: {error}"
+
+
+def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
+    """Put a trace beside the reports, and each host's beside its own; yield a note where none is left.
+
+    It is that of the first launch that has one: others may have been lost.
+    """
+    sources = [
+        (launch.case.placement.host, place_inside(run.case_folder(launch.case), trace.file))
+        for launch in evidence.launches
+        for trace in launch.of(ProfileTrace)
+    ]
+    traces = [(host, source) for host, source in sources if source.is_file()]
+    for host, source in reversed(traces):
+        names = [source.name]
+        if evidence.hosts and host is not None:
+            names.append(f"{HOSTS_FOLDER}/{folder_name(host)}/{source.name}")
+        try:
+            for name in names:
+                link_plain(source, run.place(name))
+        except OSError as error:
+            yield f"{source.name} is not copied from {source}: {error.strerror}"
+    if sources and not traces:
+        yield f"{sources[0][1].name} was written and is gone: expected {sources[0][1]}"
+
+
+def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:
+    """Add what holds for every run: notes of its files, where they lie, and what may be typed next."""
+    lines = tuple(notes)
+    has_notes = bool(page.sections) and page.sections[-1].title == "Notes"
+    names = sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))
+    more = [Text(title="" if has_notes else "Notes", lines=lines)] if lines else []
+    files = Files(title="Files", folder=str(run.root), names=tuple(names))
+    commands = Commands(title="Next", commands=tuple(_next_commands(run, result, suite)))
+    return replace(page, sections=(*_of_run(page, run).sections, *more, files, commands))
+
+
+def _of_run(page: Page, run: RunDirectory) -> Page:
+    """Return a page whose commands name the run, of which a suite knows no place."""
+    root = shlex.quote(str(run.root))
+    return replace(page, sections=tuple(_with_place(section, root) for section in page.sections))
+
+
+def _with_place(section: Section, root: str) -> Section:
+    if not isinstance(section, Commands):
+        return section
+    return replace(section, commands=tuple(re.sub(r"\bRUN\b", lambda _: root, x) for x in section.commands))
+
+
+def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:
+    """Yield, first what helps first, what explains a machine, finishes a run, and shows it again."""
+    quoted = shlex.quote(str(run.root))
+    is_unfit = any(f.cause == "environment" and not is_host_failure(f) for f in result.failures)
+    if is_unfit and not result.num_launches:
+        yield "gpuproof doctor"
+    if result.num_launches < result.num_planned:
+        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in result.failures)
+        yield f"gpuproof {suite.command} --resume {quoted}{' --retry-failed' if failed else ''}"
+    yield f"gpuproof report {quoted}"

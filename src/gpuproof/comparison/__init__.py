@@ -1,0 +1,1 @@
+"""Two sides of anything, compared: conditions, measures, recordings, the winner and the page."""

@@ -1,0 +1,213 @@
+"""From compared measures to one verdict and one exit code, the same for two runs and for launches in turns.
+
+Without a limit a comparison tells, and ends with 0; where it cannot tell, with 4. With `max_regression` it is
+a gate: 3 where the interval of a measure lies wholly beyond the limit, 0 where it lies within it or where a
+regression of that size would have been shown, else 4. Sides that cannot be used have no interval
+(`analysis.comparing.winners`), so that they win nothing, and pass no gate and fail none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuproof.base import units
+from gpuproof.base.errors import ExitCode
+from gpuproof.comparison.conditions import UnlikeKey
+from gpuproof.comparison.measures import ComparedMeasure
+from gpuproof.comparison.sides import side_measure
+from gpuproof.records.result import Doubt, Measure, Result, Validity, weakening
+from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
+from gpuproof.statistics.estimate import Interval, as_record
+from gpuproof.verdict.rollup import listed
+
+ComparisonWord = Literal[
+    "FASTER",
+    "SLOWER",
+    "FASTER AND SLOWER",
+    "NO DIFFERENCE SHOWN",
+    "CANNOT TELL",
+    "REGRESSION",
+    "NO REGRESSION",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """One of two sides."""
+
+    name: str
+    """As the user calls it."""
+    run_id: str
+    verdict: str
+    validity: Validity | None
+    doubts: tuple[Doubt, ...]
+    limit: str | None = None
+    """What limited it; None where that is not known."""
+
+    @classmethod
+    def of(cls, result: Result, name: str) -> ComparedRun:
+        """Return what a comparison needs of a run."""
+        return cls(
+            name=name,
+            run_id=result.run_id,
+            verdict=result.verdict,
+            validity=result.validity,
+            doubts=weakening(result.doubts),
+            limit=None if result.limit is None or result.limit.missing else result.limit.text,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Two sides and what was found: all that the page needs."""
+
+    a: ComparedRun
+    b: ComparedRun
+    is_interleaved: bool
+    measures: tuple[ComparedMeasure, ...]
+    across: tuple[UnlikeKey, ...] = ()
+    """What the sides were meant to differ in."""
+    unlike: tuple[UnlikeKey, ...] = ()
+    """What they differ in besides, so that nothing can be told."""
+    max_regression: float | None = None
+    """The limit of a gate; None where none was asked for."""
+    between_sessions: float = 0.0
+    """Relative standard deviation of one session from the next that is in the intervals; 0 in turns."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The word over a comparison, why, and how a command ends with it."""
+
+    word: ComparisonWord
+    meaning: str
+    exit_code: int
+
+
+def judge(sides: SideBySide) -> Judgement:
+    """Return the verdict of a comparison; of a gate where a limit is given."""
+    if sides.unlike:
+        named = listed([unlike.key for unlike in sides.unlike])
+        return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
+    compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
+    if not compared:
+        return Judgement(
+            word="CANNOT TELL", meaning=_reason_for_nothing(sides.measures), exit_code=ExitCode.INCONCLUSIVE
+        )
+    return _direction(compared) if sides.max_regression is None else _gated(sides, sides.max_regression)
+
+
+def _reason_for_nothing(measures: Sequence[ComparedMeasure]) -> str:
+    reasons = dict.fromkeys(measure.comparison.reason for measure in measures)
+    return next((reason for reason in reasons if reason), "the runs have no measure with launches in common")
+
+
+def _direction(measures: Sequence[ComparedMeasure]) -> Judgement:
+    verdicts = {measure.comparison.verdict for measure in measures}
+    shown = [measure for measure in measures if measure.comparison.verdict in ("faster", "slower")]
+    if not shown:
+        meaning = "no interval of a measure lies wholly on one side of 0"
+        return Judgement(word="NO DIFFERENCE SHOWN", meaning=meaning, exit_code=ExitCode.DONE)
+    word: ComparisonWord = "FASTER" if "faster" in verdicts else "SLOWER"
+    if {"faster", "slower"} <= verdicts:
+        word = "FASTER AND SLOWER"
+    return Judgement(word=word, meaning=f"shown in {_titles(shown)}", exit_code=ExitCode.DONE)
+
+
+def _gated(sides: SideBySide, limit: float) -> Judgement:
+    if worse := [measure for measure in sides.measures if is_regression(measure, limit)]:
+        meaning = f"{_titles(worse)} by more than {units.share(limit)}"
+        return Judgement(word="REGRESSION", meaning=meaning, exit_code=ExitCode.FAILED)
+    if open_still := [measure for measure in sides.measures if not _is_excluded(measure, limit)]:
+        meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
+        return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
+    meaning = f"of more than {units.share(limit)}"
+    return Judgement(word="NO REGRESSION", meaning=meaning, exit_code=ExitCode.DONE)
+
+
+def _titles(measures: Sequence[ComparedMeasure]) -> str:
+    return ", ".join(measure.title for measure in measures)
+
+
+def is_regression(measure: ComparedMeasure, limit: float) -> bool:
+    """Say whether a measure regressed by more than a limit, and again where that was to be confirmed."""
+    intervals = [measure.comparison, *([measure.confirmation] if measure.confirmation else [])]
+    return all(is_beyond(interval, limit, better=measure.better) for interval in intervals)
+
+
+def _is_excluded(measure: ComparedMeasure, limit: float) -> bool:
+    """Say whether a regression beyond the limit is excluded, was not confirmed, or would have been shown."""
+    comparison = measure.comparison
+    if measure.confirmation is not None:  # the second run had what it takes, and did not find it again
+        return measure.confirmation.ratio is not None
+    would_show = comparison.min_detectable is not None and comparison.min_detectable <= limit
+    is_none_shown = comparison.verdict == "no difference shown"
+    return is_within(comparison, limit, better=measure.better) or (is_none_shown and would_show)
+
+
+def percent(ratio: float) -> str:
+    """Write a ratio as a change, in hundredths of a per cent where it is small.
+
+    >>> percent(0.9712), percent(1.5)
+    ('-2.88 %', '+50.0 %')
+    """
+    change = (ratio - 1) * 100
+    digits = 2 if abs(change) < 9.995 else 1
+    return f"{change:+.{digits}f} %"
+
+
+def change_text(ratio: Interval) -> str:
+    """Write a ratio's change with its interval."""
+    return f"{percent(ratio.centre)} ({percent(ratio.low)} to {percent(ratio.high)})"
+
+
+def verdict_text(comparison: Comparison) -> str:
+    """Write a verdict as people read it; what was not shown with the difference that would have been."""
+    if comparison.verdict == "cannot tell":
+        return f"cannot tell: {comparison.reason}"
+    if comparison.verdict == "no difference shown" and comparison.min_detectable is not None:
+        return f"no difference shown ({units.would_show(comparison.min_detectable)})"
+    return comparison.verdict
+
+
+def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
+    """Yield of each compared measure A's figure, B's, and B/A with its interval or why there is none."""
+    for measure in measures:
+        about: dict[str, Any] = {
+            "name": measure.name,
+            "case": measure.case,
+            "subject": measure.subject,
+            "labels": measure.labels,
+        }
+        for side, figures in (("A", measure.a), ("B", measure.b)):
+            yield side_measure(
+                **about,
+                side=side,
+                statistic="geometric mean of launches",
+                value=figures.value,
+                unit=measure.unit,
+                text=units.amount(figures.value, measure.unit),
+                num_samples=figures.num_launches,
+                launches=figures.launches,
+            )
+        yield _ratio(measure.comparison, **about, side="B over A", better=measure.better)
+        if measure.confirmation is not None:
+            yield _ratio(measure.confirmation, **about, side="B over A, confirmation")
+
+
+def _ratio(compared: Comparison, **about: Any) -> Measure:
+    ratio = compared.ratio
+    return side_measure(
+        **about,
+        statistic="ratio of geometric means",
+        value=None if ratio is None else ratio.centre,
+        unit="1",
+        text=units.MISSING if ratio is None else change_text(ratio),
+        detail=verdict_text(compared),
+        num_samples=None if ratio is None else ratio.num_samples,
+        interval=None if ratio is None else as_record(ratio),
+        missing=compared.reason,
+    )

@@ -1,0 +1,241 @@
+"""What do the launches of two runs say, measure by measure, with one error rate over all of them?
+
+In: the measures of both results. Out: for each that both have with launches the ratio B/A with its interval,
+a verdict, what outlying launches do to it, how many launches ±1 % would need, and the same in cycles. Runs
+of their own are compared by Welch's test, launches that took turns by pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import geometric_mean
+from typing import Any
+
+import numpy as np
+
+from gpuproof.comparison.clocks import ClocksByLaunch, InCycles, in_cycles
+from gpuproof.comparison.winners import ComparedSide, Pairing, compare_sides
+from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure
+from gpuproof.statistics.comparison import Comparison
+from gpuproof.statistics.dispersion import outliers
+from gpuproof.statistics.distributions import normal_quantile
+from gpuproof.statistics.planning import launches_for_ratio
+
+CONFIDENCE = 0.95
+"""Of all measures together (Bonferroni's correction)."""
+PRECISION = 0.01
+"""For which the number of launches is told."""
+FORKED = (
+    "its launches were forked from one process and are not independent repeats (run.start=exec starts "
+    "fresh processes)"
+)
+
+DoubtsAt = Callable[[str], tuple[Doubt, ...]]
+"""Case → what speaks against its figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFigures:
+    """One side of a measure."""
+
+    value: float | None
+    """The geometric mean of its launches, so that B over A is the ratio; the measure's own where one is 0."""
+    num_launches: int
+    outlying: tuple[int, ...]
+    """Replicates whose value stands apart (modified Z over 3.5); none is left out of any figure."""
+    launches: tuple[LaunchValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedMeasure:
+    """One measure of two runs."""
+
+    name: str
+    case: str
+    subject: str
+    statistic: str
+    labels: Mapping[str, Any]
+    unit: str
+    better: Better
+    a: SideFigures
+    b: SideFigures
+    comparison: Comparison
+    without_outliers: Comparison | None
+    """None where no launch stands apart."""
+    launches_for_one_percent: int | None
+    """A side, of this spread, for a ratio to ±1 %; None where it is not known, or no number does it."""
+    cycles: InCycles | None
+    """None where clocks are not known."""
+    confirmation: Comparison | None = None
+    """By launches of their own, where a gate confirmed a regression."""
+
+    @property
+    def title(self) -> str:
+        """The name with case and subject where they say more."""
+        more = [self.case] if self.case != "main" else []
+        more += [self.subject] if self.subject != WHOLE else []
+        return ", ".join([self.name, *more])
+
+
+MeasureKey = tuple[str, str, str, str, tuple[tuple[str, str], ...]]
+
+
+def measure_key(measure: Measure, left_out: Sequence[str] = ()) -> MeasureKey:
+    """Name a measure within a run, less the labels that two runs are to differ in."""
+    labels = sorted((key, str(value)) for key, value in measure.labels.items() if key not in left_out)
+    return measure.case, measure.subject, measure.name, measure.statistic, tuple(labels)
+
+
+def comparable(measures: Sequence[Measure], left_out: Sequence[str] = ()) -> dict[MeasureKey, Measure]:
+    """Return the measures that have launches and a direction; of several of the same launches the last.
+
+    A headline says again what a point says.
+    """
+    by_launches = {
+        (measure.subject, measure.case, measure.unit, measure.launches): measure
+        for measure in measures
+        if measure.launches and measure.better is not None
+    }
+    return {measure_key(measure, left_out): measure for measure in by_launches.values()}
+
+
+def compare_measures(
+    a: Mapping[MeasureKey, Measure],
+    b: Mapping[MeasureKey, Measure],
+    *,
+    clocks: tuple[ClocksByLaunch, ClocksByLaunch],
+    doubts: tuple[DoubtsAt, DoubtsAt],
+    pairing: Pairing,
+    refused: str | None = None,
+) -> tuple[ComparedMeasure, ...]:
+    """Compare every measure that both have; `refused` says why none of them can be."""
+    common = [key for key in a if key in b]
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(common))
+    return tuple(
+        _compared(a[key], b[key], clocks, doubts, pairing=pairing, confidence=confidence, refused=refused)
+        for key in common
+    )
+
+
+def _compared(
+    a: Measure,
+    b: Measure,
+    clocks: tuple[ClocksByLaunch, ClocksByLaunch],
+    doubts: tuple[DoubtsAt, DoubtsAt],
+    *,
+    pairing: Pairing,
+    confidence: float,
+    refused: str | None,
+) -> ComparedMeasure:
+    assert a.better is not None
+    sides = _paired(a.launches, b.launches) if pairing.is_interleaved else (a.launches, b.launches)
+    values = _values(sides[0]), _values(sides[1])
+    figures = [_figures(measure, side) for measure, side in zip((a, b), sides, strict=True)]
+    comparison = compare_sides(
+        ComparedSide(name="A", values=values[0], doubts=doubts[0](a.case)),
+        ComparedSide(name="B", values=values[1], doubts=doubts[1](b.case)),
+        better=a.better,
+        confidence=confidence,
+        pairing=pairing,
+        figure=a.name,
+        refused=refused or _reason_against(a, b),
+    )
+    has_ratio, compare = comparison.ratio is not None, pairing.comparing(a.better, confidence)
+    mhz = [_clocks(a.case, side, by_launch) for side, by_launch in zip(sides, clocks, strict=True)]
+    return ComparedMeasure(
+        name=a.name,
+        case=a.case,
+        subject=a.subject,
+        statistic=a.statistic,
+        labels=a.labels,
+        unit=a.unit,
+        better=a.better,
+        a=figures[0],
+        b=figures[1],
+        comparison=comparison,
+        without_outliers=_without(sides, figures, pairing, comparison, a.better) if has_ratio else None,
+        launches_for_one_percent=_needed(values, pairing, confidence) if has_ratio else None,
+        cycles=in_cycles(sides, (mhz[0], mhz[1]), better=a.better, compare=compare) if has_ratio else None,
+    )
+
+
+def _paired(
+    a: Sequence[LaunchValue], b: Sequence[LaunchValue]
+) -> tuple[tuple[LaunchValue, ...], tuple[LaunchValue, ...]]:
+    """Keep the launches whose neighbour ended well, too, in the order of their pairs."""
+    first, second = ({launch.replicate: launch for launch in side} for side in (a, b))
+    pairs = sorted(first.keys() & second.keys())
+    return tuple(first[pair] for pair in pairs), tuple(second[pair] for pair in pairs)
+
+
+def _clocks(case: str, launches: Sequence[LaunchValue], by_launch: ClocksByLaunch) -> list[float | None]:
+    return [by_launch.get((case, launch.replicate)) for launch in launches]
+
+
+def _values(launches: Sequence[LaunchValue]) -> list[float]:
+    return [launch.value for launch in launches]
+
+
+def _reason_against(a: Measure, b: Measure) -> str | None:
+    for name, side in (("A", a), ("B", b)):
+        if any(launch.start == "fork" for launch in side.launches):
+            return f"{name}: {FORKED}"
+        if side.validity == "INVALID":
+            return f"{name} is INVALID"
+        if any(launch.value <= 0 for launch in side.launches):
+            return f"{name} has a launch of {side.name} 0, of which there is no ratio"
+    return None if a.unit == b.unit else f"A counts {a.unit}, B {b.unit}"
+
+
+def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideFigures:
+    values = _values(launches)
+    outlying = outliers(values)
+    return SideFigures(
+        value=geometric_mean(values) if values and min(values) > 0 else measure.value,
+        num_launches=len(launches),
+        outlying=tuple(launches[place].replicate for place in outlying.indices),
+        launches=tuple(launches),
+    )
+
+
+def _without(
+    sides: tuple[Sequence[LaunchValue], Sequence[LaunchValue]],
+    figures: Sequence[SideFigures],
+    pairing: Pairing,
+    compared: Comparison,
+    better: Better,
+) -> Comparison | None:
+    """Compare without the launches that stand apart; of pairs both launches are left out."""
+    outlying = [set(side.outlying) for side in figures]
+    if not any(outlying):
+        return None
+    if pairing.is_interleaved:
+        outlying = [outlying[0] | outlying[1]] * 2
+    values = [
+        [launch.value for launch in side if launch.replicate not in out]
+        for side, out in zip(sides, outlying, strict=True)
+    ]
+    return replace(pairing, num_pilot=None).comparing(better, compared.confidence)(*values)
+
+
+def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidence: float) -> int | None:
+    """Return the launches for a ratio to ±1 %; None where sessions differ by more, however many there are."""
+    a, b = (np.log(side) for side in values)
+    logs = (b - a, np.zeros(len(a))) if pairing.is_interleaved else (a, b)
+    of_sessions = normal_quantile((1 + confidence) / 2) * sqrt(2) * pairing.between_sessions
+    if of_sessions >= PRECISION:
+        return None
+    target = sqrt(PRECISION**2 - of_sessions**2)
+    count = launches_for_ratio(*logs, relative_half_width=target, confidence=confidence)
+    return count if isinstance(count, int) else None
+
+
+def only_in_one(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]) -> Iterator[str]:
+    """Name the measures that one side has alone."""
+    for name, side, other in (("A", a, b), ("B", b, a)):
+        for key, measure in side.items():
+            if key not in other:
+                subject = "" if measure.subject == WHOLE else f" of {measure.subject}"
+                yield f"{measure.name} at {measure.case}{subject} is in {name} alone"

@@ -1,0 +1,230 @@
+"""The page of a comparison: each measure of A and of B, verdicts, clocks, outliers, what more it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.comparison.clocks import explained_by_clocks
+from gpuproof.comparison.judge import (
+    ComparedRun,
+    Judgement,
+    SideBySide,
+    change_text,
+    compared_measures,
+    verdict_text,
+)
+from gpuproof.comparison.measures import CONFIDENCE, ComparedMeasure
+from gpuproof.comparison.sides import side_of, title_of
+from gpuproof.records.page import (
+    Axis,
+    Cell,
+    Chart,
+    Notices,
+    Page,
+    Pivot,
+    Reference,
+    Section,
+    Text,
+    Tone,
+    Verdict,
+)
+from gpuproof.records.page.tables import Column, figure, pivot, table
+from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
+from gpuproof.statistics.comparison import Comparison
+from gpuproof.statistics.dispersion import outliers_by_chance
+from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
+
+TONES: dict[str, Tone] = {
+    "FASTER": "good",
+    "SLOWER": "warn",
+    "FASTER AND SLOWER": "warn",
+    "REGRESSION": "bad",
+    "NO REGRESSION": "good",
+    "CANNOT TELL": "bad",
+}
+VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
+RATIO = "B over A"
+MOST_PAIRS = 3
+"""Measures whose launches are drawn."""
+AT_OTHER_TIMES = (
+    "A and B ran at different times: what changed on the machine in between is part of the difference"
+)
+NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
+
+
+def headline(comparison: SideBySide) -> str:
+    """Return what a list shows of a comparison: the first measure that could be told."""
+    for measure in comparison.measures:
+        if measure.comparison.ratio is not None:
+            return f"{measure.title} {change_text(measure.comparison.ratio)}"
+    return ""
+
+
+def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
+    """Lay out a comparison of two runs by itself."""
+    doubts = [doubt for _, side in _named(comparison) for doubt in side.doubts]
+    verdict = Verdict(
+        word=judgement.word,
+        tone=TONES.get(judgement.word, "plain"),
+        reason=judgement.meaning,
+        headline=headline(comparison),
+        advice=next((doubt.remedy for doubt in doubts), None),
+    )
+    title = f"{comparison.b.name} against {comparison.a.name}"
+    sections = (
+        Text(title="", lines=(A_LAUNCH,)),
+        _sides(comparison),
+        *_doubts(comparison),
+        *comparison_sections(comparison),
+    )
+    return Page(title=title, verdict=verdict, sections=sections)
+
+
+def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
+    """Lay out the measures and what there is to say of them."""
+    unlike = (*comparison.unlike, *comparison.across)
+    texts = (
+        Text(title="They differ in", lines=tuple(key.text for key in unlike)),
+        Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
+        Text(title="Launches", lines=tuple(_launches(comparison))),
+        Text(title="About the comparison", lines=tuple(_about(comparison))),
+    )
+    charts = _charts(list(compared_measures(comparison.measures)), comparison.max_regression)
+    return (_measures(comparison), *charts, *(text for text in texts if text.lines))
+
+
+def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterator[Chart]:
+    """Yield B over A of every measure, and the launches of the first few."""
+    sides = list(grouped((title_of(measure), measure) for measure in measures).items())
+    ratios = [
+        (title, measure)
+        for title, of_title in sides[:MOST_ROWS]
+        for measure in of_title
+        if side_of(measure) == RATIO and measure.value is not None
+    ]
+    if ratios:
+        limit = max_regression or 0.0
+        margin = (
+            {1 - limit: f"{units.share(limit)} less", 1 + limit: f"{units.share(limit)} more"}
+            if limit
+            else {}
+        )
+        lines = [Reference(label=label, x=x) for x, label in {1.0: "no difference", **margin}.items()]
+        yield intervals("B over A, with intervals", Axis(label=RATIO), ratios, *lines)
+    for title, of_title in sides[:MOST_PAIRS]:
+        both = {side_of(measure): measure for measure in of_title if side_of(measure) in ("A", "B")}
+        if chart := chart_of_launches(f"Launches of A and B: {titled(title)}", both):
+            yield chart
+
+
+def _sides(comparison: SideBySide) -> Section:
+    return table(
+        "Compared",
+        [("A", comparison.a), ("B", comparison.b)],
+        Column.of("", lambda row: row[0], align="left"),
+        Column.of("run", lambda row: row[1].name, align="left", folds=True),
+        Column.of("verdict", lambda row: row[1].verdict, align="left"),
+    )
+
+
+def _doubts(comparison: SideBySide) -> Iterator[Section]:
+    if not any(side.doubts for _, side in _named(comparison)):
+        return
+    # Recordings have no doubts, and the node archive that compares them has none of their rules.
+    from gpuproof.verdict.doubts.notices import CODES, doubt_notices
+
+    notices = [
+        notice for name, side in _named(comparison) for notice in doubt_notices(side.doubts, side=name)
+    ]
+    yield Notices(title="Why to doubt it", notices=tuple(notices))
+    yield Text(title="", lines=(CODES,))
+
+
+def _named(comparison: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
+    return ("A", comparison.a), ("B", comparison.b)
+
+
+def _measures(comparison: SideBySide) -> Section:
+    return compared(
+        "Measures",
+        compared_measures(comparison.measures),
+        Column.of("launches", lambda row: f"{row['A'].num_samples} + {row['B'].num_samples}"),
+        figure("B against A", RATIO),
+        verdict_column(RATIO),
+        figure("confirmation", "B over A, confirmation", is_optional=True),
+    )
+
+
+def compared(title: str, measures: Iterable[Measure], *columns: Column) -> Pivot:
+    """Lay out figures of A and B side by side, and what `columns` read of both together."""
+    name = Column.of("measure", title_of, align="left", folds=True)
+    return pivot(title, measures, (name,), figure("A", "A"), figure("B", "B"), *columns, key=side_of)
+
+
+def verdict_column(side: str) -> Column:
+    """Return the column of what the figure of both sides together says."""
+
+    def cell(row: Mapping[str, Measure]) -> Cell:
+        return Cell(row[side].detail, VERDICT_TONES.get(row[side].detail, "plain"))
+
+    return Column.of("verdict", cell, align="left", folds=True)
+
+
+def _change(comparison: Comparison) -> str:
+    return units.MISSING if comparison.ratio is None else change_text(comparison.ratio)
+
+
+def _clocks(measures: Sequence[ComparedMeasure]) -> Iterator[str]:
+    for measure in measures:
+        if explanation := explained_by_clocks(measure.comparison, measure.cycles):
+            yield f"{measure.title}: {explanation}"
+
+
+def _launches(comparison: SideBySide) -> Iterator[str]:
+    for measure in comparison.measures:
+        named = [
+            f"{name} {', '.join(str(replicate + 1) for replicate in side.outlying)}"
+            for name, side in (("A", measure.a), ("B", measure.b))
+            if side.outlying
+        ]
+        if named and measure.without_outliers is not None:
+            without = measure.without_outliers
+            yield (
+                f"{measure.title}: outliers: launch {' and '.join(named)}; without "
+                f"{_change(without)}, {verdict_text(without)}"
+            )
+    if any(measure.without_outliers for measure in comparison.measures):
+        yield NO_LONGER
+        yield outliers_by_chance()
+    needed = [measure.launches_for_one_percent for measure in comparison.measures]
+    if most := max((number for number in needed if number is not None), default=None):
+        yield f"for a ratio to ±1 % {most} launches a side would be needed at this spread"
+
+
+def _limits(comparison: SideBySide) -> Iterator[str]:
+    """Say where the sides were limited by different things, and where a side says nothing of its device."""
+    limits = {name: side.limit for name, side in _named(comparison) if side.limit is not None}
+    if len(set(limits.values())) == len(limits) == 2:
+        yield f"the sides have different limits: {limits['A']} of A, {limits['B']} of B"
+    for name, limit in limits.items():
+        if limit in ("host", "data loading"):
+            yield f"the limit of {name} is its {limit}, so that its rate says nothing about its device"
+
+
+def _about(comparison: SideBySide) -> Iterator[str]:
+    yield from _limits(comparison)
+    num = len(comparison.measures)
+    together = f" for all {num} measures together" if num > 1 else ""
+    if headline(comparison):
+        means = "A and B are geometric means of launches, and B against A is their ratio"
+        yield f"{means}; elsewhere {A_THROUGHPUT}"
+        yield f"intervals hold at {CONFIDENCE:.0%}{together}"
+    if not comparison.is_interleaved:
+        yield (
+            f"{AT_OTHER_TIMES}, and in its interval with {units.share(comparison.between_sessions)} from one "
+            "session to the next (relative standard deviation, --between-sessions), which more launches do "
+            "not take away; `gpuproof compare --ab` alternates launches"
+        )
+    yield from comparison.notes

@@ -1,0 +1,289 @@
+"""Do two recordings differ, by how much, could it be chance, and were they made under the same conditions?
+
+In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
+Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
+and measures, those of a metric being both means, B minus A with its interval by the low end of both spectra
+and a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that would
+have been shown; and what energy each took and for how long each was held back. All metrics share one error
+rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of comparisons. A difference means
+something only where the conditions are the same, or where the one that differs is under test. Power is that
+of the energy counter where it moves. Readings of one recording resemble their neighbours, which that allows
+for, and a recording that is too short for what changes slowly in it says so; what another launch would give
+is not in the interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+
+from gpuproof.base.errors import UsageError
+from gpuproof.base.units import MISSING, significant
+from gpuproof.comparison.conditions import UnlikeKey
+from gpuproof.comparison.recorded_conditions import unlike_conditions
+from gpuproof.comparison.sides import side_measure
+from gpuproof.comparison.spent import spent_measures
+from gpuproof.readings.energy import power_over_time
+from gpuproof.readings.metric_text import quantity, title, unit
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import durations, mean_over_devices, mean_over_time
+from gpuproof.readings.window import RecordingWindow, phase, whole
+from gpuproof.records.metrics import HOST_METRICS, METRICS
+from gpuproof.records.result import Measure
+from gpuproof.statistics.estimate import Interval, Unavailable, as_record
+from gpuproof.statistics.low_end import LowEnd, difference_of_means, error_in_step, low_end
+from gpuproof.statistics.series import TimeSeries, smallest_shown
+
+BUSY_PERCENT: Final = 10.0
+"""A GPU counts as busy from this utilisation on, unless the user says otherwise."""
+
+COMPARED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.compared)
+COMPARED_OF_HOST: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.compared)
+"""What is compared where neither recording has a GPU: beside a GPU's it would widen all intervals. None has
+the name of a GPU's."""
+
+READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
+"""All that a comparison reads of devices."""
+
+CONFIDENCE: Final = 0.95
+"""Of all metrics of a comparison together (Bonferroni's correction: metrics of one GPU move together to a
+degree that nobody knows)."""
+SPENT: Final = 0.6
+"""Share of the 5 % that intervals are made for: the rest is for slow noise, whose variance is at times
+underestimated, so that no shape of `benchmarks/compare_false_alarms.py` exceeds them."""
+MAX_PIECES: Final = 2000
+"""Longer series are averaged over neighbours to this length: a day of readings needs no more resolution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingComparison:
+    """Recording B against recording A."""
+
+    a: str
+    b: str
+    """Their files."""
+    basis: str
+    """Which part of the recordings counts for the means."""
+    spent_basis: str
+    """Of which part energy and time held back are."""
+    unlike: tuple[UnlikeKey, ...]
+    sides: tuple[Measure, ...]
+    """Of each recording, how long it is, how much of it counts, and of how many GPUs."""
+    means: tuple[Measure, ...]
+    """Of each metric A's and B's mean, B minus A, and what would have been shown."""
+    spent: tuple[Measure, ...]
+    """Energy, and time held back, of the whole window; of none where neither has a GPU."""
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether there is a GPU on either side; without any the host is compared."""
+        return bool(self.spent)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether no condition is known to differ."""
+        return not any(unlike.weight == "differs" for unlike in self.unlike)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Used:
+    """A recording with the readings that count."""
+
+    recording: RecordingData
+    inside: Flags
+    busy_percent: float | None
+
+    def series(self, metric: str) -> tuple[Floats, Floats]:
+        """Return a metric's mean over the GPUs busy at each sample; samples with none are left out.
+
+        Returns the values, and the seconds that each stands for.
+        """
+        columns = [column for track in self.recording.devices for column in self._columns(track, metric)]
+        if metric in COMPARED_OF_HOST and metric in self.recording.host:
+            columns = [(np.where(self.inside, self.recording.host[metric], np.nan), None)]
+        mean = mean_over_devices([values for values, _ in columns], length=len(self.inside))
+        is_read = ~np.isnan(mean)
+        if columns and columns[0][1] is not None:
+            return mean[is_read], columns[0][1][is_read]
+        times, dithered = self.recording.time_s[is_read], self.recording.recording.is_dithered
+        return mean[is_read], durations(times, dithered=dithered)
+
+    def _columns(self, track: DeviceTrack, metric: str) -> Iterator[tuple[Floats, Floats | None]]:
+        """Yield the readings of a GPU that count, and the seconds of each where these are its own."""
+        counted = self.counted(track)
+        if metric == "power_w":
+            power = power_over_time(self.recording, track=track, inside=counted)
+            if power is not None:
+                yield power.power_w, power.lasting_s if power.method == "counter" else None
+        elif (column := track.values(metric)) is not None:
+            yield np.where(counted, column, np.nan), None
+
+    def counted(self, track: DeviceTrack) -> Flags:
+        """Tell which samples count of a GPU."""
+        if self.busy_percent is None:
+            return self.inside
+        util = track.values("util_gpu_percent")
+        return self.inside & (util >= self.busy_percent) if util is not None else self.inside & False
+
+
+def compare(
+    first: RecordingData,
+    second: RecordingData,
+    *,
+    phase_name: str | None = None,
+    busy_percent: float = BUSY_PERCENT,
+) -> RecordingComparison:
+    """Compare the second recording with the first, over a named phase or over busy time.
+
+    Raises:
+        UsageError: a recording has no such phase, or has no samples.
+    """
+    busy: float | None = busy_percent
+    basis = f"phase {phase_name}"
+    if phase_name is not None:
+        busy = None
+    elif all(_has_utilisation(recording) for recording in (first, second)):
+        basis = f"busy time: GPU utilisation of {busy_percent:g} % or more"
+    elif first.devices or second.devices:
+        busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
+    else:
+        busy, basis = None, "all readings of the host, as neither recording has a GPU"
+    used = [_used(recording, phase_name, busy) for recording in (first, second)]
+    has_gpus = bool(first.devices or second.devices)
+    metrics = COMPARED_METRICS if has_gpus else COMPARED_OF_HOST
+    sides = {metric: (_series(used[0], metric), _series(used[1], metric)) for metric in metrics}
+    read = {metric: pair for metric, pair in sides.items() if any(len(side.values) for side in pair)}
+    return RecordingComparison(
+        a=first.source,
+        b=second.source,
+        basis=basis,
+        spent_basis="the whole of each recording" if phase_name is None else f"phase {phase_name}",
+        unlike=unlike_conditions(first, second),
+        sides=tuple(measure for side, one in zip("AB", used, strict=True) for measure in _side(side, one)),
+        means=tuple(_compare_metrics(read)),
+        spent=tuple(spent_measures(first, second, phase_name=phase_name)) if has_gpus else (),
+    )
+
+
+def _used(recording: RecordingData, phase_name: str | None, busy: float | None) -> _Used:
+    if not len(recording.time_s):
+        raise UsageError("holds no samples", place=recording.source, next_step="Record for longer")
+    window: RecordingWindow = whole(recording) if phase_name is None else phase(recording, name=phase_name)
+    return _Used(recording=recording, inside=window.holds(recording.time_s), busy_percent=busy)
+
+
+def _has_utilisation(recording: RecordingData) -> bool:
+    return any(track.values("util_gpu_percent") is not None for track in recording.devices)
+
+
+def _side(side: str, used: _Used) -> Iterator[Measure]:
+    recording = used.recording
+    counted = used.inside
+    if used.busy_percent is not None:
+        counted = np.logical_or.reduce([used.counted(track) for track in recording.devices])
+    used_s = min(recording.duration_s, float(durations(recording.time_s)[counted].sum()))
+    yield _of_side("num_gpus", side, "count", float(len(recording.devices)), name="GPUs")
+    yield _of_side("duration_s", side, "total", recording.duration_s, name="recorded")
+    yield _of_side("used_s", side, "total", used_s, name="compared")
+
+
+def _of_side(metric: str, side: str, statistic: str, value: float | None, **more: Any) -> Measure:
+    about = {"name": title(metric), "unit": unit(metric), "text": quantity(metric, value)} | more
+    return side_measure(side=side, statistic=statistic, value=value, labels={"metric": metric}, **about)
+
+
+def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Iterator[Measure]:
+    """Yield the figures of metrics that one of the recordings has at least."""
+    num_both = sum(all(len(side.values) for side in pair) for pair in read.values())
+    shared = 1 - SPENT * (1 - CONFIDENCE) / max(1, num_both)
+    for metric, pair in read.items():
+        means = [_mean(side) for side in pair]
+        for side, mean, series in zip("AB", means, pair, strict=True):
+            missing = None if mean is not None else "not read"
+            yield _of_side(metric, side, "mean", mean, num_samples=len(series.values), missing=missing)
+        yield from _differing(metric, means[0], _difference(*pair, confidence=shared))
+
+
+def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> Interval | Unavailable:
+    for name, side in (("first", first), ("second", second)):
+        if not len(side.values):
+            return Unavailable(reason=f"not read in the {name}")
+    ends = low_end(first), low_end(second)
+    if isinstance(ends[0], LowEnd) and isinstance(ends[1], LowEnd):
+        interval = difference_of_means(ends[0], ends[1], confidence=confidence)
+        error = error_in_step(first.arrays()[0]) + error_in_step(second.arrays()[0])
+        return replace(interval, low=interval.low - error, high=interval.high + error)
+    named = zip(("first", "second"), ends, strict=True)
+    return Unavailable(
+        reason="; ".join(f"{name}: {end.reason}" for name, end in named if isinstance(end, Unavailable))
+    )
+
+
+def _differing(metric: str, mean_a: float | None, difference: Interval | Unavailable) -> Iterator[Measure]:
+    """Yield B minus A with its verdict, and the difference that would have been shown 4 times in 5."""
+    interval = difference if isinstance(difference, Interval) else None
+    centre, shown = (None, None) if interval is None else (interval.centre, smallest_shown(interval))
+    missing = difference.reason if isinstance(difference, Unavailable) else None
+    yield _of_side(
+        metric,
+        "B minus A",
+        "difference of means",
+        centre,
+        text=f"{signed(metric, centre)}{_relative(metric, centre, mean_a)}",
+        detail="cannot tell" if interval is None else _verdict(interval),
+        missing=missing,
+        interval=None if interval is None else as_record(interval),
+        num_samples=None if interval is None else interval.num_samples,
+    )
+    text = signed(metric, shown).removeprefix("+")
+    yield _of_side(metric, "shown from", "smallest difference shown", shown, text=text, missing=missing)
+
+
+def _verdict(difference: Interval) -> str:
+    if difference.low > 0:
+        return "higher"
+    return "lower" if difference.high < 0 else "no difference shown"
+
+
+def signed(metric: str, value: float | None) -> str:
+    """Write a difference with its sign; degrees and megahertz with decimals, as 0 would hide one.
+
+    >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
+    ('−12.5 W', '+0.400 °C')
+    """
+    if value is None:
+        return MISSING
+    name = unit(metric)
+    size = f"{significant(abs(value))} {name}" if name in ("°C", "MHz") else quantity(metric, abs(value))
+    return size if value == 0 else f"{'+' if value > 0 else '−'}{size}"
+
+
+def _relative(metric: str, difference: float | None, mean_a: float | None) -> str:
+    """Write a difference in per cent, except where a ratio means nothing (°C) or misleads (per cents)."""
+    if difference is None or unit(metric) in ("°C", "%") or not mean_a:
+        return ""
+    percent = difference / mean_a * 100
+    return f" ({'+' if percent >= 0 else '−'}{significant(abs(percent), 2)} %)"
+
+
+def _series(used: _Used, metric: str) -> TimeSeries:
+    """Weigh readings by the time that they stand for, and join neighbours where there are very many."""
+    values, lasting_s = used.series(metric)
+    step = max(1, ceil(len(values) / MAX_PIECES))
+    if step > 1:
+        starts = np.arange(0, len(values), step)
+        sums = np.add.reduceat(values * lasting_s, starts)
+        lasting_s = np.add.reduceat(lasting_s, starts)
+        means = sums / np.where(lasting_s > 0, lasting_s, 1)
+        values = np.clip(means, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
+    lasting = lasting_s > 0
+    return TimeSeries(values=values[lasting], durations_s=lasting_s[lasting])
+
+
+def _mean(series: TimeSeries) -> float | None:
+    values, stood = series.arrays()
+    return mean_over_time(values, values, dithered=False, weights=stood) if len(values) else None

@@ -1,0 +1,184 @@
+"""Two finished runs of any suite against each other: compared by their measures, judged.
+
+Nothing is launched and nothing is written. Runs that were not made alike are refused with the keys in which
+they differ; `across` states the one difference that is the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from gpuproof import __version__
+from gpuproof.base.errors import UsageError
+from gpuproof.comparison.clocks import clocks_of
+from gpuproof.comparison.conditions import UnlikeKey, covers, unlike_keys
+from gpuproof.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
+from gpuproof.comparison.measures import comparable, compare_measures, only_in_one
+from gpuproof.comparison.page import comparison_page, headline
+from gpuproof.comparison.winners import Pairing, doubts_at
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.page import Page, Provenance
+from gpuproof.records.result import Result
+from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
+
+NAME = "compare"
+OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
+"""Keys with which a step is other work, so that its time says nothing."""
+STEP_TIMES = ("p50 step",)
+BETWEEN_SESSIONS = 0.01
+"""Relative standard deviation of one session from the next, where nobody knows it better: clocks,
+temperature, what else runs and where memory lies change from day to day, and are in no spread of one day."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """A run as it can be compared."""
+
+    name: str
+    result: Result
+    conditions: Mapping[str, Any]
+    knows_stack: bool
+    """Whether the hosts' facts were captured."""
+    provenance: Provenance
+
+
+def compare_runs(
+    a: FinishedRun,
+    b: FinishedRun,
+    *,
+    across: Sequence[str] = (),
+    max_regression: float | None = None,
+    between_sessions: float = BETWEEN_SESSIONS,
+) -> Result:
+    """Compare B with A; `across` names keys, or sections of them, that are meant to differ.
+
+    `between_sessions` is in every interval: the relative standard deviation of one session from the next.
+
+    Raises:
+        UsageError: the runs differ in other keys, or do not differ in one of `across`; no share. A gate
+            (`max_regression`, 0.02 is 2 %) answers unlike runs with CANNOT TELL instead.
+    """
+    if not 0 <= between_sessions < 1:
+        raise UsageError(f"{between_sessions} is no share from 0 to below 1", place="--between-sessions")
+    unlike = unlike_keys(a.conditions, b.conditions)
+    stated = tuple(key for key in unlike if any(covers(named, key.key) for named in across))
+    others = tuple(key for key in unlike if key not in stated)
+    _refuse_idle(across, unlike)
+    if others and max_regression is None:
+        raise _refused(a, b, others)
+    comparison = _side_by_side(
+        a,
+        b,
+        stated=stated,
+        others=others,
+        max_regression=max_regression,
+        between_sessions=between_sessions,
+    )
+    return _result(comparison, a, b)
+
+
+def _refuse_idle(across: Sequence[str], unlike: Sequence[UnlikeKey]) -> None:
+    for named in across:
+        if not any(covers(named, key.key) for key in unlike):
+            names = ", ".join(key.key for key in unlike) or "nothing"
+            raise UsageError(
+                f"the runs do not differ in {named}",
+                place=f"--across {named}",
+                next_step=f"They differ in {names}",
+            )
+
+
+def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[UnlikeKey]) -> UsageError:
+    sections = dict.fromkeys(key.key for key in others)
+    return UsageError(
+        f"the runs are unlike in {'; '.join(key.text for key in others)}",
+        place=f"{a.name} and {b.name}",
+        next_step=f"Compare like with like, or say that this is the point: --across {next(iter(sections))}",
+    )
+
+
+def _side_by_side(
+    a: FinishedRun,
+    b: FinishedRun,
+    *,
+    stated: tuple[UnlikeKey, ...],
+    others: tuple[UnlikeKey, ...],
+    max_regression: float | None,
+    between_sessions: float,
+) -> SideBySide:
+    labels = [key.key.rpartition(".")[2] for key in stated]
+    is_same_work = not any(covers(work, key.key) for work in OTHER_WORK for key in stated)
+    measures_a, measures_b = (
+        comparable([m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES], labels)
+        for x in (a, b)
+    )
+    sides = ComparedRun.of(a.result, a.name), ComparedRun.of(b.result, b.name)
+    invalid = next((f"{side.name} is INVALID" for side in sides if side.validity == "INVALID"), None)
+    measures = compare_measures(
+        measures_a,
+        measures_b,
+        clocks=(clocks_of(a.result), clocks_of(b.result)),
+        doubts=(partial(doubts_at, a.result), partial(doubts_at, b.result)),
+        pairing=Pairing(between_sessions=between_sessions),
+        refused=invalid or ("the runs are unlike" if others else None),
+    )
+    untold = [f"which versions and machine {x.name} had is not known" for x in (a, b) if not x.knows_stack]
+    versions = [side.result.gpuproof_version for side in (a, b)]
+    if versions[0] != versions[1]:
+        untold.append(f"{a.name} was measured by gpuproof {versions[0]}, {b.name} by {versions[1]}")
+    return SideBySide(
+        a=sides[0],
+        b=sides[1],
+        is_interleaved=False,
+        measures=measures,
+        across=stated,
+        unlike=others,
+        max_regression=max_regression,
+        between_sessions=between_sessions,
+        notes=(*untold, *only_in_one(measures_a, measures_b)),
+    )
+
+
+def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
+    judgement = judge(comparison)
+    conditions = {key: value for key, value in a.conditions.items() if b.conditions.get(key) == value}
+    sides = (a.result, b.result)
+    result = Result(
+        suite=NAME,
+        run_id=f"{a.result.run_id} and {b.result.run_id}",
+        gpuproof_version=__version__,
+        validity=_worse(sides),
+        verdict=judgement.word,
+        headline=headline(comparison),
+        exit_code=judgement.exit_code,
+        num_launches=sum(side.num_launches for side in sides),
+        num_planned=sum(side.num_planned for side in sides),
+        conditions=conditions,
+        doubts=tuple(doubt for side in sides for doubt in side.doubts),
+        failures=(),
+        measures=tuple(compared_measures(comparison.measures)),
+        detail=to_json(comparison),
+    )
+    return as_simulated(result) if _is_simulated(sides) else result
+
+
+def _worse(sides: Sequence[Result]) -> Any:
+    validities = [side.validity for side in sides]
+    order = ("INVALID", None, "SUSPECT", "VALID")
+    return min(validities, key=order.index)
+
+
+def _is_simulated(sides: Sequence[Result]) -> bool:
+    return any(side.conditions.get(CONDITION) for side in sides)
+
+
+def page_of(result: Result) -> Page:
+    """Lay out a comparison from its result alone."""
+    comparison = from_json(SideBySide, result.detail, place="the comparison")
+    page = comparison_page(comparison, judge(comparison))
+    if page.verdict is None or not result.conditions.get(CONDITION):
+        return page
+    return marked(replace(page, verdict=replace(page.verdict, word=result.verdict)))

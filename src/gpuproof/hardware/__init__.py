@@ -1,0 +1,1 @@
+"""Boards of vendors: peaks by precision, memory, links, and what reads them."""

@@ -1,0 +1,280 @@
+"""Do the requests of a rate stay within their bounds? Judged over all launches at it, each of fresh arrivals.
+
+In: each launch's requests as numbers, and the bounds. Out: for every bound met, missed, or undecided with the
+number of requests that would decide it. A rate is confirmed by no launch alone: all of its launches together
+must meet every bound at 99 % confidence, with as many requests as they are worth (`statistics/spells.py`),
+and each of three or more must be within by itself.
+
+A server begins each launch idle, which flatters the first requests, or cold, which does the opposite: met and
+missed must hold with the first tenth of every launch and without it, and the second halves must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import numpy as np
+
+from gpuproof.launches.loadgen import BoundOutcome
+from gpuproof.records.work.serving import ServingSpec
+from gpuproof.statistics.estimate import FloatArray, Unavailable
+from gpuproof.statistics.spells import (
+    chance_of_so_few,
+    chance_of_so_many,
+    design_effect,
+    effective_needed,
+    share_bound,
+)
+
+RISK = 0.01
+MIN_LAUNCHES_TO_MISS = 2
+"""A stall in one launch refutes no rate."""
+ONE_LAUNCH = "one launch alone refutes nothing, since a stall may be its own: set run.repeats to 2 or more"
+HEAD = 10
+"""Met and missed must hold without the first of so many parts of each launch, too."""
+BoundName = Literal["latency", "time to first token", "time per token", "all bounds"]
+ALL: BoundName = "all bounds"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSeries:
+    """A launch's requests in order of arrival, in seconds; infinite for a request that failed."""
+
+    latency_s: FloatArray
+    first_token_s: FloatArray
+    """Infinite where an answer has no first token, too."""
+    token_s: FloatArray
+    """Mean time per further token; 0 for an answer of a single one, which keeps no user waiting."""
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.latency_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What a percentile of the requests must stay under."""
+
+    name: BoundName
+    limit: float
+    """Seconds; 1 for all bounds, of the largest share of its bound that any figure of a request takes."""
+    q: float
+    parts: tuple[Bound, ...] = ()
+    """The bounds that must hold at once, of all bounds."""
+
+    @property
+    def allowed(self) -> float:
+        """Return the share of requests that may be over it."""
+        return 1 - self.q / 100
+
+    def values(self, series: RequestSeries) -> FloatArray:
+        """Return what of each request is held against the limit."""
+        match self.name:
+            case "latency":
+                return series.latency_s
+            case "time to first token":
+                return series.first_token_s
+            case "time per token":
+                return series.token_s
+        largest: FloatArray = np.max([part.values(series) / part.limit for part in self.parts], axis=0)
+        return largest
+
+    def percentile(self, *launches: RequestSeries) -> float:
+        """Return the q-th percentile of what is held against the limit; infinite if that request failed."""
+        ordered = np.sort(np.concatenate([self.values(series) for series in launches]))
+        return float(ordered[min(int(self.q / 100 * len(ordered)), len(ordered) - 1)])
+
+
+def separate_bounds(spec: ServingSpec) -> tuple[Bound, ...]:
+    """Return the bounds that a launch was asked to keep, each with its own percentile."""
+    limits_of_tokens = spec.bounds
+    limits: tuple[tuple[BoundName, float | None, float], ...] = (
+        ("latency", spec.latency_bound_s, spec.latency_percentile),
+        ("time to first token", limits_of_tokens.ttft_s, limits_of_tokens.ttft_percentile),
+        ("time per token", limits_of_tokens.tpot_s, limits_of_tokens.tpot_percentile),
+    )
+    return tuple(Bound(name=name, limit=limit, q=q) for name, limit, q in limits if limit is not None)
+
+
+def bounds_judged(spec: ServingSpec) -> tuple[Bound, ...]:
+    """Return what decides over a rate: each bound, or all at once where the recipe asks for goodput."""
+    bounds, q = separate_bounds(spec), spec.bounds.goodput_percentile
+    return bounds if q is None or not bounds else (Bound(name=ALL, limit=1.0, q=q, parts=bounds),)
+
+
+def num_within(series: RequestSeries, bounds: Sequence[Bound]) -> int:
+    """Return how many requests are within all bounds: the numerator of goodput."""
+    within = [bound.values(series) <= bound.limit for bound in bounds]
+    return int(np.logical_and.reduce(within).sum()) if within else int(np.isfinite(series.latency_s).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundStanding:
+    """What all launches of a rate say of one bound."""
+
+    name: BoundName
+    limit: float
+    q: float
+    outcome: BoundOutcome
+    num_requests: int
+    num_over: int
+    """Requests over the bound, those that failed among them."""
+    num_confirming: int
+    """Launches whose own requests are within."""
+    effective_requests: float | None
+    """Independent requests that they are worth; None where it cannot be told."""
+    largest_share_over: float | None
+    """Of all requests to come, how many may be over the bound, at 99 % confidence."""
+    percentile: float | None
+    """The q-th percentile of all, in the unit of the limit; None where it is a request that failed."""
+    percentile_at_most: float | None
+    """Its upper bound at 99 % confidence; None where requests are too few for one."""
+    needed_requests: float | None
+    """Requests that would decide, if it is what it seems; None where it is decided or unknown."""
+    reason: str | None
+    """Why it is undecided."""
+
+
+def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int) -> BoundStanding:
+    """Judge one bound by all launches of a rate, in order of launch."""
+    values = [bound.values(series) for series in launches]
+    num, num_over = sum(map(len, values)), sum(int((part > bound.limit).sum()) for part in values)
+    confirming = sum(float((part > bound.limit).mean()) <= bound.allowed for part in values)
+    effect = design_effect(values, bound.limit)
+    outcome = _outcome(values, bound, effect)
+    is_confirmed = outcome != "met" or confirming >= confirmations
+    is_alone = len(launches) < MIN_LAUNCHES_TO_MISS and num_over > bound.allowed * num
+    deff = None if isinstance(effect, Unavailable) else effect
+    at_most = None if deff is None else _at_most(values, bound, deff)
+    middle = bound.percentile(*launches)
+    return BoundStanding(
+        name=bound.name,
+        limit=bound.limit,
+        q=bound.q,
+        outcome=outcome if is_confirmed else "undecided",
+        num_requests=num,
+        num_over=num_over,
+        num_confirming=confirming,
+        effective_requests=None if deff is None else num / deff,
+        largest_share_over=None if deff is None else share_bound(num_over / deff, num / deff, risk=RISK),
+        percentile=middle if middle < inf else None,
+        percentile_at_most=at_most,
+        needed_requests=None if outcome != "undecided" or is_alone else _needed(num, num_over, bound, effect),
+        reason=ONE_LAUNCH
+        if outcome == "undecided" and is_alone
+        else _reason(outcome, effect, confirming, confirmations, len(launches)),
+    )
+
+
+def _outcome(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
+    """Say what holds with each launch's first part and without it, and what its second half agrees with."""
+    outcome = _by_counts(values, bound, effect)
+    if outcome == "undecided" or not _second_halves_agree(values, bound, outcome):
+        return "undecided"
+    later = [part[len(part) // HEAD :] for part in values]
+    return outcome if _by_counts(later, bound, effect) == outcome else "undecided"
+
+
+def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, outcome: BoundOutcome) -> bool:
+    over = np.concatenate([part[len(part) // 2 :] for part in values]) > bound.limit
+    return bool(over.mean() > bound.allowed) == (outcome == "missed")
+
+
+def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
+    if isinstance(effect, Unavailable):
+        # Launches are independent however long their spells are: one that is over is one observation.
+        return _by_launches(values, bound)
+    num = sum(map(len, values)) / effect
+    over = sum(int((part > bound.limit).sum()) for part in values) / effect
+    if chance_of_so_few(over, num, bound.allowed) <= RISK:
+        return "met"
+    is_refuted = chance_of_so_many(over, num, bound.allowed) <= RISK and len(values) >= MIN_LAUNCHES_TO_MISS
+    return "missed" if is_refuted else "undecided"
+
+
+def _by_launches(values: Sequence[FloatArray], bound: Bound) -> BoundOutcome:
+    if len(values) < MIN_LAUNCHES_TO_MISS:
+        return "undecided"
+    over = sum(float((part > bound.limit).mean()) for part in values)
+    return "missed" if chance_of_so_many(over, len(values), bound.allowed) <= RISK else "undecided"
+
+
+def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float | None:
+    """Return the upper bound of the percentile: the value that few enough requests are over."""
+    ordered = np.sort(np.concatenate(values))
+    low, high = -1, len(ordered) - 1  # requests over the bound: allowed, not allowed
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = chance_of_so_few(middle / effect, len(ordered) / effect, bound.allowed) <= RISK
+        low, high = (middle, high) if fits else (low, middle)
+    bounding = float(ordered[len(ordered) - 1 - low]) if low >= 0 else inf
+    return bounding if bounding < inf else None
+
+
+def _needed(num: int, num_over: int, bound: Bound, effect: float | Unavailable) -> float | None:
+    if isinstance(effect, Unavailable):
+        return None
+    return effective_needed(num_over / num, bound.allowed, risk=RISK) * effect
+
+
+def _reason(
+    outcome: BoundOutcome,
+    effect: float | Unavailable,
+    confirming: int,
+    confirmations: int,
+    num_launches: int,
+) -> str | None:
+    if outcome == "missed":
+        return None
+    if outcome == "met":
+        missing = confirmations - confirming
+        more = "" if num_launches < confirmations else " that are within by themselves"
+        return f"{confirming} of {confirmations} launches{more}" if missing > 0 else None
+    if isinstance(effect, Unavailable):
+        return effect.reason
+    return "the share over the bound is too near to what is allowed for so many requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateJudgement:
+    """What the launches at one rate say of all bounds."""
+
+    outcome: BoundOutcome
+    num_launches: int
+    num_requests: int
+    standings: tuple[BoundStanding, ...]
+
+    @property
+    def num_confirming(self) -> int:
+        """Return the launches that are within every bound by themselves, at most."""
+        return min((standing.num_confirming for standing in self.standings), default=0)
+
+    @property
+    def needed_requests(self) -> float | None:
+        """Return the requests that would decide; None where it is decided, or too few to say."""
+        needed = [standing.needed_requests for standing in self.standings if standing.outcome == "undecided"]
+        counts = [value for value in needed if value is not None]
+        return max(counts) if counts and len(counts) == len(needed) else None
+
+    @property
+    def reason(self) -> str | None:
+        """Return why it is undecided."""
+        return next((standing.reason for standing in self.standings if standing.outcome == "undecided"), None)
+
+
+def judge_rate(
+    launches: Sequence[RequestSeries], bounds: Sequence[Bound], *, confirmations: int
+) -> RateJudgement:
+    """Judge all bounds: met where each is, missed where any is."""
+    standings = tuple(judge(launches, bound, confirmations=confirmations) for bound in bounds)
+    outcomes = {standing.outcome for standing in standings}
+    outcome: BoundOutcome = "missed" if "missed" in outcomes else "undecided"
+    return RateJudgement(
+        outcome="met" if outcomes == {"met"} else outcome,
+        num_launches=len(launches),
+        num_requests=sum(map(len, launches)),
+        standings=standings,
+    )

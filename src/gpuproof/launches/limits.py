@@ -1,0 +1,213 @@
+"""What limited a launch: the one thing whose removal would raise its rate most, and what else applies.
+
+In: a launch, what was read beside it, and the peaks of its device. Out: `LaunchLimits`, the largest gain
+first. A time limit (host, data loading, communication, power cap, temperature) is a share of the window that
+a step could do without. Memory bandwidth and compute are left where none of these holds, and need a ceiling
+that the launch came close to. Where nothing of this is found, the limit is unknown, with the reason.
+
+A gain is an upper bound: an idle device clocks higher than a busy one, and what removes one wait may add
+another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gpuproof.base import units
+from gpuproof.hardware.boards import BandwidthPeak, Peak
+from gpuproof.launches.communication import exposed_s, sync_difference_s
+from gpuproof.launches.idleness import idle_share, idle_text, waiting_window
+from gpuproof.launches.launch import Launch
+from gpuproof.readings.limits import (
+    ARTICLE,
+    HOST_BOUND,
+    UNKNOWN,
+    LaunchLimit,
+    LaunchLimits,
+    LimitName,
+    caps_read,
+    host_busy,
+    limit_measure,
+    measure_of_limit,
+)
+from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.records.result import LIMITED_BY, THE_RUN, WHOLE, Measure
+from gpuproof.statistics.estimate import Interval, Unavailable
+
+CEILINGS: Final[tuple[LimitName, ...]] = ("memory bandwidth", "compute")
+"""What remains where nothing else holds a launch back; they follow all others."""
+DATA_BOUND = 0.05
+"""Share of the window from which waiting for data counts. Without it a device would do 1 / (1 - 0.05) = 1.05
+times the work, as far off as an interval that is called wide (±5 %): such a rate is the loader's as well."""
+COMMUNICATION_BOUND = 0.05
+"""Share of a step that collectives add to it, likewise."""
+NEAR_MEASURED = 0.7
+"""Share of a ceiling that plain work reached on the spot from which it is the limit …"""
+NEAR_PEAK = 0.5
+"""… and of a data sheet's, which no real work reaches: the largest products get to 70 % of it."""
+ANSWERED = 0.95
+"""Share of the offered requests from which on the rate was kept."""
+NOT_KNOWN: Final[Mapping[LimitName, str]] = {
+    "compute": "its share of the compute peak is not known",
+    "memory bandwidth": "its memory traffic is not known",
+}
+
+
+def limits_of(
+    launch: Launch,
+    *,
+    readings: Sequence[WindowReadings] = (),
+    peak: Peak | None = None,
+    memory_peak: BandwidthPeak | None = None,
+) -> LaunchLimits:
+    """Say what limited a launch, from its records, the readings beside it and its device's peaks."""
+    found = [*recorded_limits(launch), *caps_read(readings), *_host_read(launch, readings)]
+    found += _ceilings(launch, peak, memory_peak)
+    found.sort(key=lambda limit: (limit.name in CEILINGS, -limit.gain))
+    return LaunchLimits(found=tuple(found), unknown="" if found else _unknown(launch, peak, memory_peak))
+
+
+def limits_of_requests(offered_per_s: float | None, answered_per_s: float, *, is_ours: bool) -> LaunchLimits:
+    """Say what limited the requests that a server answered in a second; `offered_per_s` None: all at once."""
+    if offered_per_s is not None and answered_per_s >= ANSWERED * offered_per_s:
+        answered = units.share(min(1.0, answered_per_s / offered_per_s))
+        text = f"{units.rate(offered_per_s, 'requests')} were offered, and {answered} of that answered"
+        return LaunchLimits(found=(LaunchLimit(name="requested rate", share=1.0, gain=0.0, text=text),))
+    why = "nothing timed how long its device was idle" if is_ours else "the server's host was not read"
+    return LaunchLimits(found=(), unknown=f"it answered all that it could, and {why}")
+
+
+def communication_limit(text: str) -> LaunchLimits:
+    """Return the limit of a launch that does nothing but communicate."""
+    return LaunchLimits(found=(LaunchLimit(name="communication", share=1.0, gain=0.0, text=text),))
+
+
+def recorded_limits(launch: Launch) -> Iterator[LaunchLimit]:
+    """Yield the limits that a launch's own records show: host, data loading and communication."""
+    if launch.slowest.clock != "host" and not launch.case.measures_latency:  # there it waits by design
+        yield from _host(launch)
+    window = waiting_window(launch)
+    waited = 0.0 if window is None else (window.data_wait_s or 0.0) / window.wall_s
+    if window is not None and waited > DATA_BOUND:
+        who = f" (rank {window.rank})" if launch.world_size > 1 else ""
+        text = f"steps waited for data for {units.share(waited)} of the window{who}"
+        yield _of_time("data loading", launch, waited, text)
+    talked = exposed_s(launch) or sync_difference_s(launch) or 0.0
+    if (share := talked / launch.mean_step_s) > COMMUNICATION_BOUND:
+        text = f"collectives add {units.share(min(1.0, share))} of a step to it"
+        yield _of_time("communication", launch, min(1.0, share), text)
+
+
+def _host(launch: Launch) -> Iterator[LaunchLimit]:
+    """Find a device that waits for its host: between steps, or between the kernels of a step."""
+    idle, gap = idle_share(launch), 1 - launch.slowest.steps_s / launch.slowest.wall_s
+    if isinstance(idle, Interval) and idle.low > HOST_BOUND:
+        yield _of_time("host", launch, idle.centre, f"GPU idle for {idle_text(idle)}", most=idle.high)
+    elif gap > HOST_BOUND:
+        yield _of_time("host", launch, gap, f"GPU idle between steps for {units.share(gap)} of the window")
+
+
+def _of_time(
+    name: LimitName, launch: Launch, share: float, text: str, *, most: float | None = None
+) -> LaunchLimit:
+    """Return a limit that took a share of the window, with the most that the rest allows."""
+    rest = 1 - (share if most is None else most)
+    if rest > 0 and launch.setups:
+        rate = units.rate(launch.items_per_s_total / rest, launch.setup.item)
+        text += f"; with these kernels and clocks at most about {rate}"
+    return LaunchLimit(name=name, share=share, gain=share / max(1 - share, 1e-9), text=text)
+
+
+def _host_read(launch: Launch, readings: Sequence[WindowReadings]) -> Iterator[LaunchLimit]:
+    """Yield the host where nobody timed how idle the device was, and one CPU was busy while no GPU was."""
+    if launch.slowest.clock != "host" and idle_share(launch) is None:
+        return  # the device was looked at, and did not wait
+    if isinstance(idle_share(launch), Interval):
+        return
+    for host in readings:
+        yield from host_busy(host.host, host.devices)
+
+
+def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None) -> Iterator[LaunchLimit]:
+    """Yield the ceiling that the launch came closest to, if it came close."""
+    near = [
+        (share, name, of)
+        for name, (share, least, of) in _shares(launch, peak, memory_peak).items()
+        if share >= least
+    ]
+    for share, name, of in sorted(near, reverse=True)[:1]:
+        yield LaunchLimit(
+            name=name, share=share, gain=max(0.0, 1 / share - 1), text=f"{units.share(share)} of {of}"
+        )
+
+
+def _shares(
+    launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None
+) -> dict[LimitName, tuple[float, float, str]]:
+    """Return the share of each known ceiling, the least that makes it the limit, and what it is of."""
+    roofline, shares = launch.roofline, dict[LimitName, tuple[float, float, str]]()
+    measured = (None, None) if roofline is None else (roofline.compute, roofline.memory)
+    flops, traffic = launch.flops_per_s_per_device, launch.bytes_per_s_per_device
+    if flops and measured[0] is not None:
+        shares["compute"] = flops / measured[0].value_per_s, NEAR_MEASURED, "the measured FLOP/s"
+    elif flops and peak is not None:
+        shares["compute"] = flops / peak.flops_per_s, NEAR_PEAK, f"the {peak.dtype} peak"
+    if traffic and measured[1] is not None:
+        shares["memory bandwidth"] = (
+            traffic / measured[1].value_per_s,
+            NEAR_MEASURED,
+            "the measured bandwidth",
+        )
+    elif traffic and memory_peak is not None:
+        shares["memory bandwidth"] = (
+            traffic / memory_peak.bytes_per_s,
+            NEAR_PEAK,
+            "the data sheet's bandwidth",
+        )
+    return shares
+
+
+def _unknown(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None) -> str:
+    """Say why nothing that was looked at limited the launch."""
+    idle, shares = idle_share(launch), _shares(launch, peak, memory_peak)
+    if launch.case.measures_latency:
+        return "each batch is waited for, so that the device is idle between two of them"
+    if launch.slowest.clock == "host":
+        return "nothing says how busy the CPU was with this work"
+    if isinstance(idle, Unavailable):
+        return f"how long the GPU was idle is not known: {idle.reason}"
+    if isinstance(idle, Interval) and idle.high > HOST_BOUND:
+        return f"the GPU was idle for {idle_text(idle)}, too uncertain to tell whether it waited for its host"
+    reached = [f"{units.share(share)} of {of}" for share, _, of in shares.values()]
+    lacking = [text for name, text in NOT_KNOWN.items() if name not in shares]
+    at = f", at {' and '.join(reached)}" if reached else ""
+    return f"the GPU was busy{at}{'; ' if lacking else ''}{', and '.join(lacking)}"
+
+
+def limits_together(limits: Sequence[LaunchLimits], measures: Sequence[Measure], noun: str) -> list[Measure]:
+    """Return the measure of a run: of its launches' limits, or of those that its points or hosts have."""
+    if limits:
+        return [limit_measure(limits)]
+    parts = [measure for measure in measures if measure.name == LIMITED_BY]
+    if noun == "hosts":  # that of all points of a host is its last
+        parts = list({part.subject: part for part in parts}.values())
+    if len(parts) == 1:
+        return [replace(parts[0], case=THE_RUN, subject=WHOLE)]
+    return [_limit_of_parts(parts, noun)] if parts else []
+
+
+def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
+    """Return what limited a run of several points or hosts: what most of them were limited by."""
+    names = Counter(part.text for part in parts)
+    name, times = names.most_common(1)[0]
+    others = [f", {ARTICLE.get(other, other)} at {num}" for other, num in names.items() if other != name]
+    detail = f"at {times} of {len(parts)} {noun}{''.join(others)}"
+    labels: dict[str, Any] = {"share": times / len(parts)}
+    if name == UNKNOWN:
+        first = next(part for part in parts if part.text == name)
+        labels["why"] = first.labels.get("why", first.detail)
+        detail += f": {labels['why']}"
+    return measure_of_limit(name, detail, labels)

@@ -1,0 +1,207 @@
+"""Are the ranks of a launch alike, and which of them is it that the others wait for?
+
+In: a launch of several ranks. Out: what each did, by how much it differs from the median of the others, and
+on what ground. Where ranks average gradients all windows are as long as the slowest rank's, and only steps
+that each took by itself tell them apart; where ranks work side by side their own steps in the window do.
+
+A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by: Student's
+t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps resemble those
+before them, so do bursts, and the error of a rank's mean is taken as that much larger (`_widening`).
+`benchmarks/rank_errors.py` shows how often that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import exp, log, sqrt
+from statistics import median
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuproof.launches.launch import Launch
+from gpuproof.records.run import Device, Setup, Window
+from gpuproof.statistics.distributions import student_t_quantile
+from gpuproof.statistics.estimate import FloatArray
+
+UNEQUAL = 0.05
+"""Ranks that differ by more are no equals: the slowest sets the rate of all."""
+FALSE_ALARM = 0.05
+"""Of a launch whose ranks are alike."""
+SHORTEST_S = 1e-9
+"""What a clock shows at least."""
+MOST_ALIKE = 0.95
+"""Steps more alike than this tell no burst from another."""
+MEDIAN_SPREAD = 1.57
+"""Variance of the median of many, over that of their mean, for normal values: π / 2."""
+Basis = Literal["own steps", "steps in the window", "windows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFigures:
+    """One rank. Times are in seconds."""
+
+    rank: int
+    host: str
+    device: Device
+    window_s: float
+    step_s: float
+    """Mean in the window, waits for other ranks within steps included."""
+    own_step_s: float | None
+    """Median of the steps that it took by itself."""
+    slower_by: float = 0.0
+    """Than the median of the other ranks (0.3 is 30 %), by the figure that `RanksCompared.basis` names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksCompared:
+    """All ranks of a launch, and those that stand apart."""
+
+    ranks: tuple[RankFigures, ...]
+    basis: Basis
+    apart: tuple[RankFigures, ...]
+    """Slower than the others, the slowest first; faster ones where most ranks are equally slow."""
+    own_missing: str | None
+    """Why no rank was timed by itself."""
+
+    def time_s(self, rank: RankFigures) -> float:
+        """Return the time by which a rank is compared with the others."""
+        return _by(rank, self.basis)
+
+
+def compare_ranks(launch: Launch) -> RanksCompared | None:
+    """Compare the ranks of a launch; None where it has one."""
+    if launch.world_size < 2:
+        return None
+    bursts = _bursts(launch)
+    waits = launch.case.model_work.trains or launch.setup.parallelism is not None
+    ranks = tuple(
+        _figures(window, setup, bursts.get(window.rank))
+        for window, setup in zip(launch.windows, launch.setups, strict=True)
+    )
+    missing = next((record.missing for record in launch.own_compute if record.missing), None)
+    if len(bursts) == len(ranks):
+        return _apart(ranks, "own steps", stands_apart(list(bursts.values())), missing)
+    basis: Basis = "windows" if waits else "steps in the window"
+    lags = _lags(_log([_by(rank, basis) for rank in ranks]))
+    return _apart(ranks, basis, _far_off(lags), missing)
+
+
+def _bursts(launch: Launch) -> Mapping[int, Sequence[Sequence[float]]]:
+    return {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
+
+
+def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankFigures:
+    return RankFigures(
+        rank=window.rank,
+        host=window.host,
+        device=setup.device,
+        window_s=window.wall_s,
+        step_s=window.steps_s / window.num_steps,
+        own_step_s=None if bursts is None else _median(bursts),
+    )
+
+
+def stands_apart(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
+    """Say of each rank whether its own steps differ from the others' by more than chance and `UNEQUAL`.
+
+    `bursts` are step times in seconds by rank and by burst, as many bursts of each rank.
+    """
+    steps = _log([_median(rank) for rank in bursts])
+    medians = _log([[median(burst) for burst in rank] for rank in bursts])
+    num_ranks, num_bursts = medians.shape
+    spread = float(medians.var(axis=1, ddof=1).mean())
+    others = 1.0 if num_ranks == 2 else MEDIAN_SPREAD / (num_ranks - 1)
+    error = _widening(bursts) * (spread / num_bursts * (1 + others)) ** 0.5
+    beyond = student_t_quantile(num_ranks * (num_bursts - 1), 1 - FALSE_ALARM / (2 * num_ranks)) * error
+    by_chance = np.abs(_lags(medians.mean(axis=1))) <= beyond
+    return list(_far_off(_lags(steps)) & ~by_chance)
+
+
+def _widening(bursts: Sequence[Sequence[Sequence[float]]]) -> float:
+    """Give the error of a rank's mean over what bursts that have nothing in common would show.
+
+    Steps are taken as AR(1), its coefficient pooled over ranks with the bias of short series taken out
+    (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41). As many steps as one has
+    pass between two bursts. With a mean correlation r of B bursts, the mean's variance is
+    σ²(1 + (B − 1)r)/B, while the bursts' own variance shows σ²(1 − r).
+    """
+    num_steps = min(len(burst) for rank in bursts for burst in rank)
+    if num_steps < 2:
+        return 1.0
+    logs = _log([[list(burst[:num_steps]) for burst in rank] for rank in bursts])
+    num_bursts = logs.shape[1]
+    among = _alike(_coefficient(logs), num_bursts=num_bursts, num_steps=num_steps)
+    common = float(among[~np.eye(num_bursts, dtype=bool)].mean())
+    return sqrt((1 + (num_bursts - 1) * common) / (1 - common))
+
+
+def _coefficient(logs: FloatArray) -> float:
+    """Give the AR(1) coefficient of steps by rank, burst and step, from neighbours within bursts."""
+    off = logs - logs.mean(axis=(1, 2), keepdims=True)
+    squares = float((off * off).mean())
+    if squares == 0:
+        return 0.0
+    seen, num_values = float((off[..., 1:] * off[..., :-1]).mean()) / squares, logs[0].size
+    return min(MOST_ALIKE, max(0.0, (int(num_values) * seen + 1) / (int(num_values) - 3)))
+
+
+def _alike(coefficient: float, *, num_bursts: int, num_steps: int) -> FloatArray:
+    """Give the correlations of the means of bursts that as many steps lie between."""
+    places = (np.arange(num_bursts)[:, None] * 2 * num_steps + np.arange(num_steps)).ravel()
+    steps = coefficient ** np.abs(places[:, None] - places)
+    means: FloatArray = steps.reshape(num_bursts, num_steps, num_bursts, num_steps).mean(axis=(1, 3))
+    correlations: FloatArray = means / means[0, 0]
+    return correlations
+
+
+def _median(bursts: Sequence[Sequence[float]]) -> float:
+    return float(median(chain.from_iterable(bursts)))
+
+
+def _log(
+    times_s: Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequence[Sequence[float]]],
+) -> FloatArray:
+    logarithms: FloatArray = np.log(np.maximum(np.array(times_s, dtype=np.float64), SHORTEST_S))
+    return logarithms
+
+
+def _lags(log_times: FloatArray) -> FloatArray:
+    """Give each rank's logarithm less the median of the other ranks'."""
+    order = np.argsort(log_times, kind="stable")
+    ranked, num_others = log_times[order], len(log_times) - 1
+    low, high = (num_others - 1) // 2, num_others // 2  # of the others: the middle one, or the middle two
+    positions = np.empty(len(log_times), dtype=np.intp)
+    positions[order] = np.arange(len(log_times))
+    medians = (ranked[low + (positions <= low)] + ranked[high + (positions <= high)]) / 2
+    lags: FloatArray = log_times - medians
+    return lags
+
+
+def _far_off(lags: FloatArray) -> NDArray[np.bool_]:
+    far: NDArray[np.bool_] = np.abs(lags) > log(1 + UNEQUAL)
+    return far
+
+
+def _apart(
+    ranks: Sequence[RankFigures],
+    basis: Basis,
+    is_apart: Sequence[bool] | NDArray[np.bool_],
+    missing: str | None,
+) -> RanksCompared:
+    lags = _lags(_log([_by(rank, basis) for rank in ranks]))
+    compared = [replace(rank, slower_by=exp(lag) - 1) for rank, lag in zip(ranks, lags, strict=True)]
+    apart = [rank for rank, far in zip(compared, is_apart, strict=True) if far]
+    slow = sorted((r for r in apart if r.slower_by > 0), key=lambda rank: -rank.slower_by)
+    return RanksCompared(ranks=tuple(compared), basis=basis, apart=tuple(slow or apart), own_missing=missing)
+
+
+def _by(rank: RankFigures, basis: Basis) -> float:
+    """Return the time that ranks are compared by."""
+    if basis == "own steps":
+        assert rank.own_step_s is not None
+        return rank.own_step_s
+    return rank.step_s if basis == "steps in the window" else rank.window_s

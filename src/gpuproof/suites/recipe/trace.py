@@ -1,0 +1,261 @@
+"""Where did the time of the traced steps go: to which operators and kernels, and was anything waited for?
+
+In come the events of a profiler's trace (https://docs.pytorch.org/docs/stable/profiler.html), whose times are
+microseconds; out goes a summary. With a GPU, what its streams ran is looked at; on a processor the operators
+themselves, and gloo's threads. Tracing slows what it looks at: these are proportions, not figures of the run.
+
+**Exposed** communication is the time in which a collective runs and no computation does: what a step would
+save, were communication free.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuproof.base.groups import grouped
+from gpuproof.base.spans import Span, covered, merged, without
+from gpuproof.records.breakdown import COMMUNICATION
+
+US_PER_S = 1e6
+TOP = 10
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+COPY_OPERATORS = ("aten::copy_",)
+CALLS_OF_COLLECTIVES = ("c10d::", "_c10d_functional::")
+"""The calls that hand a collective over: they neither compute nor are the communication itself."""
+NOT_AN_OPERATOR = "(launched by no operator)"
+
+
+MS_PER_S = 1e3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceEvent:
+    """A complete event of a trace, in microseconds."""
+
+    category: str
+    name: str
+    thread: str
+    begin_us: float
+    end_us: float
+    external_id: int | None = None
+    """Joins a kernel to the operator that launched it."""
+
+    @property
+    def span(self) -> Span:
+        """From its begin to its end."""
+        return self.begin_us, self.end_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRow:
+    """All calls of one operator or kernel."""
+
+    name: str
+    calls: int
+    self_s: float
+    """Without the operators it calls itself: on the device where there is one, else on the processor."""
+    share: float
+    """Of the sum over all rows, those that are left out included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSummary:
+    """Where the time of the traced steps went; sums over all steps, in seconds."""
+
+    steps: int
+    looked_at: Literal["gpu", "processor"]
+    span_s: float
+    """From the first event to the last: the sum of what follows, less what overlaps."""
+    compute_s: float
+    communication_s: float
+    exposed_s: float
+    """Communication beside which nothing computed."""
+    copy_s: float
+    """Copies and fills of memory beside which nothing computed or communicated."""
+    idle_s: float
+    operators: tuple[ProfileRow, ...]
+    kernels: tuple[ProfileRow, ...]
+    """Empty on a processor."""
+    num_events: int
+    profiled: bool = True
+    """Traced, and so no part of any figure."""
+
+
+def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
+    """Take what matters out of one event of a trace file; None for marks and arrows."""
+    lasting_us = raw.get("dur", 0.0)
+    if raw.get("ph") != "X" or not all(isinstance(time, int | float) for time in (raw.get("ts"), lasting_us)):
+        return None
+    arguments = raw.get("args")
+    external = arguments.get("External id") if isinstance(arguments, Mapping) else None
+    begin = float(raw["ts"])
+    return TraceEvent(
+        category=str(raw.get("cat", "")),
+        name=str(raw.get("name", "")),
+        thread=f"{raw.get('pid')}/{raw.get('tid')}",
+        begin_us=begin,
+        end_us=begin + float(lasting_us),
+        external_id=external if isinstance(external, int) else None,
+    )
+
+
+def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSummary | None:
+    """Sum a trace of so many steps up; None where it holds no work."""
+    relevant = [event for event in events if event.category in (*ON_DEVICE, "cpu_op") or _is_gloo(event)]
+    on_device = [event for event in relevant if event.category in ON_DEVICE]
+    operators = [event for event in relevant if event.category == "cpu_op"]
+    if on_device:
+        lanes = _device_lanes(on_device)
+        by_operator = _rows(_by_launching_operator(on_device, operators))
+        kernels = _rows((event.name, event.end_us - event.begin_us) for event in on_device)
+    elif operators:
+        lanes = _processor_lanes(operators, [event for event in relevant if _is_gloo(event)])
+        by_operator, kernels = _rows(_self_times(operators)), ()
+    else:
+        return None
+    return _summary(lanes, steps, by_operator, kernels, num_events=len(relevant), on_device=bool(on_device))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lanes:
+    """When there was work of each sort; all merged."""
+
+    compute: list[Span]
+    communication: list[Span]
+    copies: list[Span]
+
+
+def _summary(
+    lanes: _Lanes,
+    steps: int,
+    operators: tuple[ProfileRow, ...],
+    kernels: tuple[ProfileRow, ...],
+    *,
+    num_events: int,
+    on_device: bool,
+) -> ProfileSummary:
+    working = merged([*lanes.compute, *lanes.communication])
+    anything = merged([*working, *lanes.copies])
+    span_us = anything[-1][1] - anything[0][0] if anything else 0.0
+    return ProfileSummary(
+        steps=steps,
+        looked_at="gpu" if on_device else "processor",
+        span_s=span_us / US_PER_S,
+        compute_s=covered(lanes.compute) / US_PER_S,
+        communication_s=covered(lanes.communication) / US_PER_S,
+        exposed_s=covered(without(lanes.communication, lanes.compute)) / US_PER_S,
+        copy_s=covered(without(lanes.copies, working)) / US_PER_S,
+        idle_s=(span_us - covered(anything)) / US_PER_S,
+        operators=operators,
+        kernels=kernels,
+        num_events=num_events,
+    )
+
+
+def _is_gloo(event: TraceEvent) -> bool:
+    return event.category == "user_annotation" and event.name.startswith("gloo:")
+
+
+def _device_lanes(events: Sequence[TraceEvent]) -> _Lanes:
+    kernels = [event for event in events if event.category == "kernel"]
+    talking = [event for event in kernels if COMMUNICATION.search(event.name)]
+    return _Lanes(
+        compute=merged(event.span for event in kernels if not COMMUNICATION.search(event.name)),
+        communication=merged(event.span for event in talking),
+        copies=merged(event.span for event in events if event.category != "kernel"),
+    )
+
+
+def _processor_lanes(operators: Sequence[TraceEvent], collectives: Sequence[TraceEvent]) -> _Lanes:
+    """Take an operator's time as computing, but for copies and for handing a collective over."""
+    compute: list[Span] = []
+    copies: list[Span] = []
+    by_thread = grouped((event.thread, event) for event in operators)
+    for events in by_thread.values():
+        copied = merged(event.span for event in events if event.name in COPY_OPERATORS)
+        handed_over = merged(event.span for event in events if event.name.startswith(CALLS_OF_COLLECTIVES))
+        copies += without(copied, handed_over)
+        compute += without(merged(event.span for event in events), merged([*copied, *handed_over]))
+    return _Lanes(
+        compute=merged(compute),
+        communication=merged(event.span for event in collectives),
+        copies=merged(copies),
+    )
+
+
+def _by_launching_operator(
+    on_device: Sequence[TraceEvent], operators: Sequence[TraceEvent]
+) -> Iterable[tuple[str, float]]:
+    names = {event.external_id: event.name for event in operators}
+    names[None] = NOT_AN_OPERATOR
+    for event in on_device:
+        yield names.get(event.external_id, NOT_AN_OPERATOR), event.end_us - event.begin_us
+
+
+def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
+    """Yield each call's time less that of the operators it called, thread by thread."""
+    open_calls: dict[str, list[list[Any]]] = defaultdict(list)  # [event, time of its own]
+    for event in sorted(operators, key=lambda event: (event.thread, event.begin_us, -event.end_us)):
+        calls = open_calls[event.thread]
+        while calls and calls[-1][0].end_us <= event.begin_us:
+            done, self_us = calls.pop()
+            yield done.name, self_us
+        if calls:
+            calls[-1][1] -= event.end_us - event.begin_us
+        calls.append([event, event.end_us - event.begin_us])
+    for calls in open_calls.values():
+        yield from ((event.name, self_us) for event, self_us in calls)
+
+
+def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
+    """Add calls up by name; the longest first."""
+    times_us = grouped(calls)
+    total_us = sum(map(sum, times_us.values()))
+    longest = sorted(times_us.items(), key=lambda item: (-sum(item[1]), item[0]))[:TOP]
+    return tuple(
+        ProfileRow(
+            name=name,
+            calls=len(self_us),
+            self_s=sum(self_us) / US_PER_S,
+            share=sum(self_us) / total_us if total_us else 0.0,
+        )
+        for name, self_us in longest
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommunicationTimes:
+    """Milliseconds a step on the first rank."""
+
+    comm_exposed_ms: float | None
+    comm_kernel_ms: float | None
+    allreduce_standalone_ms: float | None
+    missing: dict[str, str]
+    """Why a number is None, by its name."""
+
+
+def communication_times(profile: ProfileSummary, *, world_size: int) -> CommunicationTimes:
+    """Read the communication of a step off the summary of a trace."""
+    standalone = {"allreduce_standalone_ms": "no bare all-reduce was run beside this case"}
+    if world_size == 1 or not profile.communication_s:
+        alone = "a single device does not communicate"
+        reason = alone if world_size == 1 else "the trace holds no collective that the summary knows"
+        names = ("comm_exposed_ms", "comm_kernel_ms")
+        return CommunicationTimes(
+            comm_exposed_ms=None,
+            comm_kernel_ms=None,
+            allreduce_standalone_ms=None,
+            missing={
+                **dict.fromkeys(names, reason),
+                **({"allreduce_standalone_ms": alone} if world_size == 1 else standalone),
+            },
+        )
+    return CommunicationTimes(
+        comm_exposed_ms=profile.exposed_s / profile.steps * MS_PER_S,
+        comm_kernel_ms=profile.communication_s / profile.steps * MS_PER_S,
+        allreduce_standalone_ms=None,
+        missing=standalone,
+    )
