@@ -27,7 +27,7 @@ import numpy as np
 
 from gpuproof.comparison.recordings import COMPARED_METRICS, RecordingComparison, compare
 from gpuproof.comparison.runs import BETWEEN_SESSIONS
-from gpuproof.comparison.sides import side_of
+from gpuproof.comparison.winners import side_of
 from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
 from gpuproof.records.readings import DeviceIdentity, Recording
 from gpuproof.records.result import Measure

@@ -22,7 +22,7 @@ from scipy.special import betaincinv, nctdtr, stdtrit
 
 from gpuproof.statistics.comparison import compare_launches, compare_pairs, is_beyond
 from gpuproof.statistics.estimate import FloatArray
-from gpuproof.suites.ab.course import (
+from gpuproof.suites.ab.plan import (
     BETTER,
     CONFIRMED,
     RATE,

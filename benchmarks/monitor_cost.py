@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.processes.own import our_command
+from gpuproof.processes.start import our_command
 
 SHORT_S = 3.0
 REPOSITORY = Path(__file__).resolve().parents[1]

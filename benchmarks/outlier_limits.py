@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.special import ndtr, stdtr
 
-from gpuproof.statistics import outlier_limits as table
+from gpuproof.statistics import outliers as table
 from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.estimate import FloatArray
 

@@ -14,7 +14,7 @@ import numpy as np
 from gpuproof.base.units import share
 from gpuproof.launches.ranks import stands_apart
 from gpuproof.statistics.estimate import FloatArray
-from gpuproof.worker.rank.own_compute import NUM_BURSTS
+from gpuproof.worker.rank.after_window import NUM_BURSTS
 
 Shape = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 RANKS = (2, 8, 64)

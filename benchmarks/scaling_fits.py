@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, fit_law
-from gpuproof.suites.scale.prediction import Prediction, predict
+from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, Prediction, fit_law, predict
 
 Slowdown = Callable[[int], float]
 """1 / efficiency on so many devices."""

@@ -10,7 +10,7 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, Environment, Window
 from gpuproof.records.work.collective import CollectiveTrial, Operation
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 from records_by_hand import H200, of_own_launch, result, setup, start, window
 
 MIB = 2**20

@@ -22,7 +22,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Sample
 from gpuproof.records.run import Device, Environment, RankResult, Setup, Start, Window
 from gpuproof.records.work.connections import Connections
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from probes_by_hand import copies, digest

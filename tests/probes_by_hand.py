@@ -10,7 +10,7 @@ from collectives_by_hand import window_of_repeats
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 from records_by_hand import H200, of_own_launch, result, setup, start
 
 COPY_BYTES = 2**20

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.comparison.recordings import RecordingComparison
-from gpuproof.comparison.sides import side_of
+from gpuproof.comparison.winners import side_of
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records import readings as r
 from gpuproof.records.journal import encode

@@ -11,9 +11,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.objects import manifests_text
 from gpuproof.launchers.kubernetes.options import KubernetesOptions, Toleration
 from gpuproof.launchers.kubernetes.pods import Manifest, kubernetes_node, num_gpus, rank_resources
-from gpuproof.launchers.kubernetes.text import manifests_text
 from gpuproof.records.work.window import MonitorSpec
 from kubernetes_world import ROLES
 from records_by_hand import case

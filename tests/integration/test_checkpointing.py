@@ -12,8 +12,7 @@ from torch import nn
 from gpuproof.base import registry
 from gpuproof.base.errors import UsageError
 from gpuproof.records.work.training import Checkpointing
-from gpuproof.worker.parallel.blocks import repeated_blocks
-from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, num_checkpointed
+from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, num_checkpointed, repeated_blocks
 from gpuproof.workloads.info.base import WorkloadInfo
 
 BATCH, SEQ_LEN, WIDTH, LAYERS = 2, 12, 32, 3

@@ -17,11 +17,12 @@ from gpuproof.worker.step.fp8 import (
     GRADIENT_TYPE,
     Fp8Linear,
     LinearLayers,
+    casts_of_step,
     convert_linear_layers,
     count_linear_layers,
     quantize,
+    time_casts,
 )
-from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 
 E4M3_ROUNDING = 2**-4
 """Three bits of fraction: a value is at most half of 2⁻³ of itself off."""

@@ -22,8 +22,7 @@ from gpuproof.records.dataset_files import write_tensor_file
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import Sample
-from gpuproof.worker.data.loader import LoaderSource, effective_settings
-from gpuproof.worker.data.sharding import ShardedBatches, Share
+from gpuproof.worker.data.loader import LoaderSource, ShardedBatches, Share, effective_settings
 from gpuproof.worker.data.sources import RankData, open_held_out, open_source
 from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.host_clock import HostClock

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 
 from gpuproof.observe.recording_page import figures_line
-from gpuproof.processes.own import our_command
+from gpuproof.processes.start import our_command
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.summary import summarise
 from gpuproof.records.run import PhaseName

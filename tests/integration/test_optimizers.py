@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.worker.optimizer.optimizers import default_implementation, make_optimizer, read_implementation
+from gpuproof.worker.step.optimizers import default_implementation, make_optimizer, read_implementation
 from records_by_hand import TRAINING
 
 SPEC = replace(TRAINING, learning_rate=0.1, weight_decay=0.01, momentum=0.9)

@@ -14,8 +14,8 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Evaluation, Setup, Window
-from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.parallel.model import arranged, compress_gradients
+from gpuproof.worker.step.checkpointing import repeated_blocks
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_work
 from records_by_hand import case
 from running import TINY, gpuproof, only_case, run_directory

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from gpuproof.base.errors import UsageError
-from gpuproof.records.work.pruning import Pruned, PruningMethod, PruningSpec
-from gpuproof.worker.pruning.pruner import Pruner, prunable_weights
-from gpuproof.worker.pruning.scores import keep_highest
+from gpuproof.records.work.training import Pruned, PruningMethod, PruningSpec
+from gpuproof.worker.step.pruning import Pruner, keep_highest, prunable_weights
 from running import gpuproof, only_case, run_directory
 
 SPEC = PruningSpec(method="magnitude", target_sparsity=0.7, end_step=20, every_steps=5)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuproof.processes.own import our_command
+from gpuproof.processes.start import our_command
 from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import Counters, Recording, RecordingEnd, Sample

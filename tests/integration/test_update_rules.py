@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpuproof.records.work.pruning import SpamSpec
-from gpuproof.records.work.training import OptimizerName, TrainingSpec
-from gpuproof.worker.optimizer.optimizers import clip_norm, make_optimizer
-from gpuproof.worker.optimizer.update_rules import SETTLING_STEPS, cosine, warmup_share
+from gpuproof.records.work.training import OptimizerName, SpamSpec, TrainingSpec
+from gpuproof.worker.step.optimizers import SETTLING_STEPS, clip_norm, cosine, make_optimizer, warmup_share
 from records_by_hand import TRAINING
 
 SPEC = replace(TRAINING, optimizer="AdamW", learning_rate=0.01, weight_decay=0.1)

@@ -21,7 +21,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import NotApplied, Setup
 from gpuproof.suites.ab import SUITE
-from gpuproof.suites.ab.course import RATE, AbOptions, LaunchFigures, course, launch_order
+from gpuproof.suites.ab.plan import RATE, AbOptions, LaunchFigures, course, launch_order
 from gpuproof.suites.base import HostPlace, LaunchKey
 from planning import HERE, next_cases
 from records_by_hand import failure, start, write_run

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.statistics import outlier_limits
-from gpuproof.statistics.outlier_limits import sigma_limit, z_limit
-from gpuproof.statistics.outliers import ERROR_RATE, HostRate, HostsJudged, judge_hosts
+from gpuproof.statistics import outliers as outlier_limits
+from gpuproof.statistics.outliers import ERROR_RATE, HostRate, HostsJudged, judge_hosts, sigma_limit, z_limit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 healthy_fleets = import_module("healthy_fleets")

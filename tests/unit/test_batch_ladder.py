@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuproof.config.models import RunConfig
-from gpuproof.config.sections import SearchConfig
+from gpuproof.config.models import RunConfig, SearchConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause

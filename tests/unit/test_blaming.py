@@ -13,9 +13,9 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.blaming import Blaming, blame_devices, blame_hosts, figure_of
+from gpuproof.suites.validate.suspicion import Blaming, blame_devices, blame_hosts, figure_of
 from gpuproof.verdict.blame.evidence import Group
-from gpuproof.verdict.blame.naming import blamed
+from gpuproof.verdict.blame.findings import blamed
 from records_by_hand import start
 
 HOSTS = tuple(HostPlace(name=f"n{number}") for number in range(9))

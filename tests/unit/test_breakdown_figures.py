@@ -13,8 +13,7 @@ from concluding import are_figures_measures, lines_of, table_of, text_of, unmeas
 from gpuproof.accelerators.base import DeviceCommand
 from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.communication import communication_of
-from gpuproof.launches.phases import PhaseFigures, phases_of
+from gpuproof.launches.communication import PhaseFigures, communication_of, phases_of
 from gpuproof.records.breakdown import (
     BucketAllReduce,
     CollectiveOverlap,
@@ -26,7 +25,7 @@ from gpuproof.records.breakdown import (
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.page import Chart
 from gpuproof.records.run import Device, Environment
-from gpuproof.suites.scale.alike import NOTHING_LEARNT, Alikeness, alikeness_of
+from gpuproof.suites.scale.apart import NOTHING_LEARNT, Alikeness, alikeness_of
 from gpuproof.worker.breakdown.overlap import overlap_of
 from planning import next_cases
 from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run

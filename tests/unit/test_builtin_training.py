@@ -8,7 +8,7 @@ import pytest
 
 from gpuproof.base.errors import UsageError
 from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
-from gpuproof.config.kconfig.defaults import read_kconfig
+from gpuproof.config.kconfig import read_kconfig
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import ConfigError

@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.base.errors import UsageError
 from gpuproof.datasets.catalogue import prepare
-from gpuproof.datasets.cifar import prepare_cifar
+from gpuproof.datasets.downloaded import prepare_cifar
 from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import read_header
 from records_by_hand import case

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuproof.comparison.recordings import COMPARED_METRICS, RecordingComparison, compare
-from gpuproof.comparison.sides import side_of
+from gpuproof.comparison.winners import side_of
 from recordings import compared, differences
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.suites.ab.course import AbOptions
+from gpuproof.suites.ab.plan import AbOptions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 simulated = import_module("comparison_errors")

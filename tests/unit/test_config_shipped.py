@@ -12,8 +12,7 @@ import pytest
 
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
-from gpuproof.config.models import RunConfig
-from gpuproof.config.sections import CasesConfig, CommandConfig
+from gpuproof.config.models import CasesConfig, CommandConfig, RunConfig
 from gpuproof.config.settings import ConfigError, KeyPath, dotted
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.model import InferenceSpec

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.launches.idleness import data_wait_share
 from gpuproof.launches.launch import Launch
+from gpuproof.launches.limits import data_wait_share
 from gpuproof.records.result import Doubt
 from gpuproof.records.work.data import DataUsed
 from gpuproof.verdict.doubts.base import Measured

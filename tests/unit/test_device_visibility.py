@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.devices.visibility import Candidate, Numbering, number
+from gpuproof.devices.discovery import Candidate, Numbering, number
 from gpuproof.records.readings import PhysicalIndex, Vendor
 
 A, B, C = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000", "GPU-bbbb3333-0000"

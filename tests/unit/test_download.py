@@ -19,8 +19,8 @@ import pytest
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.datasets import download
-from gpuproof.datasets.cifar import SETS, prepare_cifar
 from gpuproof.datasets.download import Archive, fetch, fetch_file
+from gpuproof.datasets.downloaded import SETS, prepare_cifar
 from gpuproof.records.dataset_files import read_header
 from records_by_hand import case
 

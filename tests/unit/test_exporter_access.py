@@ -20,8 +20,7 @@ import pytest
 import recordings as rec
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe.prometheus.access import read_access
-from gpuproof.observe.prometheus.exporter import RunningExporter, serve, serve_textfile
-from gpuproof.observe.prometheus.scrape_server import MOST_CONNECTIONS
+from gpuproof.observe.prometheus.exporter import MOST_CONNECTIONS, RunningExporter, serve, serve_textfile
 from waiting import eventually
 
 

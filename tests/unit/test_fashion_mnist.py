@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuproof.base.errors import UsageError
-from gpuproof.datasets import fashion_mnist
+from gpuproof.datasets import downloaded as fashion_mnist
 from gpuproof.datasets.catalogue import prepare
 from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import read_header

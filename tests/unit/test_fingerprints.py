@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuproof.suites.probe.fingerprint_values import (
-    WRONG,
-    Fingerprint,
-    FingerprintsCompared,
-    compare_fingerprints,
-)
+from gpuproof.suites.probe.fingerprints import WRONG, Fingerprint, FingerprintsCompared, compare_fingerprints
 
 
 def compared(*devices: str, kinds: str = "") -> FingerprintsCompared:

@@ -15,11 +15,11 @@ from gpuproof.config.inventory import load_inventory
 from gpuproof.config.load import load_config
 from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import MAX_BRACKETS
-from gpuproof.datasets.cifar import prepare_cifar
+from gpuproof.datasets.downloaded import prepare_cifar
 from gpuproof.datasets.image_folder import list_images
-from gpuproof.launchers.ssh.credentials import load_keys
+from gpuproof.launchers.ssh.connect import load_keys
 from gpuproof.readings.formats import load
-from gpuproof.records.picture import decode
+from gpuproof.records.dataset_files import decode
 from gpuproof.records.work.data import DataSpec
 from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.verdict.rules import load_rules

@@ -19,7 +19,7 @@ from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.busy import UnseenWorkError, busy_during, reason_unseen
 from gpuproof.accelerators.choose import PROCESSOR
 from gpuproof.hardware.boards import find_peak
-from gpuproof.launches.idleness import idle_share
+from gpuproof.launches.limits import idle_share
 from gpuproof.records.run import DeviceBusy, Window
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.suites.measures import rates_of_launches

@@ -9,7 +9,7 @@ import pytest
 
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError
 from gpuproof.config.settings import ConfigError
-from gpuproof.launchers.kubernetes.files import join_output, take_files
+from gpuproof.launchers.kubernetes.objects import join_output, take_files
 from gpuproof.launchers.kubernetes.options import KubernetesOptions, load_kubernetes_options
 from gpuproof.worker.launched import kubernetes_files
 from gpuproof.worker.launched.kubernetes_task import main, node_rank

@@ -15,7 +15,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt
 from gpuproof.records.work.command import CommandEnded, CommandStarted
-from gpuproof.suites.matrix.beside import doubts_of_times
+from gpuproof.suites.matrix.conclude import doubts_of_times
 from gpuproof.suites.matrix.plan import plan
 from records_by_hand import result, start
 

@@ -13,7 +13,7 @@ import pytest
 
 from concluding import notes_of
 from gpuproof.campaign.conclude import conclude
-from gpuproof.config.kconfig.cases import words_of
+from gpuproof.config.kconfig import words_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts

@@ -15,9 +15,9 @@ from gpuproof.records.work.metrics_file import read_metrics
 from gpuproof.report.terminal import terminal_text
 from gpuproof.suites.matrix.compare import configurations
 from gpuproof.suites.matrix.conclude import matrix_result
+from gpuproof.suites.matrix.exports import comparison, memory_bars, memory_timeline
 from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree, read_old_tree, tree_evidence
 from gpuproof.suites.matrix.page import page
-from gpuproof.suites.matrix.pictures import comparison, memory_bars, memory_timeline
 from old_tree_by_hand import LENET, RESNET, old_tree
 
 

@@ -13,11 +13,11 @@ from concluding import figures_on
 from gpuproof.base.errors import UsageError
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.readings import window
-from gpuproof.readings.balance import load_balance
 from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.summary import summarise, summarise_window
 from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.warnings import load_balance
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import DriverEvent, Sample, UnavailableMetrics
 from gpuproof.records.result import Measure

@@ -7,9 +7,14 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 
-from gpuproof.statistics.comparison import compare_pairs, is_beyond, is_within
+from gpuproof.statistics.comparison import (
+    compare_pairs,
+    is_beyond,
+    is_within,
+    launches_for_ratio,
+    pairs_to_find,
+)
 from gpuproof.statistics.estimate import Unavailable
-from gpuproof.statistics.planning import launches_for_ratio, pairs_to_find
 
 T_3, T_9 = 3.182446, 2.262157
 """Student's t at 97.5 % with 3 and 9 degrees of freedom."""

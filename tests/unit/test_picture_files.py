@@ -12,7 +12,7 @@ from PIL import Image
 from drawn import SVG, marks, outside, overlaps
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
-from gpuproof.report import raster
+from gpuproof.report import pictures as raster
 from gpuproof.report.charts import picture_drawing
 from gpuproof.report.drawing import COLOURS, Polyline
 from gpuproof.report.pictures import write_picture

@@ -14,7 +14,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure, Result
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 from gpuproof.suites.base import THIS_MACHINE
 from gpuproof.suites.probe import SUITE
 from probes_by_hand import copies, device, digest, probe_records

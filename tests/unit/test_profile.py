@@ -15,8 +15,8 @@ from gpuproof.suites.recipe.trace import (
     communication_times,
     parse_trace_event,
     summarize_trace,
+    trace_events,
 )
-from gpuproof.suites.recipe.trace_file import trace_events
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -172,7 +172,7 @@ def test_a_damaged_trace_has_a_reason_and_no_summary(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuproof.suites.recipe.trace_file.LARGEST_BYTES", 10)
+    monkeypatch.setattr("gpuproof.suites.recipe.trace.LARGEST_BYTES", 10)
     assert "is not read" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
 
 

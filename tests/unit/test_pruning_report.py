@@ -10,7 +10,7 @@ import pytest
 from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.work.pruning import Pruned, end_of_pruning
+from gpuproof.records.work.training import Pruned, end_of_pruning
 from gpuproof.suites.cases import build_case
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.figures import other_than_configured

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuproof.base.errors import UsageError
-from gpuproof.records.work.pruning import PruningSpec
-from gpuproof.worker.pruning.schedule import SparsityPlan
+from gpuproof.records.work.training import PruningSpec
+from gpuproof.worker.step.pruning import SparsityPlan
 
 CUBIC = SparsityPlan(target=0.8, begin=100, end=500, every=50)
 SPEC = PruningSpec(method="magnitude", target_sparsity=0.7)

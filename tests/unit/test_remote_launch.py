@@ -13,13 +13,12 @@ from gpuproof.base.errors import UsageError
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.ssh.boot import boot_command, removal_command
-from gpuproof.launchers.ssh.credentials import ask_on_terminal, load_keys
+from gpuproof.launchers.ssh.connect import ask_on_terminal, load_keys
 from gpuproof.launchers.ssh.launch import LOST, HostPart
 from gpuproof.processes.group import start_group
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
-from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
-from gpuproof.worker.launched.remote_agent import inside
+from gpuproof.worker.launched.remote_agent import OUTPUT, LaunchedGroup, inside
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuproof.hardware.boards import BandwidthPeak
-from gpuproof.launches.roofline import best_ceiling, build_roofline
+from gpuproof.launches.launch import best_ceiling, build_roofline
 from gpuproof.records.run import Ceilings, CeilingTrial
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.figures import work_disagrees

@@ -12,10 +12,9 @@ import pytest
 from concluding import lines_of
 from gpuproof.comparison.winners import ComparedSide
 from gpuproof.statistics.estimate import Interval
-from gpuproof.suites.scale.advice_words import measured_advice
-from gpuproof.suites.scale.fixed_time import fixed_time
+from gpuproof.suites.scale.advice import fixed_time, measured_advice
+from gpuproof.suites.scale.plan import Payback, Prices, worth_of
 from gpuproof.suites.scale.speed_up import SpeedUp, speed_up
-from gpuproof.suites.scale.worth import Payback, Prices, worth_of
 from studies_by_hand import concluded
 
 ADVICE = "Advice, from what was measured"

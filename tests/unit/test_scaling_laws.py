@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.suites.scale.curve import Fabric, breaks_of, overhead
-from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
-from gpuproof.suites.scale.prediction import LawTrial, Prediction, predict, reason_not_tried
+from gpuproof.suites.scale.curves import Fabric, breaks_of, overhead
+from gpuproof.suites.scale.laws import (
+    AMDAHL,
+    USL,
+    CurvePoint,
+    LawFit,
+    LawName,
+    LawTrial,
+    Prediction,
+    fit_law,
+    predict,
+    reason_not_tried,
+)
 
 LADDER = (1, 2, 4, 8)
 SIGMA, KAPPA = 0.03, 0.002

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.launches.loadgen import find_knee, judge_bound
+from gpuproof.launches.bounds import find_knee, judge_bound
 from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import Measured

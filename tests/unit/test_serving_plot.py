@@ -17,7 +17,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Reference
 from gpuproof.suites.base import PictureContent
 from gpuproof.suites.serving import SUITE
-from gpuproof.suites.serving.curve import curve_points
+from gpuproof.suites.serving.exports import curve_points
 from records_by_hand import write_run
 from served_by_hand import OFFLINE, SPEC, records
 

@@ -12,8 +12,7 @@ import pytest
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import LengthsSpec, ServingSpec, SharedPrefixSpec
-from gpuproof.worker.serving.prompts import Calibration, Prompts
-from gpuproof.worker.serving.trace import TraceRow, read_trace
+from gpuproof.worker.serving.prompts import Calibration, Prompts, TraceRow, read_trace
 
 TEXT = ServingSpec(prompt_tokens=200, new_tokens=50)
 

@@ -14,8 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import serving_search as simulated
-from gpuproof.launches.bounds import Bound, RequestSeries, judge_rate
-from gpuproof.launches.loadgen import judge_bound
+from gpuproof.launches.bounds import Bound, RequestSeries, judge_bound, judge_rate
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.suites.serving.search import Effort
 

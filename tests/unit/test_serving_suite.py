@@ -13,8 +13,7 @@ from gpuproof.base.errors import ExitCode
 from gpuproof.campaign.conclude import conclude
 from gpuproof.campaign.finished import read_finished
 from gpuproof.comparison.runs import compare_runs
-from gpuproof.config.models import RunConfig
-from gpuproof.config.sections import RunSection
+from gpuproof.config.models import RunConfig, RunSection
 from gpuproof.launches.served import summarize_requests
 from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords

@@ -15,7 +15,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import Requests
-from gpuproof.suites.serving.text import TextSizes, text_sizes
+from gpuproof.suites.serving.plan import TextSizes, text_sizes
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
 from planning import next_cases

@@ -13,9 +13,8 @@ from gpuproof.config.models import RunConfig
 from gpuproof.launches.served import summarize_requests
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
-from gpuproof.suites.serving.client import client_doubts, client_measures
-from gpuproof.suites.serving.run import ServingRun
-from gpuproof.suites.serving.search import Effort, RateSearch
+from gpuproof.suites.serving.conclude import client_doubts, client_measures
+from gpuproof.suites.serving.search import Effort, RateSearch, ServingRun
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan

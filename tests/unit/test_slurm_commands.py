@@ -13,8 +13,7 @@ import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
-from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmRefusalError
-from gpuproof.launchers.slurm.endings import job_failure
+from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmRefusalError, job_failure
 from gpuproof.launchers.slurm.site import allocated_nodes
 from gpuproof.worker.launched.slurm_task import node_facts
 

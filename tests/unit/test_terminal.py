@@ -9,8 +9,7 @@ from rich.console import Console
 
 from gpuproof.records.page import Cell as PageCell
 from gpuproof.records.page import Commands, Files, Header, Page, Table, Text, Verdict
-from gpuproof.report.screen import MOST_LINES
-from gpuproof.report.terminal import print_page
+from gpuproof.report.terminal import MOST_LINES, print_page
 from pages_by_hand import COMMAND, EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, PAGE, hostile_page
 
 HEADERS = (Header(title="", align="left"),)

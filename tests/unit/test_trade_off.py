@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuproof.launches.point_figures import THROUGHPUT, TIME_PER_OUTPUT, PointFigures
 from gpuproof.records.page import Chart
 from gpuproof.records.result import LaunchValue, Measure
-from gpuproof.suites.points.charts import trade_off
+from gpuproof.suites.points.page import trade_off
 from gpuproof.suites.points.ranking import rank
 
 LAUNCHES = (0.99, 1.0, 1.01, 1.0)

@@ -14,7 +14,7 @@ from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import Doubt
 from gpuproof.suites.recipe.ranks import ranks_shown, sections_of_ranks
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.ranks import unequal_ranks
+from gpuproof.verdict.doubts.collectives import unequal_ranks
 from records_by_hand import H200, Story, case, own_compute, setup, window
 
 NUM_BURSTS = 5

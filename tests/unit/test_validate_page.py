@@ -15,8 +15,7 @@ from gpuproof.campaign.conclude import page_of_result
 from gpuproof.config.load import load_config
 from gpuproof.launches.subjects import device_indices
 from gpuproof.records.page import HeatMap, Page, Table
-from gpuproof.report.screen import MOST_LINES
-from gpuproof.report.terminal import print_page
+from gpuproof.report.terminal import MOST_LINES, print_page
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from machines_by_hand import HEALTHY, Faults, machine

@@ -16,7 +16,7 @@ from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Environment, Window
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.options import read_options

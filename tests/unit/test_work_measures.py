@@ -10,7 +10,7 @@ import pytest
 from gpuproof.hardware.boards import find_peak
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
-from gpuproof.records.work.pruning import Pruned
+from gpuproof.records.work.training import Pruned
 from gpuproof.suites.recipe.exports import profile_json, work_json
 from gpuproof.suites.recipe.roofline import roofline_picture
 from gpuproof.suites.recipe.work import work_measures

@@ -13,8 +13,7 @@ import click
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.host_options import host_options
-from gpuproof.cli.options import ConfigCommand, dry_run_option, json_option, log_options
+from gpuproof.cli.options import ConfigCommand, dry_run_option, host_options, json_option, log_options
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -142,7 +141,7 @@ def _words_of_kconfig(path: str | None) -> list[str]:
     if path is None:
         return []
     from gpuproof.base.files import read_plain
-    from gpuproof.config.kconfig.cases import words_of
+    from gpuproof.config.kconfig import words_of
 
     try:
         return words_of(read_plain(Path(path)).decode(), source=path)

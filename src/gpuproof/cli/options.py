@@ -1,4 +1,9 @@
-"""Options that several commands share, so that they mean the same everywhere."""
+"""Options that several commands share, so that they mean the same everywhere.
+
+Options that say on which hosts a command works, the same on every command that can work elsewhere.
+
+In: words. Out: a `HostChoice`. Loads nothing heavy: reading what is named is for the launcher's site.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,11 @@ import click
 from gpuproof.base.outside import plain
 from gpuproof.base.redaction import redacted
 from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.host_options import host_options, write_options
+from gpuproof.launchers.registry import LAUNCHERS, LOCAL, chosen_hosts, options_of_launchers
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,7 +49,7 @@ class ConfigCommand(click.Command):
                 raise click.UsageError(f"{word}: an option of several letters has two dashes: -{word}", ctx)
         left = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
-            from gpuproof.cli.entry.unknown import refuse_unknown
+            from gpuproof.cli.entry.group import refuse_unknown
 
             refuse_unknown(ctx)
         return left
@@ -190,3 +196,62 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
         terminal.setLevel(logging.INFO)
         terminal.setFormatter(PlainFormatter())
         logger.addHandler(terminal)
+
+
+class PlaceOption(click.Option):
+    """An option that says where to run."""
+
+
+class PlacedCommand(click.Command):
+    """A command whose help has the options of where to run in a section of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write both sections."""
+        write_options(ctx, formatter)
+
+
+def write_options(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the section of a command's options, and that of where to run if it has such."""
+    sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Where to run": []}
+    for param in ctx.command.get_params(ctx):
+        if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
+            sections["Where to run" if isinstance(param, PlaceOption) else "Options"].append(record)
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _places_to_run() -> str:
+    by_file = {
+        use: [name for name, entry in LAUNCHERS.items() if entry.file == use]
+        for use in ("required", "optional")
+    }
+    hosts = [f"{name}:FILE" for name in by_file["required"]]
+    options = " or ".join(f"{name}:FILE" for name in by_file["optional"])
+    places = ", ".join([f"{LOCAL} (this machine)", *hosts, *by_file["optional"]])
+    return f"Where to run: {places}, or {options} (with options in YAML)."
+
+
+_ON = click.option("--on", cls=PlaceOption, metavar="WHERE", default=LOCAL, help=_places_to_run())
+_ONE_JOB = click.option(
+    "--one-job",
+    cls=PlaceOption,
+    is_flag=True,
+    help="One job over all hosts instead of one on each (distributed.nodes).",
+)
+
+
+def host_options(command: Command) -> Command:
+    """Add the options; the command gets them as `hosts`, a HostChoice."""
+    options = options_of_launchers()
+
+    @wraps(command)
+    def on_hosts(*args: Any, on: str, one_job: bool, **kwargs: Any) -> Any:
+        values = {name: kwargs.pop(name) for name in options}
+        return command(*args, hosts=chosen_hosts(on, values, one_job=one_job), **kwargs)
+
+    wrapped = _ONE_JOB(on_hosts)
+    for name, (option, keywords) in reversed(options.items()):
+        wrapped = click.option(option, name, cls=PlaceOption, **keywords)(wrapped)
+    return _ON(wrapped)  # type: ignore[return-value]  # click's decorators keep the command's type

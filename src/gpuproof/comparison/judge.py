@@ -16,7 +16,7 @@ from gpuproof.base import units
 from gpuproof.base.errors import ExitCode
 from gpuproof.comparison.conditions import UnlikeKey
 from gpuproof.comparison.measures import ComparedMeasure
-from gpuproof.comparison.sides import side_measure
+from gpuproof.comparison.winners import side_measure
 from gpuproof.records.result import Doubt, Measure, Result, Validity, weakening
 from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
 from gpuproof.statistics.estimate import Interval, as_record

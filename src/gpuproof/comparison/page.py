@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
-from gpuproof.comparison.clocks import explained_by_clocks
 from gpuproof.comparison.judge import (
     ComparedRun,
     Judgement,
@@ -15,8 +14,8 @@ from gpuproof.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.comparison.measures import CONFIDENCE, ComparedMeasure
-from gpuproof.comparison.sides import side_of, title_of
+from gpuproof.comparison.measures import CONFIDENCE, ComparedMeasure, explained_by_clocks
+from gpuproof.comparison.winners import side_of, title_of
 from gpuproof.records.page import (
     Axis,
     Cell,

@@ -11,7 +11,7 @@ from gpuproof.base.groups import grouped
 from gpuproof.base.units import MISSING
 from gpuproof.comparison.page import compared, verdict_column
 from gpuproof.comparison.recordings import CONFIDENCE, RecordingComparison, signed
-from gpuproof.comparison.sides import side_of, title_of
+from gpuproof.comparison.winners import side_of, title_of
 from gpuproof.records.codec import to_json
 from gpuproof.records.page import Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot

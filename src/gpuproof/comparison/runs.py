@@ -13,10 +13,9 @@ from typing import Any
 
 from gpuproof import __version__
 from gpuproof.base.errors import UsageError
-from gpuproof.comparison.clocks import clocks_of
 from gpuproof.comparison.conditions import UnlikeKey, covers, unlike_keys
 from gpuproof.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
-from gpuproof.comparison.measures import comparable, compare_measures, only_in_one
+from gpuproof.comparison.measures import clocks_of, comparable, compare_measures, only_in_one
 from gpuproof.comparison.page import comparison_page, headline
 from gpuproof.comparison.winners import Pairing, doubts_at
 from gpuproof.records.codec import from_json, to_json

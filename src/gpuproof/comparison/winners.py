@@ -3,6 +3,10 @@
 FASTER, SLOWER, best, a place on a Pareto front and advice rest on `compare_sides`, or on `reason_unusable`
 where only means are held against each other. A side that is INVALID wins and loses nothing, nor does one
 that is SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`.
+
+Figures of A and B side by side: the measures that a table of a comparison stands on.
+
+A figure of one side, or of both together (B over A, B minus A), says in `labels.compared` of which.
 """
 
 from __future__ import annotations
@@ -10,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Final
 
 from gpuproof.base.files import packaged_rows
 from gpuproof.records.codec import from_json
-from gpuproof.records.result import DOUBTS, Better, Doubt, Result, Validity, weakening
+from gpuproof.records.result import DOUBTS, WHOLE, Better, Doubt, Measure, Result, Validity, weakening
 from gpuproof.statistics.comparison import Comparison, compare_launches, compare_pairs, not_compared
 
 TOUCHES: Mapping[str, str] = {
@@ -173,3 +178,24 @@ def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
     }
     codes = {doubt.code for doubts in by_case.values() for doubt in doubts}
     return (*by_case.get(case, ()), *(doubt for doubt in result.doubts if doubt.code not in codes))
+
+
+COMPARED: Final = "compared"
+"""The label that says of which side a figure is."""
+
+
+def side_measure(*, name: str, side: str, labels: Mapping[str, Any], **fields: Any) -> Measure:
+    """Return the figure of a side, or of both together."""
+    return Measure(name=f"{name}, {side}", labels={**labels, COMPARED: side}, **fields)
+
+
+def side_of(measure: Measure) -> str:
+    """Return of which side a figure is."""
+    return str(measure.labels[COMPARED])
+
+
+def title_of(measure: Measure) -> str:
+    """Return what is compared, with case and subject where they say more."""
+    more = [measure.case] if measure.case != "main" else []
+    more += [measure.subject] if measure.subject != WHOLE else []
+    return ", ".join([measure.name.removesuffix(f", {side_of(measure)}"), *more])

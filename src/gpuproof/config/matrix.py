@@ -10,8 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuproof.config.axes import EXCLUDE, INCLUDE, Assignment, assignments, matrix_keys, num_combinations
-from gpuproof.config.chosen_cases import MAX_CASES
+from gpuproof.config.axes import (
+    EXCLUDE,
+    INCLUDE,
+    MAX_CASES,
+    Assignment,
+    assignments,
+    matrix_keys,
+    num_combinations,
+)
 from gpuproof.config.keys import check_keys
 from gpuproof.config.rules import check_workload
 from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over, shown

@@ -49,11 +49,11 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
     if name == "digits":
         prepare_digits(path)
     elif name in ("CIFAR10", "CIFAR100"):
-        from gpuproof.datasets.cifar import prepare_cifar
+        from gpuproof.datasets.downloaded import prepare_cifar
 
         prepare_cifar(path, work.data, say=say)
     elif name == "FashionMNIST":
-        from gpuproof.datasets.fashion_mnist import prepare_fashion_mnist
+        from gpuproof.datasets.downloaded import prepare_fashion_mnist
 
         prepare_fashion_mnist(path, work.data, say=say)
     elif name == "ImageFolder":

@@ -19,8 +19,15 @@ import numpy as np
 from gpuproof.base.errors import UsageError
 from gpuproof.datasets.catalogue import Say
 from gpuproof.records.case import ModelWork
-from gpuproof.records.dataset_files import ImageListing, label_bytes_for, write_listing, write_tensor_file
-from gpuproof.records.picture import ENDINGS, decode, require_pillow
+from gpuproof.records.dataset_files import (
+    ENDINGS,
+    ImageListing,
+    decode,
+    label_bytes_for,
+    require_pillow,
+    write_listing,
+    write_tensor_file,
+)
 from gpuproof.workloads.info.base import InputShape
 
 FOLDERS = {"train": ("train",), "test": ("test", "val")}

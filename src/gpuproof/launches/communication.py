@@ -1,21 +1,131 @@
-"""How much of a step is communication? Three answers to three questions, which are never mixed into one.
+"""The phases of a step, which sum to the step: data, forward, backward, communication, optimizer, host gap.
+
+Phases are timed between marks, on a device that runs ahead behind a queue that is never empty, so that none
+holds a wait for the host; the **host gap** is what a step without marks takes beyond them. **Communication**
+is by how much averaging gradients makes the backward pass longer, copies into buckets and back included. What
+the phases sum to was measured after the window: the **residual** is the window's mean step less that sum.
+
+How much of a step is communication? Three answers to three questions, which are never mixed into one.
 
 `sync_difference`: by how much averaging gradients makes a step longer, less the same difference in a group of
 one, whose code is the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on
 the device beside which nothing was, and something was, computed. `standalone`: what all-reduces of the same
 buckets take, one after another, with nothing beside them.
+
+A figure of which every launch has one value: its mean, and where another launch would lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from gpuproof.launches.collectives import bus_factor
 from gpuproof.launches.launch import Launch, throughput
-from gpuproof.launches.per_launch import LaunchFigure, figure_of, first_reason
-from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, SyncRound
+from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases, SyncRound
+from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.launches import interval_of_launches
+
+INSEPARABLE = "no step of this rank runs without communication, which is part of forward and backward"
+NOT_QUEUED = (
+    "the device caught up with the host even behind a full queue, so the phases include waiting for the host"
+)
+NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFigures:
+    """A step by its phases, in seconds: means over ranks and launches."""
+
+    num_launches: int
+    data_s: float
+    forward_s: float
+    backward_s: float
+    """Without the average of gradients, where that can be left out."""
+    communication_s: float | None
+    communication_missing: str | None
+    optimizer_s: float
+    host_gap_s: float
+    residual_s: float
+    """Mean step of the window, less the sum of the phases."""
+    mark_overhead: float
+    """What marks add to a step, as a share of it; no phase has it twice, and the window has none."""
+    remark: str | None
+    """What a reader must know of how they were timed."""
+
+    @property
+    def parts_s(self) -> dict[str, float]:
+        """Each phase by its name, in the order of a step."""
+        return {
+            "data": self.data_s,
+            "forward": self.forward_s,
+            "backward": self.backward_s,
+            "communication": self.communication_s or 0.0,
+            "optimizer": self.optimizer_s,
+            "host gap": self.host_gap_s,
+        }
+
+    @property
+    def sum_s(self) -> float:
+        """All phases together."""
+        return sum(self.parts_s.values())
+
+
+def phases_of(launches: Sequence[Launch]) -> PhaseFigures | str:
+    """Return the phases of one point's launches, or why there are none."""
+    figures = [_of_launch(launch) for launch in launches if _marked_phases(launch)]
+    if not figures:
+        reasons = [phases.missing for launch in launches for phases in launch.step_phases]
+        return first_reason(reasons) or NOBODY_LOOKED
+    talks = [one.communication_s for one in figures if one.communication_s is not None]
+    return PhaseFigures(
+        num_launches=len(figures),
+        data_s=fmean(one.data_s for one in figures),
+        forward_s=fmean(one.forward_s for one in figures),
+        backward_s=fmean(one.backward_s for one in figures),
+        communication_s=fmean(talks) if talks else None,
+        communication_missing=None if talks else figures[0].communication_missing,
+        optimizer_s=fmean(one.optimizer_s for one in figures),
+        host_gap_s=fmean(one.host_gap_s for one in figures),
+        residual_s=fmean(one.residual_s for one in figures),
+        mark_overhead=fmean(one.mark_overhead for one in figures),
+        remark=first_reason([one.remark for one in figures]),
+    )
+
+
+def _marked_phases(launch: Launch) -> list[StepPhases]:
+    return [phases for phases in launch.step_phases if phases.missing is None]
+
+
+def _of_launch(launch: Launch) -> PhaseFigures:
+    ranks = _marked_phases(launch)
+    talks = launch.world_size > 1
+    is_separable = all(rank.backward_without_sync_s for rank in ranks)
+    backward_s = fmean(median(rank.backward_without_sync_s or rank.backward_s) for rank in ranks)
+    whole_backward_s = fmean(median(rank.backward_s) for rank in ranks)
+    data_s, forward_s, optimizer_s = (
+        fmean(median(getattr(rank, name)) for rank in ranks)
+        for name in ("data_s", "forward_s", "optimizer_s")
+    )
+    phases_s = data_s + forward_s + whole_backward_s + optimizer_s
+    plain_s = fmean(median(rank.plain_step_s) for rank in ranks)
+    host_gap_s = max(0.0, plain_s - phases_s)
+    is_filled = all(rank.is_queued or rank.clock != "device_event" for rank in ranks)
+    return PhaseFigures(
+        num_launches=1,
+        data_s=data_s,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        communication_s=whole_backward_s - backward_s if talks and is_separable else None,
+        communication_missing=ALONE if not talks else None if is_separable else INSEPARABLE,
+        optimizer_s=optimizer_s,
+        host_gap_s=host_gap_s,
+        residual_s=launch.mean_step_s - (phases_s + host_gap_s),
+        mark_overhead=fmean(median(rank.marked_step_s) for rank in ranks) / plain_s - 1,
+        remark=None if is_filled else NOT_QUEUED,
+    )
+
 
 ALONE = "one device communicates with no other"
 NOT_BEHIND = (
@@ -122,3 +232,38 @@ def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float |
     if not sizes or not seconds or factor is None:
         return None
     return factor * throughput(sum(sizes), seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFigure:
+    """One value a launch, in seconds."""
+
+    values_s: tuple[float, ...]
+    interval: Interval | None
+    missing: str | None
+    """Why there is no value, or no interval."""
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean over launches; None where none has a value."""
+        return fmean(self.values_s) if self.values_s else None
+
+
+def figure_of(values_s: Iterable[float | None], *, missing: str | None = None) -> LaunchFigure:
+    """Return the figure of the launches that have a value; `missing` says why none has.
+
+    >>> figure_of([0.010, 0.012]).mean_s
+    0.011
+    """
+    measured_s = tuple(value for value in values_s if value is not None)
+    if not measured_s:
+        return LaunchFigure(values_s=(), interval=None, missing=missing or "not measured in any launch")
+    interval = interval_of_launches(measured_s)
+    if isinstance(interval, Interval):
+        return LaunchFigure(values_s=measured_s, interval=interval, missing=None)
+    return LaunchFigure(values_s=measured_s, interval=None, missing=interval.reason)
+
+
+def first_reason(reasons: Sequence[str | None]) -> str | None:
+    """Return the first reason that was given."""
+    return next((reason for reason in reasons if reason), None)

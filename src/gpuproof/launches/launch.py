@@ -6,14 +6,21 @@ rates overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are
 
 >>> round(throughput(6_400, 0.8722), 1)
 7337.8
+
+The two ceilings of a roofline, from the repeats that each device timed.
+
+>>> trial = CeilingTrial(what="gemm", size=(2, 2, 2), dtype="float32", work=16.0, durations_s=(4.0, 2.0, 4.0))
+>>> best_ceiling([trial])
+MeasuredCeiling(value_per_s=8.0, relative_spread=0.5, what='gemm', size=(2, 2, 2), num_repeats=3)
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING
+from statistics import median
 
 from gpuproof.launches.point_figures import ITEMS, STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.breakdown import (
@@ -28,13 +35,10 @@ from gpuproof.records.breakdown import (
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Setup, Start, Steps, Window
+from gpuproof.records.run import Ceilings, CeilingTrial, DeviceBusy, Evaluation, Setup, Start, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
-from gpuproof.records.work.probe_figure import COSTS, ProbeFigure
-from gpuproof.records.work.pruning import Pruned
-
-if TYPE_CHECKING:
-    from gpuproof.launches.roofline import Roofline
+from gpuproof.records.work.probe import COSTS, ProbeFigure
+from gpuproof.records.work.training import Pruned
 
 
 def throughput(items_total: float, longest_window_s: float) -> float:
@@ -169,7 +173,6 @@ class Launch:
         """The ceilings of the slowest device; None where they were not measured."""
         if not self.ceilings:
             return None
-        from gpuproof.launches.roofline import build_roofline
 
         return build_roofline(self.ceilings)
 
@@ -245,3 +248,78 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         trained_alike=records.of(TrainedAlike),
         settle_times_s=tuple(records.step_times_s(slowest.rank, phase="settle")),
     )
+
+
+LEAST_UNCERTAINTY = 0.02
+"""Two measurements of a few milliseconds do not agree better than this, whatever their own spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCeiling:
+    """The fastest repeat of the fastest size: what the device did do, so that it can."""
+
+    value_per_s: float
+    """FLOP/s or bytes/s."""
+    relative_spread: float
+    """From the fastest repeat down to the median of that size, over the fastest."""
+    what: str
+    size: tuple[int, ...]
+    num_repeats: int
+
+    @property
+    def highest_per_s(self) -> float:
+        """The rate over which another measurement contradicts this one."""
+        return self.value_per_s * (1 + max(self.relative_spread, LEAST_UNCERTAINTY))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """The two ceilings of a launch, each of the slowest device: all devices keep step with that one."""
+
+    compute: MeasuredCeiling | None
+    memory: MeasuredCeiling | None
+    num_devices: int
+    missing: str | None
+    """Why there is no ceiling of arithmetic."""
+
+    @property
+    def ridge_flops_per_byte(self) -> float | None:
+        """The arithmetic intensity from which on arithmetic, not memory, is the limit."""
+        if self.compute is None or self.memory is None:
+            return None
+        return self.compute.value_per_s / self.memory.value_per_s
+
+
+def best_ceiling(trials: Sequence[CeilingTrial]) -> MeasuredCeiling | None:
+    """Return the highest rate among trials of one sort; None where there is none."""
+    timed = [trial for trial in trials if trial.durations_s]
+    if not timed:
+        return None
+    best = max(timed, key=lambda trial: trial.work / min(trial.durations_s))
+    fastest_s = min(best.durations_s)
+    return MeasuredCeiling(
+        value_per_s=best.work / fastest_s,
+        relative_spread=1 - fastest_s / median(best.durations_s),
+        what=best.what,
+        size=best.size,
+        num_repeats=len(best.durations_s),
+    )
+
+
+def build_roofline(ceilings: Sequence[Ceilings]) -> Roofline | None:
+    """Put the ceilings of a launch's ranks together; None where none were measured."""
+    if not ceilings:
+        return None
+    products = [[trial for trial in record.trials if trial.what == "gemm"] for record in ceilings]
+    passes = [[trial for trial in record.trials if trial.what != "gemm"] for record in ceilings]
+    return Roofline(
+        compute=_lowest([best_ceiling(trials) for trials in products]),
+        memory=_lowest([best_ceiling(trials) for trials in passes]),
+        num_devices=len(ceilings),
+        missing=ceilings[0].missing,
+    )
+
+
+def _lowest(trials: Sequence[MeasuredCeiling | None]) -> MeasuredCeiling | None:
+    measured = [ceiling for ceiling in trials if ceiling is not None]
+    return min(measured, key=lambda ceiling: ceiling.value_per_s, default=None)

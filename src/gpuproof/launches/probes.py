@@ -14,7 +14,7 @@ from gpuproof.launches.launch import Launch, summarize_launch, throughput
 from gpuproof.launches.subjects import RankSubjects, device_subject, link_subject, subjects_of_ranks
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 
 WRONG_VALUES = "wrong values"
 FINGERPRINT = "fingerprint"

@@ -13,15 +13,16 @@ from math import inf
 import numpy as np
 
 from gpuproof.launches.bounds import (
+    BoundVerdict,
     RateJudgement,
     RequestSeries,
     bounds_judged,
+    judge_bound,
     judge_rate,
     num_within,
     separate_bounds,
 )
 from gpuproof.launches.launch import Launch, throughput
-from gpuproof.launches.loadgen import BoundVerdict, judge_bound
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window

@@ -19,9 +19,8 @@ from pathlib import Path
 from gpuproof.base.errors import ExitCode
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
-from gpuproof.processes.own import our_command
 from gpuproof.processes.scratch import make_scratch
-from gpuproof.processes.start import CommandNotStartedError, signal_name, start_process
+from gpuproof.processes.start import CommandNotStartedError, our_command, signal_name, start_process
 
 READY_TIMEOUT_S = 30.0
 """For Python to start on a busy machine: the sampler itself does not wait for drivers."""

@@ -15,7 +15,6 @@ from gpuproof import __version__
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import MISSING, count, memory, more_below, seconds
-from gpuproof.readings.balance import VARIATION, load_balance
 from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
 from gpuproof.readings.metric_text import quantity, throttle_title
@@ -29,7 +28,7 @@ from gpuproof.readings.summary import (
     events_within,
     summarise,
 )
-from gpuproof.readings.warnings import device_warnings
+from gpuproof.readings.warnings import VARIATION, device_warnings, load_balance
 from gpuproof.readings.window import whole
 from gpuproof.readings.window_readings import read_whole
 from gpuproof.records.codec import from_json, to_json

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 
 from gpuproof.comparison.recordings import COMPARED_OF_HOST, RecordingComparison, signed
-from gpuproof.comparison.sides import side_of
+from gpuproof.comparison.winners import side_of
 from gpuproof.observe.timeline import line_of, metric_axis
-from gpuproof.readings.balance import device_means, load_balance
 from gpuproof.readings.recording import Floats, RecordingData
 from gpuproof.readings.series import mean_over_devices
 from gpuproof.readings.summary import summarise
+from gpuproof.readings.warnings import device_means, load_balance
 from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series
 from gpuproof.records.result import Measure

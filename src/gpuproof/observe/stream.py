@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
-from gpuproof.processes.own import our_command
-from gpuproof.processes.start import safe_environment
+from gpuproof.processes.start import our_command, safe_environment
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
 

@@ -2,6 +2,12 @@
 
 In: an argument list. Out: a process in a session of its own, or an error that names what could not be
 started. A status is what `subprocess` calls a return code: minus the signal that ended the process.
+
+How is another process of this same gpuproof started? From the same files or archive, whatever lies around.
+
+In: the name of a module that has `main(argv) -> int`. Out: an argument list. The working directory, where a
+user's `random.py` or another gpuproof may lie, is never imported from. Standard library only: both halves
+use this.
 """
 
 from __future__ import annotations
@@ -11,10 +17,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import gpuproof
 from gpuproof.base.errors import EnvironmentUnfitError
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
@@ -112,3 +120,15 @@ def signal_name(returncode: int) -> str | None:
         return signal.Signals(-returncode).name
     except ValueError:  # most real-time signals have no name
         return f"signal {-returncode}"
+
+
+_BOOT = (
+    "import sys; sys.path[0] = sys.argv.pop(1); name = sys.argv.pop(1); "
+    "from importlib import import_module; sys.exit(import_module(name).main(sys.argv[1:]))"
+)
+
+
+def our_command(module: str) -> list[str]:
+    """Return the start of a command line that runs `module`'s `main`; its arguments come after it."""
+    root = Path(gpuproof.__file__).resolve().parents[1]
+    return [sys.executable, "-c", _BOOT, str(root), module]

@@ -27,7 +27,7 @@ from gpuproof.readings.parsing import load_line
 from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
-from gpuproof.records.lines.sample import reasons_by_device, split
+from gpuproof.records.sample import reasons_by_device, split
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

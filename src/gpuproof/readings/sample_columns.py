@@ -1,6 +1,6 @@
 """What do the samples of a recording come to as columns? Takes lines written by column, a chunk at a time.
 
-In: of each sample the devices, the names and the values as its line has them (`records/lines/sample.py`).
+In: of each sample the devices, the names and the values as its line has them (`records/sample.py`).
 Out: a column a device and metric, NaN where there was no reading. A metric that never changes takes no room,
 one that all devices share is held once: a day of eight GPUs fits beside what is made of it. A row whose
 values are no numbers is left out, and its line named.
@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuproof.records.lines.sample import split
+from gpuproof.records.sample import split
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuproof.records.codec import Host, Positive
-from gpuproof.records.work.capture import BATCHES_VARY
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.data import DataSpec
@@ -27,7 +26,7 @@ from gpuproof.records.work.training import (
     TrainingSpec,
     Weights,
 )
-from gpuproof.records.work.window import MonitorSpec, ProfilingSpec, WindowSpec
+from gpuproof.records.work.window import BATCHES_VARY, MonitorSpec, ProfilingSpec, WindowSpec
 
 CASE_SCHEMA_VERSION = 5
 """2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).

@@ -30,7 +30,7 @@ from gpuproof.records.run import (
 from gpuproof.records.work import connections as _connections  # noqa: F401
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.records.work.placed import Placed
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 
 CaseStatus = Literal["done", "failed", "unfinished"]
 T = TypeVar("T")

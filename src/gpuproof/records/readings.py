@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
+from gpuproof.records import sample as sample_lines
 from gpuproof.records.journal import record_kind
-from gpuproof.records.lines import sample as sample_lines
 
 FrameworkIndex = NewType("FrameworkIndex", int)
 """`cuda:N` as this process sees it, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES."""

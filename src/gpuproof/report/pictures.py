@@ -1,20 +1,37 @@
-"""Pictures as files, SVG, PNG or PDF as the name says, and as the data that a page's script reads."""
+"""Pictures as files, SVG, PNG or PDF as the name says, and as the data that a page's script reads.
+
+A drawing as PNG, or as a page of PDF that shows one: the light colours, two pixels for one of the drawing.
+
+Pillow draws without a display and with hard edges: twice as large, then reduced. Letters come from the
+system's fonts, else from Pillow's own, which has few signs: others are written by those that it has.
+
+>>> _plain("3 × µs – café")
+'3 x us - cafe'
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unicodedata import combining, normalize
 
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.base.files import aside
 from gpuproof.records.page import Chart, Picture, Series
 from gpuproof.report.charts import picture_drawing, series_numbers
+from gpuproof.report.drawing import COLOURS, Drawing, Place, Polygon, Polyline, Rectangle, Shape, Writing
 from gpuproof.report.marks import SeriesStyle, style_of
-from gpuproof.report.raster import save_image
 from gpuproof.report.svg import svg_file
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+    from PIL.ImageFont import FreeTypeFont
 
 
 def write_picture(picture: Picture, path: Path) -> None:
@@ -69,3 +86,117 @@ def _series_data(series: Series, style: SeriesStyle) -> dict[str, Any]:
 
 def _rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.6g}") if isfinite(value) else None for value in values]
+
+
+DENSITY = 2
+SAMPLES = 2
+"""Drawn for one pixel, along each side."""
+SCALE = DENSITY * SAMPLES
+HALO = 1.5
+"""Of a text, in pixels of the drawing: lines behind it do not run through its letters."""
+FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "NotoSans-Regular.ttf", "Arial.ttf")
+ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
+PLAIN = str.maketrans(
+    {"×": "x", "µ": "u", "μ": "u", "–": "-", "—": "-", "−": "-", "→": "->", "≤": "<=", "≥": ">="}
+)
+DRAWN = "°·±…“’©"
+"""Signs of Pillow's own font beside those of ASCII."""
+
+
+def save_image(drawing: Drawing, path: Path, kind: str) -> None:
+    """Write a drawing as a file of a kind that Pillow knows.
+
+    Raises:
+        EnvironmentUnfitError: Pillow is not installed.
+    """
+    image_of(drawing).save(path, format=kind, resolution=72 * DENSITY)
+
+
+def image_of(drawing: Drawing) -> Image:
+    """Return a drawing as an image.
+
+    Raises:
+        EnvironmentUnfitError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            "pictures other than .svg need Pillow, which is not installed",
+            next_step="Install it with: pip install 'gpuproof[monitor]'",
+        ) from error
+    size = (round(drawing.width * SCALE), round(drawing.bottom * SCALE))
+    image = Image.new("RGB", size, COLOURS["paper"][0])
+    pen = ImageDraw.Draw(image, "RGBA")
+    for shape in drawing.shapes:
+        _draw(pen, shape)
+    return image.reduce(SAMPLES)
+
+
+def _draw(pen: ImageDraw, shape: Shape) -> None:
+    colour = _colour(shape)
+    match shape:
+        case Polyline(dash=()):
+            pen.line(_scaled(shape.places), fill=colour, width=round(shape.width * SCALE), joint="curve")
+        case Polyline():
+            for part in _dashes(shape):
+                pen.line(_scaled(part), fill=colour, width=round(shape.width * SCALE))
+        case Polygon():
+            pen.polygon(_scaled(shape.places), fill=colour)
+        case Rectangle():
+            corners = [(shape.x, shape.y), (shape.x + shape.width, shape.y + shape.height)]
+            pen.rectangle(_scaled(corners), fill=colour)
+        case Writing():
+            font, is_whole = _font(round(shape.size * SCALE))
+            text = shape.text if is_whole else _plain(shape.text)
+            halo: dict[str, Any] = {"stroke_width": HALO * SCALE, "stroke_fill": COLOURS["paper"][0]}
+            at = (shape.x * SCALE, shape.y * SCALE)
+            pen.text(at, text, fill=colour, font=font, anchor=ANCHORS[shape.anchor], **halo)
+
+
+def _colour(shape: Shape) -> str:
+    colour = COLOURS.get(shape.colour, (shape.colour,))[0]
+    opacity = shape.opacity if isinstance(shape, Polygon | Rectangle) else 1.0
+    return f"{colour}{round(opacity * 255):02x}"
+
+
+def _scaled(places: Any) -> list[Place]:
+    return [(x * SCALE, y * SCALE) for x, y in places]
+
+
+def _dashes(line: Polyline) -> list[list[Place]]:
+    """Cut a line into its dashes, which go on around corners."""
+    parts: list[list[Place]] = []
+    turn, left = 0, line.dash[0]
+    for (x, y), (end_x, end_y) in zip(line.places, line.places[1:], strict=False):
+        length = ((end_x - x) ** 2 + (end_y - y) ** 2) ** 0.5
+        done = 0.0
+        while length > done:
+            step = min(left, length - done)
+            begin, end = done / length, (done + step) / length
+            if turn % 2 == 0:
+                parts.append([(x + (end_x - x) * share, y + (end_y - y) * share) for share in (begin, end)])
+            done, left = done + step, left - step
+            if left <= 1e-9:
+                turn += 1
+                left = line.dash[turn % len(line.dash)]
+    return parts
+
+
+@cache
+def _font(size: int) -> tuple[FreeTypeFont, bool]:
+    """Return a font, and whether it has most signs."""
+    from PIL import ImageFont
+
+    for name in FONTS:
+        with suppress(OSError):
+            return ImageFont.truetype(name, size), True
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont)
+    return font, False
+
+
+def _plain(text: str) -> str:
+    """Write a text with signs that Pillow's own font has."""
+    signs = (sign for sign in normalize("NFKD", text.translate(PLAIN)) if not combining(sign))
+    return "".join(sign if sign.isascii() or sign in DRAWN else "?" for sign in signs)

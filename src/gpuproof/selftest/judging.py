@@ -29,8 +29,8 @@ from gpuproof.store.layout import recording_name
 from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
-from gpuproof.suites.validate.blaming import blame_hosts
-from gpuproof.verdict.blame.naming import blamed
+from gpuproof.suites.validate.suspicion import blame_hosts
+from gpuproof.verdict.blame.findings import blamed
 
 TOLERANCE = 0.03
 """Ten times what steps scatter by, and a tenth of the slowness that is planted."""

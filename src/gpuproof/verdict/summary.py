@@ -29,7 +29,7 @@ from gpuproof.verdict.doubts.rules import (
 )
 
 if TYPE_CHECKING:
-    from gpuproof.launches.roofline import Roofline
+    from gpuproof.launches.launch import Roofline
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.base.errors import UsageError
-from gpuproof.processes.own import our_command
+from gpuproof.processes.start import our_command
 
 FLAGS: Mapping[str, str] = {
     "optimizer": "training.optimizer",
@@ -110,7 +110,7 @@ def training_command(
 
 
 def _read_defaults(path: Path | None) -> dict[str, str]:
-    from gpuproof.config.kconfig.defaults import read_kconfig
+    from gpuproof.config.kconfig import read_kconfig
 
     if path is None:
         return {}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
-from gpuproof.cli.host_options import PlacedCommand, host_options
 from gpuproof.cli.monitor.view import SECONDS, records_of, require
+from gpuproof.cli.options import PlacedCommand, host_options
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice

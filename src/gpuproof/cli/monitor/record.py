@@ -280,8 +280,7 @@ def _options(
 
 def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
     from gpuproof.processes.foreground import run_in_foreground
-    from gpuproof.processes.own import our_command
-    from gpuproof.processes.start import exit_status
+    from gpuproof.processes.start import exit_status, our_command
 
     flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
     end = ["--", *command] if command else []

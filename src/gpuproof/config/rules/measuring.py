@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Refusal, Refusals
-from gpuproof.records.work.capture import (
-    BATCHES_VARY,
-    CaptureObstacle,
-    capture_obstacles,
-)
+from gpuproof.records.work.window import BATCHES_VARY, CaptureObstacle, capture_obstacles
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Refusal, Refusals, RuleSet
-from gpuproof.records.work.pruning import end_of_pruning
+from gpuproof.records.work.training import end_of_pruning
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

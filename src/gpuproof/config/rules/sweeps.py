@@ -81,7 +81,7 @@ def cases_are_of_the_suite(config: RunConfig) -> Refusals:
 def cases_can_be_told_apart(config: RunConfig) -> Refusals:
     """Refuse a choice of cases that names none, and names that two cases share."""
     if config.cases.only or config.cases.name is not None:
-        from gpuproof.config.chosen_cases import names_are_different, only_names_cases
+        from gpuproof.config.axes import names_are_different, only_names_cases
 
         yield from only_names_cases(config)
         yield from names_are_different(config)

@@ -3,12 +3,15 @@
 Watts come from the energy counter over the time between two readings, and utilisation from the time that
 the compute unit (GT) was not in its idle state: both need two readings. Power limits are the
 sustained ones (PL1); `power1_crit` is a current limit and no cap.
+
+Where xe and i915 keep what is the same in both: clocks, idle time, throttle reasons.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,10 @@ from gpuproof.devices.base import (
     VendorDevice,
     VendorEvent,
 )
-from gpuproof.devices.intel.layout import LAYOUTS, THROTTLE_FILES
 from gpuproof.devices.sources import collect
 from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, driver_version, find_cards, pcie_generation
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import VendorIndex
+from gpuproof.records.readings import ThrottleReason, VendorIndex
 
 _FIRST_READING = "a difference between two readings; this is the first"
 
@@ -214,3 +216,51 @@ def _slot_switch(device_dir: Path) -> Path | None:
     is_intel_bridge = vendor.exists() and vendor.read_text().strip() == "0x8086"
     behind_port = (switch.parent / "current_link_speed").exists()
     return switch if is_intel_bridge and behind_port and (switch / "current_link_speed").exists() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntelLayout:
+    """File names of the first GT, which runs compute."""
+
+    gt_of_card: bool
+    """Whether they lie below cardN itself, and not below its PCI device."""
+    actual_clock: str
+    """The clock that runs, not the one that was asked for."""
+    highest_clock: str
+    lowest_clock: str
+    idle_ms: str
+    throttle_prefix: str
+    reason_prefix: str
+
+
+LAYOUTS = {
+    "xe": IntelLayout(
+        gt_of_card=False,
+        actual_clock="tile0/gt0/freq0/act_freq",
+        highest_clock="tile0/gt0/freq0/rp0_freq",
+        lowest_clock="tile0/gt0/freq0/rpn_freq",
+        idle_ms="tile0/gt0/gtidle/idle_residency_ms",
+        throttle_prefix="tile0/gt0/freq0/throttle/",
+        reason_prefix="reason_",
+    ),
+    "i915": IntelLayout(
+        gt_of_card=True,
+        actual_clock="gt/gt0/rps_act_freq_mhz",
+        highest_clock="gt/gt0/rps_RP0_freq_mhz",
+        lowest_clock="gt/gt0/rps_RPn_freq_mhz",
+        idle_ms="gt/gt0/rc6_residency_ms",
+        throttle_prefix="gt/gt0/throttle_reason_",
+        reason_prefix="",
+    ),
+}
+
+THROTTLE_FILES: dict[str, ThrottleReason] = {
+    "pl1": "power_cap",
+    "pl2": "power_cap",
+    "pl4": "current_limit",
+    "thermal": "thermal_hardware",
+    "prochot": "hardware_slowdown",
+    "ratl": "thermal_hardware",
+    "vr_thermalert": "voltage_regulator",
+    "vr_tdc": "current_limit",
+}

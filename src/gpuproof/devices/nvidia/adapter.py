@@ -3,11 +3,20 @@
 MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory
 and processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML
 is started again and every handle looked up by UUID. What a device never gives is asked once.
+
+How busy the parts of an NVIDIA GPU are, from its performance monitor (GPM, Hopper and later).
+
+A metric is a mean between two samples, so the first reading has none. The samples are buffers of the
+driver's that are kept for the life of the adapter.
+
+What NVML announces: XIDs and memory errors that ECC could not correct.
+
+NVML queues events from the moment of registration; `poll` takes them out without waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,13 +32,18 @@ from gpuproof.devices.base import (
     VendorDevice,
     VendorEvent,
 )
-from gpuproof.devices.nvidia import fields, static
+from gpuproof.devices.nvidia import fields
+from gpuproof.devices.nvidia import handles as static
 from gpuproof.devices.nvidia import nvml as nvml_border
-from gpuproof.devices.nvidia.events import EventQueue
-from gpuproof.devices.nvidia.gpm import GpmSampler
-from gpuproof.devices.nvidia.handles import NvmlDevice, find_handle, list_devices, list_processes
+from gpuproof.devices.nvidia.handles import (
+    NvmlDevice,
+    find_handle,
+    handle_address,
+    list_devices,
+    list_processes,
+)
 from gpuproof.devices.nvidia.nvml import ask
-from gpuproof.devices.sources import Source, SourceReader
+from gpuproof.devices.sources import Answer, Source, SourceReader
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import VendorIndex
 
@@ -207,3 +221,131 @@ class NvidiaAdapter(DeviceAdapter):
         whole = device if device.mig_parent is None else self._devices[device.mig_parent]
         info = self._nvml.nvmlDeviceGetPciInfo(whole.handle)
         return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
+
+
+_METRIC_IDS = {
+    "sm_active_percent": 2,
+    "sm_occupancy_percent": 3,
+    "tensor_active_percent": 5,
+    "dram_active_percent": 10,
+}
+_GET_VERSION = 1
+
+
+class GpmSampler:
+    """Two samples of one GPU, taken in turn."""
+
+    metrics = tuple(_METRIC_IDS)
+
+    def __init__(self) -> None:
+        self._previous: Any = None
+        self._spare: Any = None
+
+    def ask(self, nvml: Any, handle: Any) -> Answer:
+        """Take a sample and return the means since the last one."""
+        if self._spare is None and self._previous is None and not self._supported(nvml, handle):
+            raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
+        if self._spare is None:
+            self._spare = nvml.nvmlGpmSampleAlloc()
+        nvml.nvmlGpmSampleGet(handle, self._spare)
+        begin, end = self._previous, self._spare
+        self._previous, self._spare = end, begin
+        if begin is None:
+            return dict.fromkeys(self.metrics, DeviceError("a mean between two readings; this is the first"))
+        return self._means(nvml, begin, end)
+
+    @staticmethod
+    def _supported(nvml: Any, handle: Any) -> bool:
+        return bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+
+    def _means(self, nvml: Any, begin: Any, end: Any) -> Answer:
+        request = nvml.c_nvmlGpmMetricsGet_t()
+        request.version = _GET_VERSION
+        request.numMetrics = len(_METRIC_IDS)
+        request.sample1, request.sample2 = begin, end
+        for place, metric_id in enumerate(_METRIC_IDS.values()):
+            request.metrics[place].metricId = metric_id
+        nvml.nvmlGpmMetricsGet(request)
+        answer: Answer = {}
+        for place, name in enumerate(_METRIC_IDS):
+            result = request.metrics[place]
+            code = result.nvmlReturn
+            answer[name] = result.value if code == 0 else DeviceError(nvml_border.explain(code))
+        return answer
+
+
+_XID, _DOUBLE_BIT_ECC = 0x8, 0x2
+_MAX_EVENTS_A_POLL = 64
+
+
+class EventQueue:
+    """One event set over all GPUs that offer events."""
+
+    def __init__(self, nvml: Any, devices: Sequence[NvmlDevice]) -> None:
+        self._nvml = nvml
+        self._devices = devices
+        self.unheard: dict[VendorIndex, str] = {}
+        """GPUs, and MIG instances of them, whose XIDs are not queued, each with the reason."""
+        self._set = self._register()
+
+    def poll(self) -> tuple[VendorEvent, ...]:
+        """Take out what is queued; nothing where no GPU here announces events.
+
+        Raises:
+            DriverMissingError: the driver is gone.
+        """
+        events: list[VendorEvent] = []
+        while self._set and len(events) < _MAX_EVENTS_A_POLL and (data := self._next()) is not None:
+            events.append(self._event(data))
+        return tuple(events)
+
+    def _next(self) -> Any:
+        """Return the next event, None when there is no more; a lost GPU is an error of its next reading."""
+        try:
+            return self._nvml.nvmlEventSetWait(self._set, 0)
+        except self._nvml.NVMLError as error:
+            if nvml_border.error_code(error) in (nvml_border.TIMEOUT, nvml_border.GPU_IS_LOST):
+                return None
+            raise nvml_border.device_error(error) from error
+
+    def _event(self, data: Any) -> VendorEvent:
+        address = handle_address(data.device)
+        index = next(
+            (d.vendor_index for d in self._devices if d.handle and handle_address(d.handle) == address), None
+        )
+        if index is None:
+            raise DeviceError("NVML announced an event of a GPU that it does not list")
+        if data.eventType == _XID:
+            code = int(data.eventData)
+            return VendorEvent(vendor_index=index, event="xid", code=code, message=f"XID {code}")
+        return VendorEvent(
+            vendor_index=index,
+            event="ecc_uncorrected",
+            code=None,
+            message="a memory error that ECC could not correct",
+        )
+
+    def _register(self) -> Any:
+        whole = [d for d in self._devices if d.mig_parent is None and d.handle is not None]
+        try:
+            events = self._nvml.nvmlEventSetCreate()
+        except self._nvml.NVMLError as error:
+            self.unheard = {device.vendor_index: nvml_border.cause(error) for device in self._devices}
+            return None
+        registered = [d for d in whole if self._registered(d, events)]
+        for device in self._devices:
+            if device.mig_parent is not None and device.mig_parent in self.unheard:
+                self.unheard[device.vendor_index] = self.unheard[device.mig_parent]
+        return events if registered else None
+
+    def _registered(self, device: NvmlDevice, events: Any) -> bool:
+        try:
+            offered = self._nvml.nvmlDeviceGetSupportedEventTypes(device.handle)
+            wanted = offered & (_XID | _DOUBLE_BIT_ECC)
+            self._nvml.nvmlDeviceRegisterEvents(device.handle, wanted, events)
+        except self._nvml.NVMLError as error:
+            self.unheard[device.vendor_index] = nvml_border.cause(error)
+            return False
+        if not wanted & _XID:
+            self.unheard[device.vendor_index] = "the driver announces no XID of this GPU"
+        return bool(wanted)

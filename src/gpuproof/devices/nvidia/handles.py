@@ -2,6 +2,11 @@
 
 In comes the binding's module; out come `NvmlDevice`s, whose handle may be replaced after a driver reload
 and whose identity may not.
+
+The facts of an NVIDIA GPU that are read once: limits, maxima, versions, modes.
+
+In come the binding's module and a handle; out come the facts under the catalogue's names (and a few texts
+such as `driver_version`), and for each fact that is not there the reason.
 """
 
 from __future__ import annotations
@@ -9,11 +14,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.nvidia import nvml as nvml_border
-from gpuproof.devices.nvidia.static import text
+from gpuproof.devices.nvidia.fields import CLOCK_MEM, CLOCK_SM
+from gpuproof.devices.nvidia.nvml import ask
+from gpuproof.devices.sources import collect
 from gpuproof.records.readings import VendorIndex
 
 
@@ -102,3 +110,94 @@ def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:
         if nvml_border.error_code(error) in nvml_border.DRIVER_CODES:
             raise
         return None
+
+
+_Read = Callable[[Any, Any], Any]
+_SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
+
+
+def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read every static fact that this driver and GPU give.
+
+    Raises:
+        DeviceLostError: the GPU is gone.
+        DriverMissingError: the driver is gone.
+    """
+    return collect({fact: partial(ask, nvml, partial(read, nvml, handle)) for fact, read in _FACTS.items()})
+
+
+def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Read the driver's version and the newest CUDA that it supports, and why either is missing."""
+    readers = {"driver_version": _driver_version, "cuda_version": _cuda_version}
+    return collect({name: partial(ask, nvml, partial(read, nvml)) for name, read in readers.items()})
+
+
+def text(value: str | bytes) -> str:
+    """Decode what older bindings return as bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def mig_instance(nvml: Any, handle: Any) -> dict[str, int]:
+    """Read which GPU instance and compute instance a MIG handle stands for."""
+    return {
+        "mig_gpu_instance_id": nvml.nvmlDeviceGetGpuInstanceId(handle),
+        "mig_compute_instance_id": nvml.nvmlDeviceGetComputeInstanceId(handle),
+    }
+
+
+def _driver_version(nvml: Any) -> str:
+    return text(nvml.nvmlSystemGetDriverVersion())
+
+
+def _cuda_version(nvml: Any) -> str:
+    number = nvml.nvmlSystemGetCudaDriverVersion()
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _number(function: str, *arguments: int, scale: float = 1) -> _Read:
+    return lambda nvml, handle: getattr(nvml, function)(handle, *arguments) * scale
+
+
+def _limit(place: int) -> _Read:
+    """Read one end of the range of power limits."""
+    return lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[place] / 1000
+
+
+def _mode(function: str) -> _Read:
+    """Read an on/off mode; functions that return (present, after the next reset) give the present one."""
+
+    def read(nvml: Any, handle: Any) -> str:
+        value = getattr(nvml, function)(handle)
+        present = value[0] if isinstance(value, (list, tuple)) else value
+        return "enabled" if present else "disabled"
+
+    return read
+
+
+def _capability(nvml: Any, handle: Any) -> str:
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return f"{major}.{minor}"
+
+
+_FACTS: dict[str, _Read] = {
+    "mem_total_bytes": lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+    "power_limit_w": _number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
+    "power_limit_default_w": _number("nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
+    "power_limit_min_w": _limit(0),
+    "power_limit_max_w": _limit(1),
+    "temp_shutdown_c": _number("nvmlDeviceGetTemperatureThreshold", _SHUTDOWN),
+    "temp_slowdown_c": _number("nvmlDeviceGetTemperatureThreshold", _SLOWDOWN),
+    "temp_mem_max_c": _number("nvmlDeviceGetTemperatureThreshold", _MEM_MAX),
+    "temp_max_c": _number("nvmlDeviceGetTemperatureThreshold", _GPU_MAX),
+    "clock_sm_max_mhz": _number("nvmlDeviceGetMaxClockInfo", CLOCK_SM),
+    "clock_mem_max_mhz": _number("nvmlDeviceGetMaxClockInfo", CLOCK_MEM),
+    "clock_sm_application_mhz": _number("nvmlDeviceGetApplicationsClock", CLOCK_SM),
+    "clock_mem_application_mhz": _number("nvmlDeviceGetApplicationsClock", CLOCK_MEM),
+    "pcie_gen_max": _number("nvmlDeviceGetMaxPcieLinkGeneration"),
+    "pcie_width_max": _number("nvmlDeviceGetMaxPcieLinkWidth"),
+    "vbios_version": lambda nvml, handle: text(nvml.nvmlDeviceGetVbiosVersion(handle)),
+    "compute_capability": _capability,
+    "ecc_mode": _mode("nvmlDeviceGetEccMode"),
+    "mig_mode": _mode("nvmlDeviceGetMigMode"),
+    "persistence_mode": _mode("nvmlDeviceGetPersistenceMode"),
+}

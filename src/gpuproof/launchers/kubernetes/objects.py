@@ -2,27 +2,41 @@
 
 All that is made of a launch is owned by what starts its pods, so that Kubernetes removes it, too, should
 gpuproof be gone.
+
+One launch on Kubernetes: its objects, how it stands, and the steps of its end.
+
+The files of a launch on their way: what its pods are given, and what they give back.
+
+In: a case and its folder. Out: the content of the launch's ConfigMap; and, from a pod, files in that folder.
+
+Manifests as a person reads them, and as kubectl takes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import tarfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import IO
 
-from gpuproof.base.errors import GpuproofError, UsageError
+from ruamel.yaml import YAML
+
+from gpuproof.base.errors import GpuproofError, RecordError, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
-from gpuproof.launchers.kubernetes.files import join_output, pod_files, take_files
-from gpuproof.launchers.kubernetes.launch import ClusterObject, KubernetesLaunch
-from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, Kind, launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
-from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, folder_in_pod, kubernetes_node
+from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, Manifest, folder_in_pod, kubernetes_node
 from gpuproof.launchers.kubernetes.states import PodState
-from gpuproof.launchers.kubernetes.text import manifests_text
+from gpuproof.launchers.queue import FAILED_STATUS, QueuedLaunch
+from gpuproof.processes.scratch import scratch_folder
+from gpuproof.records.case import Case
 from gpuproof.records.run import Failure
 from gpuproof.store import layout
 
@@ -160,3 +174,112 @@ def check_runnable(options: KubernetesOptions, launch: KubernetesLaunch, run: Pa
             place="--on kubernetes",
             next_step=f"Set --run.save_dir to a folder below {options.claim_folder}",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObject:
+    """An object that was made, and is to be removed."""
+
+    name: str
+    uid: str
+    kind: Kind
+
+
+class KubernetesLaunch(QueuedLaunch):
+    """The pods of one case."""
+
+    def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
+        super().__init__(case, folder, wake=wake)
+        self.name = ""
+        self.objects: list[ClusterObject] = []
+        self.ending_since_s: float | None = None
+        """Since when its pods were told to end, because one has, or because it was asked for."""
+        self.leaving_since_s: float | None = None
+        """Since when its objects are being removed."""
+        self.ended_with = FAILED_STATUS
+        """The status that it will have when all is gone."""
+
+
+ROOM_BYTES = 2**20
+"""What a ConfigMap holds (https://kubernetes.io/docs/concepts/configuration/configmap/)."""
+
+
+def pod_files(case: Case, folder: Path) -> dict[str, bytes]:
+    """Return by key what a launch's pods are given.
+
+    Raises:
+        UsageError: it is more than fits.
+    """
+    contents = {ARCHIVE: _archive(), layout.SPEC: (folder / layout.SPEC).read_bytes()}
+    if case.data_file is not None:
+        contents["data"] = (layout.run_folder(folder) / case.data_file).read_bytes()
+    size = sum(map(len, contents.values()))
+    if size > ROOM_BYTES:
+        raise UsageError(
+            f"{case.data_file} is too large to be given to pods: {size} bytes with the node side, "
+            f"and a ConfigMap holds {ROOM_BYTES}",
+            place="data",
+            next_step="Set claim and claim_folder in the file of --on kubernetes:FILE, or take other data",
+        )
+    return contents
+
+
+@cache
+def _archive() -> bytes:
+    with scratch_folder() as folder:
+        return build_archive(folder / ARCHIVE).read_bytes()
+
+
+def take_files(archive: IO[bytes], folder: Path) -> None:
+    """Write what a pod sent into the launch's folder.
+
+    Raises:
+        RecordError: it is damaged, or would write elsewhere.
+    """
+    try:
+        with tarfile.open(fileobj=archive, mode="r:gz") as sent:
+            for member in sent:
+                _take(sent, member, folder)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise RecordError(f"what the pod sent is damaged: {error}", place=str(folder)) from error
+
+
+def _take(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    path = PurePosixPath(member.name)
+    content = sent.extractfile(member) if member.isfile() else None
+    if content is None or path.is_absolute() or ".." in path.parts:
+        raise RecordError(f"{member.name!r} is no file of a launch", place=str(folder))
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        while part := content.read(2**20):
+            file.write(part)
+
+
+def join_output(folder: Path) -> None:
+    """Put what the pods' processes printed into one file, in the order of node ranks."""
+    parts: Sequence[Path] = sorted(
+        folder.glob("launcher-output-*.txt"), key=lambda path: int(path.stem.rpartition("-")[2])
+    )
+    with (folder / layout.LAUNCHER_OUTPUT).open("ab") as output:
+        for part in parts:
+            output.write(part.read_bytes())
+            part.unlink()
+    for left in folder.glob("task-*.pid"):
+        left.unlink()
+
+
+def manifests_text(manifests: Sequence[Manifest]) -> str:
+    """Write manifests as YAML; of what is binary only the key, since nobody reads the rest."""
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.width = 100_000
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # an option without a type
+    output = io.StringIO()
+    for manifest in manifests:
+        shown = manifest
+        if "binaryData" in manifest:
+            shown = {**manifest, "binaryData": dict.fromkeys(manifest["binaryData"], "")}
+        output.write("---\n")
+        writer.dump(shown, output)
+    return output.getvalue()

@@ -16,8 +16,7 @@ from uuid import uuid4
 from gpuproof.base.errors import GpuproofError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
-from gpuproof.launchers.kubernetes.launch import KubernetesLaunch
-from gpuproof.launchers.kubernetes.objects import LaunchObjects
+from gpuproof.launchers.kubernetes.objects import KubernetesLaunch, LaunchObjects
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import OF_LAUNCH, OF_RUN, PORT, Manifest
 from gpuproof.launchers.kubernetes.states import (

@@ -80,7 +80,7 @@ class KubernetesSite(LaunchSite):
 
     def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
         """Yield the manifests of each launch, and in a comment why they are not to be applied by hand."""
-        from gpuproof.launchers.kubernetes.text import manifests_text
+        from gpuproof.launchers.kubernetes.objects import manifests_text
 
         root = run.absolute()
         node = kubernetes_node(self.options, str(root))

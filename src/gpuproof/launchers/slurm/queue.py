@@ -18,8 +18,14 @@ from gpuproof.base.errors import GpuproofError
 from gpuproof.base.outside import parse_json
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.queue import FAILED_STATUS, LaunchQueue, QueuedLaunch
-from gpuproof.launchers.slurm.commands import JobState, SlurmCommands
-from gpuproof.launchers.slurm.endings import FORGOTTEN, UNENDED, WAITING, job_failure
+from gpuproof.launchers.slurm.commands import (
+    FORGOTTEN,
+    UNENDED,
+    WAITING,
+    JobState,
+    SlurmCommands,
+    job_failure,
+)
 from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
 from gpuproof.records.case import Case

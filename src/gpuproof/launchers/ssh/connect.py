@@ -3,6 +3,16 @@
 In: hosts and options. Out: open asyncssh connections, or a `HostError` that says why not. What may pass
 (a refused connection, a time-out) is tried again after a growing delay; what will not (a wrong host key, a
 refused login) is not.
+
+Is this the host that we mean? Its key must be in known_hosts; a new host's is taken only when asked for.
+
+In: a known_hosts file in OpenSSH's form. Out: the client that asyncssh asks when a key is not in it. A host
+that has a key there and shows another is refused always.
+
+With which keys do we log in? Read before the first connection, so that a bad one costs no attempt.
+
+In: the paths of private keys. Out: key pairs for asyncssh. An encrypted key is taken from the agent where
+that has it, else its passphrase is asked for on the terminal, once.
 """
 
 from __future__ import annotations
@@ -11,16 +21,20 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Iterable, Sequence
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from getpass import getpass
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
+from gpuproof.base.files import read_plain
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.base import HostError
-from gpuproof.launchers.ssh.credentials import AskPassphrase, key_files, load_keys, public_half
-from gpuproof.launchers.ssh.host_keys import SSH_PORT, HostKeys
 from gpuproof.launchers.ssh.site import SshOptions
 
 log = logging.getLogger(__name__)
@@ -175,3 +189,178 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
 
 def _as(host: InventoryHost) -> str:
     return f" of {host.user}" if host.user else ""
+
+
+SSH_PORT = 22
+
+
+class HostKeys:
+    """The host keys that are trusted, and what is done about others."""
+
+    def __init__(self, path: Path, *, accept_new: bool) -> None:
+        """Read `path`; a file that is not there trusts nobody.
+
+        Raises:
+            UsageError: it cannot be read, or holds no known hosts.
+        """
+        self.path = path
+        self.accepted: dict[str, str] = {}
+        """Host → fingerprint of the key that was stored in this process."""
+        self._accept_new = accept_new
+        self._lock = threading.Lock()
+        self.trusted = self._read()
+
+    def _read(self) -> asyncssh.SSHKnownHosts:
+        try:
+            return asyncssh.import_known_hosts(read_plain(self.path).decode())
+        except FileNotFoundError:
+            return asyncssh.import_known_hosts("")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"known hosts cannot be read: {reason}", place=str(self.path)) from error
+
+    def knows(self, host: str, addr: str, port: int) -> bool:
+        """Say whether there is any key for a host, this one or another."""
+        matches = self.trusted.match(host, addr, None if port == SSH_PORT else port)
+        return any(matches)
+
+    def client(self) -> asyncssh.SSHClient:
+        """Make the client of one connection."""
+        return _Client(self)
+
+    def take(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        """Decide on a key that is not trusted yet; store it where that was asked for.
+
+        Raises:
+            EnvironmentUnfitError: it cannot be stored.
+        """
+        with self._lock:
+            if not self._accept_new or self.knows(host, addr, port):
+                return False
+            self._store(host if port == SSH_PORT else f"[{host}]:{port}", key)
+            self.trusted = self._read()
+            self.accepted[host] = key.get_fingerprint()
+            return True
+
+    def _store(self, pattern: str, key: asyncssh.SSHKey) -> None:
+        line = f"{pattern} {key.export_public_key().decode('ascii').strip()}\n"
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                self.path.chmod(0o600)
+                file.write(line)
+        except OSError as error:
+            raise EnvironmentUnfitError(
+                f"the host's key cannot be stored: {error.strerror}", place=str(self.path)
+            ) from error
+
+
+class _Client(asyncssh.SSHClient):
+    """One connection's questions about the host's key; asyncssh asks only for a key that is not known."""
+
+    def __init__(self, keys: HostKeys) -> None:
+        self._keys = keys
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        """Say whether the key may be trusted."""
+        return self._keys.take(host, addr, port, key)
+
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+MAX_KEY_BYTES = 2**20
+PUBLIC = ".pub"
+AskPassphrase = Callable[[str], str]
+
+
+def load_keys(
+    default: str | None, hosts: Iterable[InventoryHost], *, ask: AskPassphrase | None = None
+) -> dict[str, asyncssh.SSHKey | None]:
+    """Read every key file that is named, by its path; None where the agent holds the key.
+
+    Raises:
+        UsageError: a file is absent, unreadable, open to others, or no private key, or its passphrase is
+            wrong or cannot be asked for; the place is the line of the inventory that names it.
+    """
+    places = {} if default is None else {default: "--ssh-key"}
+    for host in hosts:
+        for path in key_files(host, default):
+            places.setdefault(path, host.place)
+    return {path: _load(path, place=place, ask=ask or ask_on_terminal) for path, place in places.items()}
+
+
+def key_files(host: InventoryHost, default: str | None) -> tuple[str, ...]:
+    """Return the private keys to log in with: a host's own, else the default, else those of ~/.ssh/config."""
+    key = host.key or default
+    return host.identity_files if key is None else (key,)
+
+
+def _load(path: str, *, place: str, ask: AskPassphrase) -> asyncssh.SSHKey | None:
+    file = Path(path).expanduser()
+    if (file.suffix == PUBLIC or not file.exists()) and _agent_has(file):
+        return None
+    text = _read(file, place=f"{place}: {path}")
+    try:
+        return asyncssh.import_private_key(text)
+    except asyncssh.KeyEncryptionError:
+        pass
+    except asyncssh.KeyImportError as error:
+        if "passphrase" not in str(error).lower():
+            raise UsageError(f"no private key: {error}", place=f"{place}: {path}") from error
+    if _agent_has(file):
+        return None
+    try:
+        return asyncssh.import_private_key(text, ask(path))
+    except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
+        raise UsageError("the passphrase is wrong", place=f"{place}: {path}") from error
+
+
+def _read(path: Path, *, place: str) -> str:
+    try:
+        mode = path.stat().st_mode
+        text = read_plain(path, max_bytes=MAX_KEY_BYTES).decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it holds no text"
+        raise UsageError(f"the key cannot be read: {reason}", place=place) from error
+    if mode & OTHERS:
+        raise UsageError(
+            f"the key can be read by others (mode {stat.S_IMODE(mode):04o})",
+            place=place,
+            next_step=f"chmod 600 {path}",
+        )
+    return text
+
+
+def _agent_has(path: Path) -> bool:
+    """Say whether the agent holds the key whose public half lies beside `path`."""
+    if not os.environ.get("SSH_AUTH_SOCK") or not public_half(path).is_file():
+        return False
+    try:
+        wanted = asyncssh.read_public_key(public_half(path)).public_data
+        return wanted in asyncio.run(_agent_keys())
+    except (OSError, asyncssh.KeyImportError):
+        return False  # then the passphrase is asked for
+
+
+async def _agent_keys() -> set[bytes]:
+    async with asyncssh.connect_agent() as agent:
+        return {key.public_data for key in await agent.get_keys()}
+
+
+def public_half(path: Path) -> Path:
+    """Return where OpenSSH keeps the public half of a key; an IdentityFile may name that itself."""
+    return path if path.suffix == PUBLIC else path.with_name(f"{path.name}{PUBLIC}")
+
+
+def ask_on_terminal(path: str) -> str:
+    """Ask for a passphrase.
+
+    Raises:
+        UsageError: there is no terminal to ask on.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "the key is encrypted, and there is no terminal to ask for its passphrase",
+            place=path,
+            next_step=f"ssh-add {path}",
+        )
+    return getpass(f"Passphrase of {path}: ")

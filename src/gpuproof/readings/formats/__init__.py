@@ -60,11 +60,11 @@ def _load_of_others(path: Path, start: bytes) -> RecordingData:
             "--query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -l 1`",
         )
     if start.startswith((b"<?xml", b"<nvidia_smi_log")):
-        from gpuproof.readings.formats.nvidia_smi_logs import load_query
+        from gpuproof.readings.formats.nvidia_smi import load_query
 
         return load_query(path)
     if re.match(rb"#.*\bgpu\b", start):
-        from gpuproof.readings.formats.nvidia_smi_logs import load_dmon
+        from gpuproof.readings.formats.nvidia_smi import load_dmon
 
         return load_dmon(path)
     if start.startswith((b"[", b"{")):

@@ -7,8 +7,7 @@ from typing import Literal
 
 from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.ab.course import NAME, AbOptions
-from gpuproof.suites.ab.plan import AbPlan, begin
+from gpuproof.suites.ab.plan import NAME, AbOptions, AbPlan, begin
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import PlannedSuite
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from gpuproof.base import units
 from gpuproof.base.errors import ExitCode
-from gpuproof.comparison.clocks import clocks_of
 from gpuproof.comparison.conditions import UnlikeKey
 from gpuproof.comparison.judge import ComparedRun, Judgement, SideBySide, compared_measures, judge
-from gpuproof.comparison.measures import ComparedMeasure, MeasureKey, comparable, compare_measures
+from gpuproof.comparison.measures import ComparedMeasure, MeasureKey, clocks_of, comparable, compare_measures
 from gpuproof.comparison.page import headline
 from gpuproof.comparison.winners import Pairing
 from gpuproof.config.models import RunConfig
@@ -19,7 +18,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import NOTHING_MEASURED, LaunchValue, Measure, Result
 from gpuproof.statistics.comparison import compare_pairs
-from gpuproof.suites.ab.course import (
+from gpuproof.suites.ab.plan import (
     BETTER,
     CONFIRMED,
     NAME,
@@ -30,9 +29,9 @@ from gpuproof.suites.ab.course import (
     course,
     measures_in,
     pair_values,
+    points_of,
     read_options,
 )
-from gpuproof.suites.ab.plan import points_of
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.measures import compared_figures, positions_in_time
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points

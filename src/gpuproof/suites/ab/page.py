@@ -11,7 +11,7 @@ from gpuproof.records.page import Page
 from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.ab.conclude import JUDGEMENT
-from gpuproof.suites.ab.course import NAME, SIDES
+from gpuproof.suites.ab.plan import NAME, SIDES
 from gpuproof.suites.points.page import figure_columns, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page

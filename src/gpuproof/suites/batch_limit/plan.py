@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Literal
 
-from gpuproof.config.models import RunConfig
-from gpuproof.config.sections import SearchConfig
+from gpuproof.config.models import RunConfig, SearchConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key

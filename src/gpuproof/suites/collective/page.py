@@ -12,8 +12,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Page, Series
 from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import LIMITED_BY, Measure, Result
-from gpuproof.suites.collective.conclude import CollectiveDetail
-from gpuproof.suites.collective.quantities import BUS_BANDWIDTH, WRONG_VALUES
+from gpuproof.suites.collective.conclude import BUS_BANDWIDTH, WRONG_VALUES, CollectiveDetail
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.expectations import figures_of, load_expectations
 from gpuproof.verdict.measure_charts import by_size

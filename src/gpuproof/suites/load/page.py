@@ -11,8 +11,7 @@ from gpuproof.records.page import Cell, Page, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
-from gpuproof.suites.points.charts import in_rows
-from gpuproof.suites.points.page import continued, limit_text, validity_cell
+from gpuproof.suites.points.page import continued, in_rows, limit_text, validity_cell
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import benchmark_page
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.config.models import RunConfig
-from gpuproof.config.sections import LoadConfig
+from gpuproof.config.models import LoadConfig, RunConfig
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
 

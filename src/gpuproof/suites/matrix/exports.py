@@ -4,27 +4,31 @@ test_matrix_results_<time>/
   config.txt all_results.json summary_report.txt
   <case>/ gpu_stats_<case>_<time>.json, _summary.txt, _plot.png, output.log, error.txt, and what was kept
   graphs/ gpu_memory_timeline.png training_memory_comparison.png comparison.png
+
+Pictures of a matrix: memory over time and in bars, and what is compared with its intervals.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from gpuproof.base import units
+from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.base.files import link_plain
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
-from gpuproof.records.result import Result, weakening
+from gpuproof.records.page import Axis, Chart, Picture, Series
+from gpuproof.records.result import Better, Result, weakening
 from gpuproof.records.work.command import ERROR_LOG, FILES, OUTPUT_LOG
 from gpuproof.suites.base import Export, PictureContent, RecordingFiles
 from gpuproof.suites.exports import json_export
-from gpuproof.suites.matrix.figures import CaseFigures, as_row
-from gpuproof.suites.matrix.pictures import comparison, memory_bars, memory_timeline
+from gpuproof.suites.matrix.compare import configurations
+from gpuproof.suites.matrix.figures import Amount, CaseFigures, as_row, shown_memory
 
 STAMP = "%Y%m%d_%H%M%S"
 TREE = "test_matrix_results_"
@@ -118,3 +122,114 @@ def summary_text(cases: Sequence[CaseFigures], result: Result) -> str:
     lines += ["", f"Best by {ranking['metric']}: {best}"]
     lines += [f"{doubt.validity}: {doubt.reason}" for doubt in weakening(result.doubts)]
     return "\n".join(lines) + "\n"
+
+
+MOST = 24
+"""Lines or rows of one picture."""
+
+
+def memory_timeline(cases: Sequence[CaseFigures]) -> Picture:
+    """Return the memory of each configuration's first launch since it began.
+
+    Raises:
+        EnvironmentUnfitError: no case has any.
+    """
+    memory = shown_memory(cases)
+    shown = _firsts(cases, lambda case: bool(memory(case).course))
+    left_out = f"; {len(shown) - MOST} more are not drawn" if len(shown) > MOST else ""
+    shown = shown[:MOST]
+    chart = Chart(
+        title="",
+        kind="line",
+        x=Axis(label="time since each began", unit="s", reach=(0.0,)),
+        y=Axis(label="memory", unit="B", reach=(0.0,)),
+        series=tuple(
+            Series(name=case.configuration, points=memory(case).course, form="step") for case in shown
+        ),
+    )
+    return Picture(
+        title="Memory over time",
+        subtitle=f"{_bases(shown, memory)}; first launch of each of {len(shown)} configurations{left_out}",
+        charts=(chart,),
+    )
+
+
+def memory_bars(cases: Sequence[CaseFigures]) -> Picture:
+    """Return mean and peak memory of each configuration's first launch.
+
+    Raises:
+        EnvironmentUnfitError: as `memory_timeline`.
+    """
+    memory = shown_memory(cases)
+    shown = _firsts(cases, lambda case: memory(case).peak_bytes is not None)[:MOST]
+    means = [(mean, float(row)) for row, c in enumerate(shown) if (mean := memory(c).mean_bytes) is not None]
+    peaks = [(peak, float(row)) for row, c in enumerate(shown) if (peak := memory(c).peak_bytes) is not None]
+    chart = Chart(
+        title="",
+        kind="bar",
+        x=Axis(label="memory", unit="B"),
+        y=Axis(label="", names=tuple(case.configuration for case in shown)),
+        series=(
+            Series(name="mean", points=tuple(means)),
+            Series(name="peak", points=tuple(peaks), form="tick", colour="ink"),
+        ),
+    )
+    return Picture(title="Memory of the cases", subtitle=_bases(shown, memory), charts=(chart,))
+
+
+def comparison(cases: Sequence[CaseFigures], *, metric: str, better: Better, seed: str) -> Picture:
+    """Return what is compared: each configuration's launches, their mean and its interval.
+
+    Raises:
+        EnvironmentUnfitError: no case has a value.
+    """
+    shown = [one for one in configurations(cases, metric, better, seed=seed) if one.mean is not None][:MOST]
+    _refuse_without(shown, f"no case has {metric}")
+    intervals = [(float(row), one.interval) for row, one in enumerate(shown) if one.interval is not None]
+    chart = Chart(
+        title="",
+        kind="scatter",
+        x=Axis(label=metric),
+        y=Axis(label="", names=tuple(one.name for one in shown)),
+        series=(
+            Series(
+                name="95 % interval of the mean",
+                points=tuple((low, row) for row, (low, _) in intervals),
+                ranges=tuple(ends for _, ends in intervals),
+                form="range",
+            ),
+            Series(
+                name="a launch",
+                points=tuple((v, float(n)) for n, one in enumerate(shown) for v in one.values),
+            ),
+            Series(
+                name="mean",
+                points=tuple((one.mean or 0.0, float(row)) for row, one in enumerate(shown)),
+                form="tick",
+                colour="ink",
+            ),
+        ),
+    )
+    return Picture(title=metric, subtitle=f"{better} is better", charts=(chart,))
+
+
+def _firsts(cases: Sequence[CaseFigures], is_shown: Callable[[CaseFigures], bool]) -> list[CaseFigures]:
+    """Return the first launch of each configuration of those that have memory.
+
+    Raises:
+        EnvironmentUnfitError: none has.
+    """
+    first: dict[str, CaseFigures] = {}
+    for case in filter(is_shown, cases):
+        first.setdefault(case.configuration, case)
+    _refuse_without(first, "no case has memory over time")
+    return list(first.values())
+
+
+def _refuse_without(drawn: object, reason: str) -> None:
+    if not drawn:
+        raise EnvironmentUnfitError(reason)
+
+
+def _bases(shown: Sequence[CaseFigures], memory: Callable[[CaseFigures], Amount]) -> str:
+    return ", ".join(dict.fromkeys(memory(case).basis for case in shown))

@@ -13,8 +13,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.axes import Assignment, matrix_keys, point_names, short_names
-from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
+from gpuproof.config.axes import (
+    MAX_CASES,
+    Assignment,
+    chosen_cases,
+    matrix_keys,
+    names_from_template,
+    point_names,
+    short_names,
+)
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords

@@ -1,21 +1,33 @@
-"""The page of several points: a row a point, and how each stands to the best one."""
+"""The page of several points: a row a point, and how each stands to the best one.
+
+The pictures of several points: what was swept along an axis, tests in rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.config.axes import short_names
-from gpuproof.launches.point_figures import PEAK_MEMORY, RATE_ONE_BY_ONE, STEP, STEPS, PointFigures
+from gpuproof.launches.point_figures import (
+    PEAK_MEMORY,
+    RATE_ONE_BY_ONE,
+    STEP,
+    STEPS,
+    THROUGHPUT,
+    TIME_PER_OUTPUT,
+    PointFigures,
+)
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Page, Text
+from gpuproof.records.page import Axis, Cell, Chart, Page, Reference, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
-from gpuproof.records.result import LIMITED_BY, Result
-from gpuproof.suites.points.charts import point_charts, trade_off
+from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.points.exports import outcome_text, value_text
-from gpuproof.suites.points.ranking import rank
+from gpuproof.suites.points.ranking import Ranking, rank
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
+from gpuproof.verdict.measure_charts import axis_of, bars, curve, plain_chart, titled
 
 
 def points_page(result: Result) -> Page:
@@ -81,3 +93,87 @@ def limit_text(point: PointFigures) -> str:
 def validity_cell(point: PointFigures) -> Cell:
     """Return a point's validity, set off by its gravity."""
     return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))
+
+
+WIDE = 8.0
+"""An axis whose last value is that many times its first is logarithmic."""
+
+
+def point_charts(points: Sequence[PointFigures]) -> Iterator[Chart]:
+    """Yield throughput, or in latency mode latency, and memory of all points."""
+    first = next((point.measures[0] for point in points if point.measures), None)
+    for name in dict.fromkeys([*([] if first is None else [first.name]), PEAK_MEMORY]):
+        if (chart := _along(points, name) or in_rows(points, name)) is not None:
+            yield chart
+
+
+def trade_off(points: Sequence[PointFigures], ranking: Ranking) -> Chart | None:
+    """Draw tokens/s over the time that each token takes, where points decode.
+
+    The knee is the point of the least time whose throughput is not shown to be under the best one's: beyond
+    it, tokens take longer, and no more of them a second are shown.
+    """
+    timed = {
+        point.case_id: (time.value, point.rate)
+        for point in points
+        if (time := point.measure(TIME_PER_OUTPUT)) is not None and time.value is not None
+        if point.rate is not None and point.rate.value is not None
+    }
+    if len(timed) < 2:
+        return None
+    first = next(iter(timed.values()))
+    x = Axis(label=TIME_PER_OUTPUT, unit="s")
+    series = curve(THROUGHPUT, timed.values())
+    knee = _knee(timed, ranking)
+    lines = [] if knee is None else [Reference(label=f"knee: {knee}", x=timed[knee][0])]
+    title = "Tokens/s over time per output token"
+    return plain_chart(title, "line", x, axis_of(first[1], THROUGHPUT), [series], *lines)
+
+
+def _knee(timed: Mapping[str, tuple[float, Measure]], ranking: Ranking) -> str | None:
+    best = None if ranking.best is None else ranking.best.case_id
+    alike = [
+        name
+        for name, against in ranking.against_best.items()
+        if against.comparison is not None and against.comparison.verdict not in ("slower", "faster")
+    ]
+    candidates = [name for name in (best, *alike) if name is not None and name in timed]
+    knee = min(candidates, key=lambda name: timed[name][0], default=None)
+    return knee if knee and any(time_s > timed[knee][0] for time_s, _ in timed.values()) else None
+
+
+def _along(points: Sequence[PointFigures], name: str) -> Chart | None:
+    """Return a measure along the swept number with most values; other keys tell curves apart."""
+    numbers = {
+        key: {point.assignment[key] for point in points}
+        for key in (points[0].assignment if points else ())
+        if all(type(point.assignment.get(key)) in (int, float) for point in points)
+    }
+    if not numbers:
+        return None
+    key = max(numbers, key=lambda one: len(numbers[one]))
+    measures = ((point, point.measure(name)) for point in points)
+    measured = [(point, m) for point, m in measures if m is not None and m.value is not None]
+    titles = short_names(list(points[0].assignment))
+    curves = grouped((_others(point, key, titles), (point, m)) for point, m in measured)
+    if len({point.assignment[key] for point, _ in measured}) < 2:
+        return None
+    ends = min(numbers[key]), max(numbers[key])
+    is_wide = 0 < ends[0] * WIDE <= ends[1]
+    x = Axis(label=titles[key], is_logarithmic=is_wide, ticks=tuple(sorted(map(float, numbers[key]))))
+    series = [
+        curve(of or name, [(float(point.assignment[key]), m) for point, m in those])
+        for of, those in curves.items()
+    ]
+    title = f"{titled(name)} by {titles[key]}"
+    return plain_chart(title, "line", x, axis_of(measured[0][1], name), series)
+
+
+def _others(point: PointFigures, key: str, titles: dict[str, str]) -> str:
+    values = {other: value for other, value in point.assignment.items() if other != key}
+    return ", ".join(f"{titles[other]} {value_text(value)}" for other, value in values.items())
+
+
+def in_rows(points: Sequence[PointFigures], name: str) -> Chart | None:
+    """Return a measure of every point in rows; None where fewer than two have it."""
+    return bars(titled(name), [(point.case_id, point.measure(name)) for point in points], name)

@@ -12,8 +12,8 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.launches.idleness import data_wait_share
 from gpuproof.launches.launch import Launch, throughput
+from gpuproof.launches.limits import data_wait_share
 from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork

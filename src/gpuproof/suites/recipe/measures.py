@@ -12,10 +12,10 @@ from dataclasses import replace
 from math import floor, fsum
 
 from gpuproof.base import units
+from gpuproof.launches.communication import phases_of
 from gpuproof.launches.explanations import RunEnergy
-from gpuproof.launches.idleness import data_wait_share, idle_share, idle_text
 from gpuproof.launches.launch import Launch
-from gpuproof.launches.phases import phases_of
+from gpuproof.launches.limits import data_wait_share, idle_share, idle_text
 from gpuproof.launches.point_figures import (
     ENERGY,
     ITEMS,
@@ -33,7 +33,7 @@ from gpuproof.records.work.model import InferencePhase
 from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
-from gpuproof.suites.recipe.devices import device_measures
+from gpuproof.suites.recipe.ranks import device_measures
 from gpuproof.suites.recipe.work import memory_measures, memory_parts, work_measures
 from gpuproof.verdict.summary import RunSummary
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.base import units
-from gpuproof.config.models import RunConfig
-from gpuproof.config.sections import RunSection
+from gpuproof.config.models import RunConfig, RunSection
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace, LaunchKey

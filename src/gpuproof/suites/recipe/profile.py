@@ -59,7 +59,7 @@ def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
     """Sum up the trace of so many steps; or say, as text, why there is no summary."""
     if not path.is_file():
         return f"{path.name} is gone"
-    from gpuproof.suites.recipe.trace_file import trace_events
+    from gpuproof.suites.recipe.trace import trace_events
 
     try:
         events = (event for raw in trace_events(path) if (event := parse_trace_event(raw)) is not None)

@@ -1,18 +1,33 @@
-"""The figures of ranks: where each ran, how long its steps took, together and by itself, and who lags."""
+"""The figures of ranks: where each ran, how long its steps took, together and by itself, and who lags.
+
+The throughput of each device by itself: what rules about a GPU are held against.
+
+A device's rate is what its rank did over its own window. Of plain products it is FLOP/s, of passes over
+memory bytes/s, of models their items. Ranks that average gradients all go at the pace of the slowest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import fsum
+from statistics import median
+from typing import Any
 
 from gpuproof.base import units
-from gpuproof.launches.launch import Launch
+from gpuproof.hardware.boards import PEAK_TYPE_OF_PRECISION
+from gpuproof.launches.launch import Launch, throughput
 from gpuproof.launches.ranks import Basis, RanksCompared, compare_ranks
 from gpuproof.launches.subjects import subjects_of_ranks
 from gpuproof.records.page import Cell, Section, Text
 from gpuproof.records.page.tables import Column, figure, pivot
-from gpuproof.records.result import Measure
-from gpuproof.verdict.doubts.ranks import device_name
+from gpuproof.records.result import LaunchValue, Measure
+from gpuproof.records.work.probe import COSTS, ProbeFigure
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_rates
+from gpuproof.suites.measures import with_interval
+from gpuproof.verdict.doubts.collectives import device_name
+from gpuproof.verdict.summary import RunSummary
 
 QUANTITIES = ("window", "step", "alone", "vs others")
 LAG = QUANTITIES[-1]
@@ -105,3 +120,143 @@ def _explanation(shown: RanksShown) -> str:
         return "each rank worked by itself: its steps wait for no other rank"
     why = shown.own_missing or "they were not timed alone (benchmark.own_compute)"
     return f"ranks wait for each other in every step, so which of them is slow is not known: {why}"
+
+
+PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
+"""Workloads whose rate is what the device does, and not how many samples that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeviceRate:
+    launch: Launch
+    labels: Mapping[str, Any]
+    value: LaunchValue
+    amount: float
+    window_s: float
+
+
+def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
+    """Yield the throughput of each device, and how many of its results were wrong.
+
+    `rates` are those of whole launches.
+    """
+    by_subject: dict[str, list[_DeviceRate]] = {}
+    checks: dict[tuple[str, str], list[ProbeFigure]] = {}
+    for launch, of_launch in zip(summary.launches, rates, strict=True):
+        labels = _labels(launch)
+        subjects = [rank.device for rank in subjects_of_ranks(launch.case, launch.windows, launch.setups)]
+        for subject, amount, window in zip(subjects, _amounts(launch), launch.windows, strict=True):
+            if amount is not None:
+                value = replace(of_launch, value=throughput(amount, window.wall_s))
+                rate = _DeviceRate(
+                    launch=launch, labels=labels, value=value, amount=amount, window_s=window.wall_s
+                )
+                by_subject.setdefault(subject, []).append(rate)
+        for check in (*launch.checks, *launch.costs):
+            checks.setdefault((subjects[check.rank], check.quantity), []).append(check)
+    for subject, rates_of_device in by_subject.items():
+        yield _measure(subject, rates_of_device, summary)
+    for (subject, quantity), of_subject in checks.items():
+        measure = _cost if quantity in COSTS else _wrong_values
+        yield measure(subject, of_subject, summary.launches[0])
+
+
+def _amounts(launch: Launch) -> list[float | None]:
+    """Return what each rank did in its window: FLOPs, bytes or items; None where it counts for nothing."""
+    name = launch.case.model_work.model.name
+    pairs = list(zip(launch.setups, launch.windows, strict=True))
+    if name == "gemm":
+        return [_total(setup.flops_per_step, window.num_steps) for setup, window in pairs]
+    if name == "memory":
+        return [_total(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
+    # of one process on several devices nobody knows which did how much
+    alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
+    return [float(window.items) * factor or None for factor, (_, window) in zip(alone, pairs, strict=True)]
+
+
+def _total(per_step: float | None, num_steps: int) -> float | None:
+    return None if per_step is None else per_step * num_steps
+
+
+def _measure(subject: str, rates: Sequence[_DeviceRate], summary: RunSummary) -> Measure:
+    first = rates[0].launch
+    name = first.case.model_work.model.name
+    unit = PLAIN_WORK.get(name, f"{first.setup.item}/s")
+    launches = tuple(rate.value for rate in rates)
+    value = throughput(fsum(rate.amount for rate in rates), fsum(rate.window_s for rate in rates))
+    return with_interval(
+        "throughput",
+        value,
+        unit,
+        _device_text(value, unit, first.setup.item),
+        _interval(launches, summary),
+        better="higher",
+        launches=launches,
+        subject=subject,
+        statistic="total",
+        labels=rates[0].labels,
+    )
+
+
+def _device_text(value: float, unit: str, item: str) -> str:
+    if unit == "FLOP/s":
+        return units.flops(value)
+    return units.bandwidth(value) if unit == "B/s" else units.rate(value, item)
+
+
+def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
+    """Return the interval between launches; of one device in one launch, the launch's own in this unit."""
+    values = [launch.value for launch in launches]
+    whole = summary.throughput_interval
+    if len(summary.launches) > 1 or summary.launches[0].world_size > 1:
+        return interval_of_rates(values)
+    if isinstance(whole, Unavailable):
+        return whole
+    scale = values[0] / whole.centre
+    return replace(whole, low=whole.low * scale, high=whole.high * scale, centre=values[0])
+
+
+def _labels(launch: Launch) -> dict[str, Any]:
+    """Say what was done: workload, number format, whether other devices worked too, and the shape."""
+    model = launch.case.model_work.model
+    return {
+        **({**model.options, **launch.setup.fitted} if model.name in PLAIN_WORK else {}),
+        "workload": model.name,
+        "dtype": PEAK_TYPE_OF_PRECISION[launch.setup.precision],
+        "at_once": launch.num_devices > 1,
+    }
+
+
+def _cost(subject: str, figures: Sequence[ProbeFigure], launch: Launch) -> Measure:
+    """Return the median over launches of what is measured after passes over memory."""
+    values = [figure.value for figure in figures if figure.value is not None]
+    value, is_time = median(values) if values else None, figures[0].unit == "s"
+    return Measure(
+        name=figures[0].quantity,
+        value=value,
+        unit=figures[0].unit,
+        text=units.MISSING if value is None else units.seconds(value) if is_time else units.bandwidth(value),
+        detail="of 100 back to back, after the window",
+        subject=subject,
+        statistic="median",
+        labels={**_labels(launch), **figures[0].labels},
+        better="lower" if is_time else "higher",
+        num_samples=len(values),
+        missing=figures[0].missing,
+    )
+
+
+def _wrong_values(subject: str, checks: Sequence[ProbeFigure], launch: Launch) -> Measure:
+    value = sum(check.value or 0.0 for check in checks)
+    return Measure(
+        name="wrong values",
+        value=value,
+        unit="1",
+        text=units.count(int(value)),
+        detail="; ".join(dict.fromkeys(line for check in checks for line in check.evidence)),
+        subject=subject,
+        statistic="sum",
+        labels={**_labels(launch), **checks[0].labels},
+        better="lower",
+        num_samples=len(checks),
+    )

@@ -17,7 +17,7 @@ from gpuproof.records.run import Evaluation
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:
-    from gpuproof.launches.roofline import MeasuredCeiling
+    from gpuproof.launches.launch import MeasuredCeiling
 
 
 def work_measures(summary: RunSummary) -> list[Measure]:

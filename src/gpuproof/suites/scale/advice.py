@@ -1,22 +1,36 @@
-"""What to use: by the rule of thumb before anything is measured, and by what was measured after."""
+"""What to use: by the rule of thumb before anything is measured, and by what was measured after.
+
+The advice of a scaling study in sentences: the measured answer with its evidence, what binds it, costs.
+
+What to use, from what was measured: goes before any rule of thumb, and brings its evidence.
+
+How much of a step does not depend on the batch? Where most does not, a step is launch-bound.
+
+In: step times of launches of one device at a small and at a large batch. If a step takes a + b·B seconds at
+batch B, the part a of the larger batch's step is (B·r - A) / (B - A), with A the smaller batch and r the
+ratio of the smaller batch's step time to the larger one's. It rises with r, so that the ends of r's interval
+give the ends of its own. A device whose time does not rise from the smaller batch to the larger one is kept
+waiting: the host launches kernels more slowly than they run, or each kernel is too small to fill the device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from gpuproof.base import units
 from gpuproof.base.errors import UsageError
 from gpuproof.comparison.winners import reason_unusable
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.workload import choose_workload
+from gpuproof.statistics.comparison import compare_launches
+from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.points.ranking import side_of
 from gpuproof.suites.points.results import PointResult
-from gpuproof.suites.scale.advice_words import MeasuredAdvice, measured_advice
 from gpuproof.suites.scale.apart import PointApart
-from gpuproof.suites.scale.fixed_time import FixedTime, fixed_time
-from gpuproof.suites.scale.plan import ScaleOptions, read_options
-from gpuproof.suites.scale.speed_up import RuleOfThumb, SpeedUp, advise
-from gpuproof.suites.scale.worth import Prices, Worth, worth_of
+from gpuproof.suites.scale.plan import Payback, Prices, ScaleOptions, Worth, read_options, worth_of
+from gpuproof.suites.scale.speed_up import BENEFICIAL, RuleOfThumb, SpeedUp, advise, conclusion_in_words
 
 HOST_BOUND = "host-bound"
 """The doubt of a window whose device waited for its host."""
@@ -100,3 +114,177 @@ def _worths(averages: Sequence[tuple[str, SpeedUp]], prices: Prices) -> Iterator
         if average.comparison.ratio is not None and not average.is_implausible:
             worth = worth_of(average.comparison.ratio, num_devices=average.num_devices, prices=prices)
             yield LawWorth(law=law, worth=worth)
+
+
+def advice_lines(advice: AdviceDetail) -> Iterator[str]:
+    """Yield the advice, a sentence a line."""
+    if advice.measured is not None:
+        yield _answer(advice.measured)
+    if advice.fixed_time is not None:
+        yield _fixed_time(advice.fixed_time)
+    if advice.host_bound:
+        yield (
+            f"host-bound: {', '.join(advice.host_bound)}: the device waited for its host, so neither the "
+            "speed of the device nor its links set the pace"
+        )
+    if advice.over_margin and advice.memory_safety_margin is not None:
+        yield (
+            f"memory: {', '.join(advice.over_margin)}: over {units.share(advice.memory_safety_margin)} of a "
+            "device's memory (scale.memory_safety_margin): slightly more may not fit"
+        )
+    for priced in advice.worths:
+        yield _cost(priced)
+
+
+def _answer(advice: MeasuredAdvice) -> str:
+    between = ""
+    if advice.ratio is not None and advice.low is not None and advice.high is not None:
+        between = f": {advice.ratio:.2f} × ({advice.low:.2f} – {advice.high:.2f})"
+    return (
+        f"several devices: {advice.answer}: {advice.reason}; {advice.num_devices} devices, {advice.law} "
+        f"scaling{between}, launches of each point: {advice.num_launches}"
+    )
+
+
+def _fixed_time(fixed: FixedTime) -> str:
+    batches = f"batch {fixed.small_batch} to {fixed.large_batch} on one device"
+    if fixed.share is None or fixed.step_ratio is None:
+        return f"whether steps are launch-bound is not known: {fixed.missing}"
+    share_text = f"{units.share(max(0.0, fixed.share.low))} – {units.share(min(1.0, fixed.share.high))}"
+    grew = f"{batches}: {fixed.step_ratio:.2f} times the step for "
+    grew += f"{fixed.large_batch / fixed.small_batch:g} times the samples; "
+    grew += f"{share_text} of the larger step does not depend on the batch"
+    if fixed.is_launch_bound:
+        return f"launch-bound: {grew}: a larger batch costs little, and helps more than a second device"
+    return f"{grew} (launch-bound from {units.share(MOSTLY)} on)"
+
+
+def _cost(priced: LawWorth) -> str:
+    worth = priced.worth
+    cost = worth.cost_ratio
+    line = (
+        f"costs, {worth.num_devices} devices, {priced.law} scaling: {worth.verdict}: the same work costs "
+        f"{cost.centre:.2f} × ({cost.low:.2f} – {cost.high:.2f}) what it does on one; break-even is a "
+        f"speed-up of {worth.price_ratio:.2f}"
+    )
+    if worth.payback is None:
+        return line
+    return f"{line}; hours saved pay back {worth.extra_price:,.2f} {_payback(worth.payback)}"
+
+
+def _payback(payback: Payback) -> str:
+    if payback.least_months is None:
+        return "never: none are saved"
+    most = "never" if payback.most_months is None else f"{payback.most_months:.1f}"
+    return f"after {payback.least_months:.1f} to {most} months"
+
+
+MeasuredAnswer = Literal["yes", "no", "not decided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAdvice:
+    """Whether several devices are worth it, by the average speed-ups of a study."""
+
+    answer: MeasuredAnswer
+    num_devices: int
+    """Of the average that it rests on."""
+    law: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    num_launches: int
+    """Of several devices; of one there are as many."""
+    reason: str
+
+
+def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
+    """Return the answer of the average that speaks most for several devices, each named by its law.
+
+    *yes* where one is told that is beneficial; *no* where every one is told and none is; else not decided: an
+    interval that holds 1 is no answer. None where nothing was compared. Picking the best of several is
+    covered where their intervals hold together.
+    """
+    if not averages:
+        return None
+    decided = [average for average in averages if average[1].is_decided]
+    best = max(decided or averages, key=lambda average: average[1].ratio or 0.0)
+    law, speed_up = best
+    answer: MeasuredAnswer = "not decided"
+    if speed_up.is_decided and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
+        answer = "yes"
+    elif len(decided) == len(averages):
+        answer = "no"
+    interval = speed_up.comparison.ratio
+    return MeasuredAdvice(
+        answer=answer,
+        num_devices=speed_up.num_devices,
+        law=law,
+        ratio=speed_up.ratio,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        num_launches=speed_up.comparison.num_launches_b,
+        reason=conclusion_in_words(speed_up),
+    )
+
+
+MOSTLY = 0.5
+"""Share of the larger batch's step from which it is called bound by launches."""
+LEAST_RATIO = 2
+"""Batches that lie closer than this say nothing of what a step takes without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedTime:
+    """What a step takes whatever the batch, as a share of the larger batch's step."""
+
+    small_batch: int
+    large_batch: int
+    step_ratio: float | None
+    """Step time of the larger batch over that of the smaller one."""
+    share: Interval | None
+    missing: str | None = None
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether most of the larger batch's step does not depend on the batch, at the interval's low end."""
+        return self.share is not None and self.share.low > MOSTLY
+
+
+def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.95) -> FixedTime | None:
+    """Compare the smallest batch with the largest; `steps_s` has a mean step of each launch, by batch.
+
+    None where there is one batch only, or none.
+
+    >>> found = fixed_time({8: [6.48, 6.5, 6.46], 128: [7.58, 7.6, 7.56]})
+    >>> found.is_launch_bound, round(found.share.centre, 2)
+    (True, 0.85)
+    """
+    timed = {batch: times for batch, times in steps_s.items() if times}
+    if len(timed) < 2:
+        return None
+    small, large = min(timed), max(timed)
+    if large < LEAST_RATIO * small:
+        return FixedTime(
+            small_batch=small,
+            large_batch=large,
+            step_ratio=None,
+            share=None,
+            missing=f"batches of {small} and {large} lie too close together",
+        )
+    comparison = compare_launches(
+        timed[large], timed[small], better="lower", confidence=confidence, is_cautious=True
+    )
+    ratio = comparison.ratio
+    return FixedTime(
+        small_batch=small,
+        large_batch=large,
+        step_ratio=None if ratio is None else 1 / ratio.centre,
+        share=None if ratio is None else _share(ratio, small, large),
+        missing=comparison.reason,
+    )
+
+
+def _share(ratio: Interval, small: int, large: int) -> Interval:
+    centre, low, high = ((large * x - small) / (large - small) for x in (ratio.centre, ratio.low, ratio.high))
+    return replace(ratio, centre=centre, low=low, high=high)

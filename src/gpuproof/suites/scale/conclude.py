@@ -17,8 +17,7 @@ from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.ranking import side_of
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
-from gpuproof.suites.scale.advice import AdviceDetail, advice_from
-from gpuproof.suites.scale.advice_lines import advice_lines
+from gpuproof.suites.scale.advice import AdviceDetail, advice_from, advice_lines
 from gpuproof.suites.scale.apart import PointApart, take_apart
 from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
@@ -30,6 +29,7 @@ from gpuproof.suites.scale.lines import (
     launch_lines,
     law_lines,
     thumb_lines,
+    topology_lines,
 )
 from gpuproof.suites.scale.measures import study_measures
 from gpuproof.suites.scale.plan import (
@@ -43,7 +43,6 @@ from gpuproof.suites.scale.plan import (
     scale_points,
 )
 from gpuproof.suites.scale.speed_up import RuleOfThumb, SpeedUp, advise, conclusion_in_words, speed_up
-from gpuproof.suites.scale.topology import topology_lines
 from gpuproof.verdict.doubts.rules import invalid_first
 
 CONFIDENCE = 0.95

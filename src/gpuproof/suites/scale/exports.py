@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.launches.communication import sync_difference_s
+from gpuproof.launches.communication import LaunchFigure, sync_difference_s
 from gpuproof.launches.launch import Launch
-from gpuproof.launches.per_launch import LaunchFigure
 from gpuproof.launches.point_figures import PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
@@ -18,7 +17,7 @@ from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
-from gpuproof.suites.scale.curve import fabric_of
+from gpuproof.suites.scale.curves import fabric_of
 from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup
 
 if TYPE_CHECKING:

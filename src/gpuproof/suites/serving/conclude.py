@@ -1,8 +1,13 @@
-"""What windows of requests come to: the rate that was found, or the latency at a rate, and every doubt."""
+"""What windows of requests come to: the rate that was found, or the latency at a rate, and every doubt.
+
+What the load client does by itself, and whether a search ended at it.
+
+The figures of text: time to the first tokens, between chunks and per token, and the tokens themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.base import units
@@ -12,19 +17,17 @@ from gpuproof.launches.served import summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt
-from gpuproof.suites.base import Conclusion, launch_key
+from gpuproof.records.result import Doubt, Measure
+from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
-from gpuproof.suites.serving.client import client_doubts, client_measures
 from gpuproof.suites.serving.exports import serving_exports
-from gpuproof.suites.serving.measures import limits_together, measures_of
+from gpuproof.suites.serving.measures import COMPARED, OUTCOMES, limits_together, measures_of, percentiles
 from gpuproof.suites.serving.plan import ServingPlan
-from gpuproof.suites.serving.run import ServingRun
-from gpuproof.suites.serving.tokens import token_measures
+from gpuproof.suites.serving.search import ServingRun
 from gpuproof.suites.serving.windows import rate_measures, window_measures
-from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.base import Measured, suspect
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
 
 INDEPENDENCE = (
@@ -228,3 +231,111 @@ def _unseen(run: ServingRun) -> list[str]:
         f"{units.seconds(arrivals_s)} of arrivals at {units.rate(rate_per_s, 'requests')}: what comes less "
         f"often than every {units.seconds(arrivals_s / UNSEEN)}, such as a rare stall, may not have been seen"
     ]
+
+
+def client_measures(run: ServingRun) -> Iterator[Measure]:
+    """Yield the client's highest rate and its lateness at half of it, against a twin of the endpoint."""
+    for alone in [served.window.client for served in run.launches if served.window.client][:1]:
+        rate = units.rate(alone.rate_per_s, "requests")
+        yield Measure(
+            name="client ceiling",
+            value=alone.highest_per_s,
+            unit="requests/s",
+            text=units.rate(alone.highest_per_s, "requests"),
+            detail="of this client with a local server that answers at once, on the same cores",
+        )
+        yield Measure(
+            name="client p99 lateness",
+            value=alone.p99_late_s,
+            unit="s",
+            text=units.seconds(alone.p99_late_s),
+            detail=f"from schedule to issue, at {rate} of that server",
+        )
+
+
+def client_doubts(run: ServingRun) -> Iterator[Doubt]:
+    """Say that the search ended where the client is at its own limit, and not the server."""
+    limit_per_s = run.search.client_limit_per_s if run.search else None
+    alone = next((served.window.client for served in run.launches if served.window.client), None)
+    if limit_per_s is not None:
+        by = (
+            f"half of the {units.rate(alone.highest_per_s, 'requests')} that it reaches alone"
+            if alone is not None and limit_per_s == alone.rate_per_s
+            else "where it issued requests too late"
+        )
+        yield suspect(
+            code="client-limit",
+            reason=f"{OUTCOMES['client']} from {units.rate(limit_per_s, 'requests')} on, {by}: "
+            "the server may do more",
+            remedy="Run the client on a host of its own, or on several, each with a part of the rate",
+        )
+
+
+def token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return when tokens came, how many, and how long prompts and answers were; none where none are made."""
+    if not any(served.first_token_s for served in run.main):
+        return []
+    measures = [
+        _token_rate(run),
+        *percentiles(run, positions, "time to first token", lambda served: served.first_token_s, COMPARED),
+    ]
+    if any(served.chunks for served in run.main):
+        measures += percentiles(
+            run, positions, "time to first content token", lambda served: served.first_content_s, COMPARED
+        )
+    measures += percentiles(run, positions, "time per token", lambda served: served.token_s, COMPARED)
+    return [*measures, *_gap_measures(run, positions), *_length_measures(run)]
+
+
+def _token_rate(run: ServingRun) -> Measure:
+    counts = [served.tokens for served in run.main if served.tokens is not None]
+    answered = sum(len(served.latencies_s) for served in run.main)
+    if len(counts) < len(run.main):
+        missing = "the endpoint sent no token count (usage) with some or all of its answers"
+        return Measure(
+            name="tokens", value=None, unit="tokens/s", text=units.MISSING, detail=missing, missing=missing
+        )
+    rates = [served.tokens_per_s or 0.0 for served in run.main]
+    rate, chunks = sum(rates) / len(rates), sum(served.chunks for served in run.main)
+    in_chunks = f" in {units.count(chunks)} chunks" if chunks else ""
+    return Measure(
+        name="tokens",
+        value=rate,
+        unit="tokens/s",
+        text=units.rate(rate, "tokens"),
+        detail=f"{units.count(sum(counts))} made for {units.count(answered)} requests{in_chunks}",
+    )
+
+
+def _length_measures(run: ServingRun) -> Iterator[Measure]:
+    """Yield the mean length of an endpoint's prompts and answers: by its own count, and as requested."""
+    for name in ("prompts", "answers"):
+        sides = [getattr(served, name) for served in run.main]
+        asked = [tokens for counts in sides for tokens in counts.asked]
+        counted = [tokens for counts in sides for tokens in counts.counted]
+        if not asked:
+            continue
+        missing = None if len(counted) == len(asked) else "the endpoint did not count those of each answer"
+        mean = sum(counted) / len(counted) if missing is None else None
+        off = units.count(sum(counts.num_off for counts in sides))
+        detail = missing or f"mean, by the endpoint's count; {off} of {len(asked)} not as requested"
+        yield _mean_tokens(f"tokens of {name}", mean, detail, missing)
+        requested = sum(asked) / len(asked)
+        yield _mean_tokens(f"tokens of {name}, requested", requested, "mean of the requests answered", None)
+
+
+def _mean_tokens(name: str, value: float | None, detail: str, missing: str | None) -> Measure:
+    text = units.MISSING if value is None else units.significant(value)
+    return Measure(name=name, value=value, unit="tokens", text=text, detail=detail, missing=missing)
+
+
+def _gap_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return the inter-token latency, a sample a gap between chunks, as vLLM and SGLang define it."""
+    if not any(served.window.gaps for served in run.main):
+        return []
+    measures = percentiles(run, positions, "inter-token latency", lambda served: served.gaps_s, COMPARED)
+    num_gaps = sum(len(served.gaps_s) for served in run.main)
+    tokens, chunks = (sum(getattr(x, name) or 0 for x in run.main) for name in ("tokens", "chunks"))
+    several = f" of {tokens / chunks:.3g} tokens on average" if tokens > chunks else ""
+    detail = f"of {units.count(num_gaps)} gaps between chunks{several}"
+    return [replace(x, detail=detail if x.value is not None else x.detail) for x in measures]

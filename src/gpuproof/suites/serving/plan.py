@@ -2,6 +2,11 @@
 
 What the search launches next is `search.py`; here it becomes a case, and every launch's arrivals are drawn
 from a seed of its own.
+
+Are requests prompts, and how long are they and their answers? Decided before anything starts.
+
+In: the config. Out: the sizes of prompt and answer, or None where a request brings whole samples. An endpoint
+makes text always; a model of our own does where it has a key-value cache, unless `serving.new_tokens` is 0.
 """
 
 from __future__ import annotations
@@ -16,11 +21,11 @@ from gpuproof.launches.bounds import bounds_judged
 from gpuproof.launches.served import summarize_requests
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.work.serving import BoundsSpec, Scenario, ServingSpec
+from gpuproof.records.work.serving import NEW_TOKENS, PROMPT_TOKENS, BoundsSpec, Scenario, ServingSpec
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judge_rates
-from gpuproof.suites.serving.text import TextSizes, text_sizes
+from gpuproof.workloads.info.lookup import find_workload
 
 CASE_ID = "main"
 OFFLINE = "offline"
@@ -247,3 +252,25 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> ServingPlan:
     plan = ServingPlan(config=config)
     next(plan.next(()))  # a recipe that cannot be run is refused here
     return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSizes:
+    """Tokens of each prompt, and of each answer."""
+
+    prompt_tokens: int
+    new_tokens: int
+
+
+def text_sizes(config: RunConfig) -> TextSizes | None:
+    """Return the sizes of prompts and answers; None where none are made."""
+    serving = config.serving
+    sizes = TextSizes(
+        prompt_tokens=serving.prompt_tokens or PROMPT_TOKENS,
+        new_tokens=NEW_TOKENS if serving.new_tokens is None else serving.new_tokens,
+    )
+    if serving.target == "endpoint":
+        return sizes
+    if serving.target == "noop" or serving.new_tokens == 0:
+        return None
+    return sizes if find_workload(config.model.name).generation is not None else None

@@ -12,7 +12,7 @@ from gpuproof.launches.served import Served
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Measure
 from gpuproof.suites.serving.measures import OUTCOMES, bound_unit, bound_value
-from gpuproof.suites.serving.run import ServingRun
+from gpuproof.suites.serving.search import ServingRun
 
 WINDOW, RATE, LIMIT = "window", "rate", "limit"
 Quantity = tuple[str, str, Callable[[Any], str]]

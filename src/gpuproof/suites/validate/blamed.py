@@ -12,15 +12,13 @@ from gpuproof.records.outcome import Actor, Judged, Outcome, pass_or_fail, skipp
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.run import Start
 from gpuproof.suites.validate.follow import FollowedUp
-from gpuproof.suites.validate.hosts import device_subject
 from gpuproof.suites.validate.measured import StageResult, conclude_case
-from gpuproof.suites.validate.placing import StageCase
+from gpuproof.suites.validate.placing import StageCase, device_subject
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.suspicion import MIN_PEERS
-from gpuproof.verdict.blame.findings import Findings
+from gpuproof.verdict.blame.findings import Blamed, Findings, blamed, blamed_inside
 from gpuproof.verdict.blame.hang import explain_hang
-from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
 
 SOURCE = "tests of parts of it, see docs/guides/blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}

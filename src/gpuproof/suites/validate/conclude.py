@@ -1,14 +1,21 @@
-"""What a validation comes to: every stage concluded, all outcomes together, and one verdict."""
+"""What a validation comes to: every stage concluded, all outcomes together, and one verdict.
+
+What was read of each device beside training: how busy and how hot it was, by its UUID.
+
+One figure a device over all launches of a stage: the lowest mean utilisation, and the highest temperature.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from gpuproof.launches.explanations import explain_launch
 from gpuproof.launches.subjects import device_indices
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.window_readings import DeviceWindow
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome, skipped
 from gpuproof.records.result import Doubt, Measure, Result, worst
@@ -17,22 +24,18 @@ from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.blamed import blame_measures, blame_outcomes, conclude_without, substitute
-from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
-from gpuproof.suites.validate.hosts import lost_of
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
-from gpuproof.suites.validate.nodes.beside_others import without_shared
 from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
-from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports
+from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports, without_shared
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
-from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes
+from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes, wrong_outcomes
+from gpuproof.suites.validate.placing import lost_of
 from gpuproof.suites.validate.plan import StageOrder, planned_order
-from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness
-from gpuproof.suites.validate.readiness.contracts import rules_to_fill
+from gpuproof.suites.validate.readiness.cells import first_line, judge_readiness, rules_to_fill
 from gpuproof.suites.validate.readiness.rates import RateRow, rate_rows
 from gpuproof.suites.validate.stages import Recipes
-from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
@@ -301,3 +304,46 @@ def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: R
         ),
         "is_capped": readiness.capped is not None,
     }
+
+
+STAGES = ("training", "soak")
+FIGURES = (
+    ("utilisation", "util_gpu_percent", "%", min, "higher", "lowest of the means of launches"),
+    ("temperature", "temp_gpu_max_c", "°C", max, "lower", "highest in any window"),
+)
+
+
+def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Iterator[Measure]:
+    """Yield the utilisation and the temperature of each device that training used, where they were read."""
+    windows: dict[tuple[str, str], list[DeviceWindow]] = {}
+    for result in results:
+        if result.stage.name in STAGES:
+            for name, window in _windows(result, evidence):
+                windows.setdefault((result.stage.name, name), []).append(window)
+    for (stage, subject), read in windows.items():
+        for name, field, unit, choose, better, statistic in FIGURES:
+            values = [value for window in read if (value := getattr(window, field)) is not None]
+            value = choose(values) if values else None
+            yield Measure(
+                name=name,
+                value=value,
+                unit=unit,
+                text="–" if value is None else f"{value:,.0f} {unit}",
+                subject=subject,
+                case=stage,
+                statistic=statistic,
+                labels={"stage": stage, "device": read[0].name},
+                better="higher" if better == "higher" else "lower",
+                num_samples=len(values),
+                missing=None if values else "the device does not report it",
+            )
+
+
+def _windows(concluded: StageResult, evidence: Evidence) -> Iterator[tuple[str, DeviceWindow]]:
+    for launch in concluded.summaries:
+        if launch.case.monitor is None:
+            continue
+        for read in explain_launch(launch, evidence).readings:
+            host = launch.case.placement.host or read.host
+            for device in read.readings.devices:
+                yield f"host/{host}/gpu/{device.uuid or device.physical_index}", device

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import config_at
-from gpuproof.suites.validate.blaming import Blaming, blame_devices, blame_hosts
 from gpuproof.suites.validate.placing import StageCase
 from gpuproof.suites.validate.stages import recipe_of
-from gpuproof.suites.validate.suspicion import SlowCollective
+from gpuproof.suites.validate.suspicion import Blaming, SlowCollective, blame_devices, blame_hosts
 
 PREFIX = "blame-"
 """Of all tests of groups."""

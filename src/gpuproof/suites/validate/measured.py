@@ -26,8 +26,7 @@ from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.statistics.series import TimeSeries, interval_between
 from gpuproof.suites.collective.conclude import collective_measures
 from gpuproof.suites.registry import find_suite
-from gpuproof.suites.validate.hosts import begun_on, device_subject
-from gpuproof.suites.validate.placing import Stage, StageCase
+from gpuproof.suites.validate.placing import Stage, StageCase, begun_on, device_subject
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.trend import trend_measure
 from gpuproof.verdict.rules.quantities import MORE_THAN_THERE_IS

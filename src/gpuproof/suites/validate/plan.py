@@ -15,13 +15,18 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
-from gpuproof.suites.validate.blaming import Blaming, figure_of
 from gpuproof.suites.validate.follow import PREFIX, TEST_S, FollowedUp, follow, without_accused
-from gpuproof.suites.validate.hosts import lost_hosts
 from gpuproof.suites.validate.options import ValidateOptions, read_options
-from gpuproof.suites.validate.placing import Stage, StageCase, seconds_of, site_of
+from gpuproof.suites.validate.placing import Stage, StageCase, lost_hosts, seconds_of, site_of
 from gpuproof.suites.validate.stages import build_launch, stages_of
-from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, collective_seen, suspicions
+from gpuproof.suites.validate.suspicion import (
+    Blaming,
+    CollectiveSeen,
+    SlowCollective,
+    collective_seen,
+    figure_of,
+    suspicions,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

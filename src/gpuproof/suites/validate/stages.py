@@ -2,6 +2,8 @@
 
 Another measurement is one more function in `STAGES`: it yields what is to be launched, by which recipe and
 where. Each launch is a recipe of its own and is concluded by that recipe's suite.
+
+Stages that are probes: one property of devices, links or a disk, and silent corruption of data.
 """
 
 from __future__ import annotations
@@ -14,19 +16,92 @@ from typing import Any
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, Placement
 from gpuproof.records.work.parallel import CommunicationProfile
+from gpuproof.records.work.probe import ProbeName
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.points.plan import config_at
-from gpuproof.suites.validate import probes
 from gpuproof.suites.validate.options import StageName, ValidateOptions
-from gpuproof.suites.validate.placing import (
-    Site,
-    Stage,
-    StageCase,
-    first_devices,
-    on_devices,
-    over_all,
-)
+from gpuproof.suites.validate.placing import Site, Stage, StageCase, first_devices, on_devices, over_all
+
+PROBE_S = 60.0
+"""Expected of a probe's own work on one host."""
+
+
+def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the copies from and to the host, and between devices: one rank a host goes through all."""
+    yield from _on_hosts(site, options, "links", "link", seconds=PROBE_S, devices=site.devices)
+
+
+def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the memory test, all devices of a host at once."""
+    yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_per_device=True)
+
+
+def fingerprint(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the same work on every device: of all hosts compared together, of one device with its own."""
+    yield from _fingerprints(config, options, site, "fingerprint")
+
+
+def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the same once more, while the devices are hot from the soak."""
+    yield from _fingerprints(config, options, site, "fingerprint-hot")
+
+
+def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
+    spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
+    seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
+    yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
+
+
+def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield products with an all-reduce beside them, over all devices."""
+    if len(site.places) * min(site.count_on(place) for place in site.places) < 2:
+        return
+    yield over_all(
+        site, "overlap", values=_values("overlap", options), seconds=options.start_s + PROBE_S, repeats=1
+    )
+
+
+def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield a file written and read on each host, in the folder that the user names; else nothing."""
+    if options.storage_dir is not None:
+        folder = {"folder": options.storage_dir}
+        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=folder)
+
+
+def nccl_tests(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield NVIDIA's program on each host; where it is not installed the launch says so."""
+    yield from _on_hosts(site, options, "nccl-tests", "nccl_tests", seconds=PROBE_S, devices=site.devices)
+
+
+def _on_hosts(
+    site: Site,
+    options: ValidateOptions,
+    name: str,
+    probe: ProbeName,
+    *,
+    seconds: float,
+    devices: tuple[int, ...] | None = None,
+    is_per_device: bool = False,
+    values: Mapping[str, Any] | None = None,
+) -> Iterator[StageCase]:
+    """Yield a probe on each host by itself; of each device, a rank each, or one rank for all."""
+    for place in site.places:
+        count = site.count_on(place) if is_per_device else 1
+        yield StageCase(
+            name=name,
+            places=(place,),
+            ranks_per_host=count,
+            devices=first_devices(site, count) if is_per_device else devices,
+            values=_values(probe, options, **(values or {})),
+            seconds=options.start_s + seconds,
+        )
+
+
+def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[str, Any]:
+    keys = {**options.probes.get(probe, {}), **values}
+    return {"kind": "probe", "probe": {"name": probe, **({probe: keys} if keys else {})}}
+
 
 WARMUP_SHARE = 0.5
 """Expected of the warm-up, over the window."""
@@ -261,17 +336,17 @@ def _soak(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[S
 
 
 STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator[StageCase]]] = {
-    "links": probes.links,
-    "pattern": probes.pattern,
-    "fingerprint": probes.fingerprint,
+    "links": links,
+    "pattern": pattern,
+    "fingerprint": fingerprint,
     "gemm": _gemm,
     "memory": _memory,
-    "overlap": probes.overlap,
+    "overlap": overlap,
     "collective": _collective,
     "switched_off": _switched_off,
-    "nccl_tests": probes.nccl_tests,
-    "storage": probes.storage,
+    "nccl_tests": nccl_tests,
+    "storage": storage,
     "training": _training,
     "soak": _soak,
-    "fingerprint_hot": probes.fingerprint_hot,
+    "fingerprint_hot": fingerprint_hot,
 }

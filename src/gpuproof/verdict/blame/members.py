@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.verdict.blame.evidence import Group, Verdicts
-from gpuproof.verdict.blame.links import search_links
-from gpuproof.verdict.blame.one_by_one import CONTROL, ConfirmLink, OneByOne
-from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, filled, halves, unclear
+from gpuproof.verdict.blame.evidence import (
+    Accusation,
+    Group,
+    Step,
+    StepOutcome,
+    Verdicts,
+    filled,
+    halves,
+    unclear,
+)
+from gpuproof.verdict.blame.links import CONTROL, ConfirmLink, OneByOne, search_links
 
 HALVED_FOR = 2
 """Members found in one group by halving; then its others are tried one by one, which costs less."""

@@ -22,9 +22,13 @@ from gpuproof.base import units
 from gpuproof.verdict.blame.evidence import (
     FAILED,
     SLOW,
+    Accusation,
     Group,
     GroupFigures,
     Level,
+    Step,
+    StepOutcome,
+    Undecided,
     Verdict,
     judge,
     level_of,
@@ -33,7 +37,6 @@ from gpuproof.verdict.blame.evidence import (
 from gpuproof.verdict.blame.findings import Findings, GroupTest, conclude
 from gpuproof.verdict.blame.links import AllPairs
 from gpuproof.verdict.blame.members import Screen
-from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, Undecided
 
 FEW_MEMBERS = 7
 """Among so many all pairs are tried; among more, groups."""

@@ -15,6 +15,7 @@ from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import more_launches
 from gpuproof.verdict.doubts.base import GRAVEST, Measured, Rule, suspect
+from gpuproof.verdict.doubts.collectives import unequal_ranks
 from gpuproof.verdict.doubts.figures import (
     contradictions,
     other_than_configured,
@@ -24,7 +25,6 @@ from gpuproof.verdict.doubts.figures import (
     wrong_products,
 )
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
-from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.window import (
     LIMITS,
     gaps,

@@ -7,9 +7,8 @@ from math import ceil
 
 from gpuproof.base.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
 from gpuproof.launches.generations import evened_steps
-from gpuproof.launches.idleness import idle_share, waiting_window
 from gpuproof.launches.launch import Launch
-from gpuproof.launches.limits import recorded_limits
+from gpuproof.launches.limits import idle_share, recorded_limits, waiting_window
 from gpuproof.launches.power_cap import periods_text
 from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.records.result import Doubt

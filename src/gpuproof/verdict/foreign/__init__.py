@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpuproof.verdict.foreign.aznhc import read_aznhc
-from gpuproof.verdict.foreign.dcgm import read_dcgm
 from gpuproof.verdict.foreign.faults import find_faults
-from gpuproof.verdict.foreign.superbench import read_superbench
-from gpuproof.verdict.foreign.table import read_table
-from gpuproof.verdict.foreign.thresholds import Threshold
+from gpuproof.verdict.foreign.thresholds import Threshold, read_aznhc, read_dcgm, read_superbench, read_table
 
 READERS: Mapping[str, Callable[..., list[Threshold]]] = {
     "dcgm": read_dcgm,

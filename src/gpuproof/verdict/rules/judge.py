@@ -5,6 +5,8 @@ not measured: a rule that matches nothing, a subject without its measure, a figu
 be, a published figure or a baseline of something else are errors. All rules of a kind share one error rate:
 of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybody for what chance does, and
 `analysis.apart.ERROR_RATE` an advisory one.
+
+Rules that hold subjects against each other for being the same: equal digests, or equal values.
 """
 
 from __future__ import annotations
@@ -13,21 +15,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuproof.base.groups import grouped
-from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged
+from gpuproof.base.groups import grouped, majority
+from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of, not_judged, pass_or_fail
 from gpuproof.records.result import Measure
 from gpuproof.statistics.outliers import ERROR_RATE
-from gpuproof.verdict.baseline import UNCOMPARED
+from gpuproof.verdict.baseline import UNCOMPARED, key_of
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
-from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
+from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, MeasureOutcomes, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
 from gpuproof.verdict.rules.outcomes import reason_no_figure
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
 from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
-from gpuproof.verdict.rules.together import judge_equal
 
 RATES = {True: REQUIRED_ERROR_RATE, False: ERROR_RATE}
 """Of all required rules, and of all advisory ones."""
@@ -255,3 +256,49 @@ def _telling_labels(matched: Sequence[Measure]) -> list[str]:
 def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
     labels = ", ".join(f"{name}={measure.labels.get(name)}" for name in telling)
     return f"{rule.name} [{labels}]" if labels else rule.name
+
+
+def judge_equal(rule: Rule, measures: Sequence[Measure]) -> MeasureOutcomes:
+    """Judge whether all measures of the same work say the same: their digest, else their value."""
+    groups: dict[object, list[Measure]] = {}
+    for measure in measures:
+        work = key_of(measure), str(measure.labels.get("round"))
+        groups.setdefault(work, []).append(measure)
+    for group in groups.values():
+        yield from _judge_same(rule, group)
+
+
+def _value(measure: Measure) -> str | None:
+    digest = measure.labels.get("digest")
+    return str(digest) if digest is not None else None if measure.value is None else repr(measure.value)
+
+
+def _judge_same(rule: Rule, group: Sequence[Measure]) -> MeasureOutcomes:
+    values = [_value(measure) for measure in group]
+    different = {value for value in values if value is not None}
+    common = majority(values) if len(different) > 1 and len(group) > 2 else None
+    for measure in group:
+        value = _value(measure)
+        if value is None:
+            yield measure, not_judged(measure.subject, measure.missing or "it gave no value", "Run it again")
+        elif len(different) > 1 and common is None:
+            reason = f"{len(group)} subjects give {len(different)} different values, none of them most often"
+            yield measure, not_judged(measure.subject, reason, "Compare with more subjects of the same type")
+        elif len(values) - values.count(None) == 1:
+            only = "the only one" if len(group) == 1 else "the only one that gave a value"
+            reason = f"{measure.subject} is {only}: there is nothing to compare it with"
+            yield measure, not_judged(measure.subject, reason, "Compare with others of the same type")
+        else:
+            yield measure, _sameness(rule, measure, value, common or value, values)
+
+
+def _sameness(rule: Rule, measure: Measure, value: str, common: str, values: Sequence[str | None]) -> Outcome:
+    return pass_or_fail(
+        measure.subject,
+        value == common,
+        value,
+        expected=f"{common}, as {values.count(common)} of {len(values)} give",
+        source="the other subjects of the same run",
+        next_step=rule.next_step,
+        responsible=rule.responsible,
+    )

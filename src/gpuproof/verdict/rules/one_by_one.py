@@ -19,11 +19,18 @@ from gpuproof.verdict.expectations import (
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
-from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions, published_figures
 from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, reason_no_figure
 from gpuproof.verdict.rules.quantities import edge_of
-from gpuproof.verdict.rules.refusals import MOST_MEASURED, reason_vacuous, with_unit
+from gpuproof.verdict.rules.refusals import (
+    EDGES,
+    MOST_MEASURED,
+    healthy_reference,
+    measured_conditions,
+    published_figures,
+    reason_vacuous,
+    with_unit,
+)
 
 FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
 FAR_UNDER = 1 / 3

@@ -18,7 +18,7 @@ from typing import get_args
 from gpuproof.base.units import significant
 from gpuproof.records.result import Measure
 from gpuproof.records.work.collective import Operation
-from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY
+from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.rules.model import Form
 

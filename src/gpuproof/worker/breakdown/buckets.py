@@ -12,8 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.records.breakdown import BucketAllReduce
 from gpuproof.records.work.collective import CollectiveSpec
-from gpuproof.worker.breakdown.bursts import rounded
-from gpuproof.worker.breakdown.busy_queue import BusyQueue
+from gpuproof.worker.breakdown.bursts import BusyQueue, rounded
 from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, whole_elements
 from gpuproof.worker.collectives.patterns import pattern_for
 from gpuproof.worker.collectives.session import time_iterations

@@ -21,7 +21,7 @@ from gpuproof.accelerators.busy import UnseenWorkError, commands_during, reason_
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.base.spans import covered, merged, without
 from gpuproof.records.breakdown import COMMUNICATION, CollectiveOverlap
-from gpuproof.worker.breakdown.busy_queue import BusyQueue
+from gpuproof.worker.breakdown.bursts import BusyQueue
 from gpuproof.worker.rank.idleness import OF_OTHERS
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
 from gpuproof.worker.step.preparation import Prepared

@@ -14,8 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.records.breakdown import GradientSync, SyncRound
-from gpuproof.worker.breakdown.bursts import agreed_steps, queued_burst, without_sync
-from gpuproof.worker.breakdown.busy_queue import BusyQueue
+from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, without_sync
 from gpuproof.worker.engine.loop import StepFunction
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared

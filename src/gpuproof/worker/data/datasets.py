@@ -14,8 +14,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from gpuproof.records.dataset_files import ImageListing, TensorFileHeader, TokenFile
-from gpuproof.records.picture import decode
+from gpuproof.records.dataset_files import ImageListing, TensorFileHeader, TokenFile, decode
 from gpuproof.workloads.info.base import InputShape
 
 Sample = tuple[torch.Tensor, torch.Tensor | int]

@@ -14,8 +14,8 @@ from gpuproof.records.dataset_files import TokenFile
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import TensorFile, TokenFileSamples, resized
+from gpuproof.worker.data.loader import Share, hold_out
 from gpuproof.worker.data.pool_size import num_pool_batches
-from gpuproof.worker.data.sharding import Share, hold_out
 from gpuproof.workloads.info.base import InputShape
 
 

@@ -15,8 +15,7 @@ import torch
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import ModelWork
-from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing
-from gpuproof.records.picture import require_pillow
+from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing, require_pillow
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import (
@@ -27,7 +26,7 @@ from gpuproof.worker.data.datasets import (
     TensorFileSamples,
     TokenFileSamples,
 )
-from gpuproof.worker.data.loader import LoaderSource, effective_settings
+from gpuproof.worker.data.loader import LoaderSource, ShardedBatches, Share, effective_settings, hold_out
 from gpuproof.worker.data.pool_size import batches_read, num_pool_batches
 from gpuproof.worker.data.sample_pool import (
     SamplePool,
@@ -38,7 +37,6 @@ from gpuproof.worker.data.sample_pool import (
     load_tokens,
     scaled,
 )
-from gpuproof.worker.data.sharding import ShardedBatches, Share, hold_out
 from gpuproof.worker.engine.clocks import clock_for
 from gpuproof.workloads.info.base import InputShape
 

@@ -21,7 +21,7 @@ import torch
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import CeilingTrial
-from gpuproof.records.work.probe_figure import CACHE_BANDWIDTH, LAUNCH_LATENCY, ProbeFigure
+from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY, ProbeFigure
 from gpuproof.worker.engine.loop import StepClock
 from gpuproof.workloads.info.catalogue.gemm import gemm_bytes, gemm_flops
 from gpuproof.workloads.info.catalogue.memory import BUFFERS, Pattern, memory_bytes

@@ -24,8 +24,7 @@ from gpuproof.processes.processors import (
     usable_cpus,
     users_threads,
 )
-from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
-from gpuproof.worker.host.variables import recorded_variables
+from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports, recorded_variables
 
 if TYPE_CHECKING:
     from gpuproof.accelerators.base import Accelerator

@@ -22,8 +22,7 @@ from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
 from gpuproof.records.work.parallel import GradientCompression
-from gpuproof.worker.parallel.blocks import repeated_blocks
-from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm
+from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, repeated_blocks
 from gpuproof.worker.step.model import WorkloadOnTorch, compiled
 from gpuproof.worker.step.precision import AUTOCAST_TYPES, PrecisionPolicy
 from gpuproof.workloads.info.base import resolve

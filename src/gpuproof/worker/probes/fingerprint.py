@@ -18,8 +18,7 @@ import torch
 from torch.nn import functional
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.records.work.probe import FingerprintSpec, NumberFormat
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import FingerprintSpec, NumberFormat, ProbeFigure
 from gpuproof.records.work.training import Precision
 from gpuproof.worker.probes.fitting import SMALLEST_EDGE, fitting_edge
 from gpuproof.worker.rank.bench import Bench

@@ -18,8 +18,7 @@ import torch
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import Device
-from gpuproof.records.work.probe import HostMemory, LinkSpec
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import HostMemory, LinkSpec, ProbeFigure
 from gpuproof.worker.engine.clocks import clock_for
 from gpuproof.worker.engine.repeats import time_repeats
 from gpuproof.worker.rank.bench import Bench

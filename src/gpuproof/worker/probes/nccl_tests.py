@@ -17,8 +17,7 @@ from time import monotonic
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.work.probe import NcclTestsSpec
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import NcclTestsSpec, ProbeFigure
 from gpuproof.worker.rank.bench import Bench
 
 QUANTITY = "bus bandwidth"

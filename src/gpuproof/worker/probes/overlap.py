@@ -12,8 +12,7 @@ from functools import lru_cache, partial
 import torch
 import torch.distributed as dist
 
-from gpuproof.records.work.probe import OverlapSpec
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import OverlapSpec, ProbeFigure
 from gpuproof.worker.engine.repeats import time_repeats
 from gpuproof.worker.probes.fitting import fitting_edge
 from gpuproof.worker.rank.bench import Bench

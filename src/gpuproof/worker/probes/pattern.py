@@ -18,8 +18,7 @@ import torch
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import free_bytes_of
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.work.probe import PatternSpec, WordPattern
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import PatternSpec, ProbeFigure, WordPattern
 from gpuproof.worker.rank.bench import Bench
 
 WORD_BYTES = 8

@@ -10,8 +10,7 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.run import RankResult
-from gpuproof.records.work.probe import ProbeSpec
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure, ProbeSpec
 from gpuproof.worker.probes.fingerprint import take_fingerprints
 from gpuproof.worker.probes.link import measure_links
 from gpuproof.worker.probes.nccl_tests import run_nccl_tests

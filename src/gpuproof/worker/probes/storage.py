@@ -19,8 +19,7 @@ from pathlib import Path
 from time import perf_counter
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.work.probe import StorageSpec
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure, StorageSpec
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 

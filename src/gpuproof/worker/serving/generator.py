@@ -28,7 +28,7 @@ from itertools import accumulate
 from time import monotonic
 
 from gpuproof.records.work.serving import Arrivals
-from gpuproof.worker.serving.trace import read_trace
+from gpuproof.worker.serving.prompts import read_trace
 
 WATCH_S = 0.5
 

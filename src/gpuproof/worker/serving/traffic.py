@@ -18,7 +18,7 @@ from functools import partial
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.serving.generator import TrafficPlan, Wire, command
-from gpuproof.worker.serving.trace import read_trace
+from gpuproof.worker.serving.prompts import read_trace
 
 END_S = 30.0
 """Time that a generator gets to hand its issue times over."""

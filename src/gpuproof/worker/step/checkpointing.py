@@ -2,10 +2,13 @@
 
 In: a built model and the choice of the case. Out: the model to run, and how many of its modules are
 computed again. The repeated blocks of a model are found by its structure; the workload declares none.
+
+The blocks that a model repeats, found by its structure: sharded, or computed again, one at a time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from torch import nn
@@ -14,7 +17,6 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from gpuproof.base.errors import UsageError
 from gpuproof.records.work.training import Checkpointing
-from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.effective import classify_operation
 
 
@@ -64,3 +66,25 @@ def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> Check
 def _save_costly() -> tuple[Any, Any]:
     contexts: tuple[Any, Any] = create_selective_checkpoint_contexts(_policy)
     return contexts
+
+
+def repeated_blocks(module: nn.Module) -> list[nn.Module]:
+    """Find the blocks that a model repeats: elements of lists and sequences, made of several parts, alike.
+
+    An element counts where another of its class stands in the same list; none lies within another. Layers
+    without parts of their own are no blocks: gathering them one by one costs more than it saves.
+    """
+    if isinstance(module, (nn.ModuleList, nn.Sequential)):
+        classes = Counter(type(child) for child in module)
+        blocks = [child for child in module if classes[type(child)] > 1 and _is_composed(child)]
+    else:
+        blocks = []
+    for child in module.children():
+        if not any(child is block for block in blocks):
+            blocks += repeated_blocks(child)
+    return blocks
+
+
+def _is_composed(module: nn.Module) -> bool:
+    num_parts = sum(1 for part in module.modules() if next(part.parameters(recurse=False), None) is not None)
+    return num_parts > 1 and not isinstance(module, (nn.ModuleList, nn.ModuleDict))

@@ -20,7 +20,7 @@ from gpuproof.accelerators.base import Accelerator, OutOfMemory
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.what_ran import Effective
-from gpuproof.records.work.capture import capture_obstacles
+from gpuproof.records.work.window import capture_obstacles
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.workloads.info.lookup import find_workload
 

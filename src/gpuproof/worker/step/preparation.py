@@ -28,7 +28,6 @@ from gpuproof.worker.data.sources import RankData, data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.host.heap import keep_freed_memory, reason_freed_memory_is_not_kept
-from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
 from gpuproof.worker.parallel.profiles import NCCL
@@ -57,6 +56,7 @@ from gpuproof.worker.step.model import (
     stored_as,
     uses_channels_last,
 )
+from gpuproof.worker.step.optimizers import read_implementation
 from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.library_models import LibraryModel

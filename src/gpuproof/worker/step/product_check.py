@@ -20,7 +20,7 @@ from math import log, sqrt
 
 import torch
 
-from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.records.work.probe import ProbeFigure
 from gpuproof.records.work.training import Precision
 from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 from gpuproof.workloads.torch.gemm import MatrixProduct

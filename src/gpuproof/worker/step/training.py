@@ -15,13 +15,13 @@ from torch import nn
 
 from gpuproof.records.case import TrainingWork
 from gpuproof.worker.data.batch_source import Batch, Batches
-from gpuproof.worker.optimizer.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.step.model import LossFunction
+from gpuproof.worker.step.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.step.precision import PrecisionPolicy
 
 if TYPE_CHECKING:
-    from gpuproof.worker.pruning.pruner import Pruner
+    from gpuproof.worker.step.pruning import Pruner
 
 
 class TrainingStep:
@@ -53,7 +53,7 @@ class TrainingStep:
         )
         self.pruner: Pruner | None = None
         if training.pruning.method != "none":
-            from gpuproof.worker.pruning.pruner import Pruner
+            from gpuproof.worker.step.pruning import Pruner
 
             self.pruner = Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
         max_norm = clip_norm(training)

@@ -13,8 +13,8 @@ from gpuproof.base.groups import grouped
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.suites.validate.placing import begun_on, device_subject
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.checks.answers import MUTE, UNLISTED, unanswered

@@ -4,19 +4,25 @@ A host may be chosen if it passed whatever was judged of it; one that failed, or
 Of those that passed the ones with the smallest loss come first: how far the lowest of a host's rates lies
 under the middle of all hosts' (the worst kind of rate counts). So small a difference may be chance: it only
 says whom to leave where all are good.
+
+Figures that others shared: while somebody else uses a GPU, how slow it is says nothing of the GPU.
+
+A figure that failed while other processes used the device becomes an ERROR: it could not be judged. A node
+must not be drained for the work of its users.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from gpuproof.records.outcome import kind_of
+from gpuproof.records.outcome import Judged, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
+from gpuproof.suites.validate.measured import StageResult, measures_of
 from gpuproof.suites.validate.nodes.drain import node_of
 from gpuproof.verdict.rollup import Branch
 
@@ -120,3 +126,34 @@ def chosen_exports(chosen: ChosenHosts, description: Mapping[str, Any]) -> Itera
 def _entry(host: Mapping[str, Any]) -> dict[str, Any]:
     options = {key: value for key, value in host.items() if value is not None and key not in NOT_TOLD}
     return {"host": host["address"], **options}
+
+
+NEIGHBOURS = "gpu-neighbours"
+"""The code of the doubt."""
+
+
+def without_shared(judged: Sequence[Judged], results: Sequence[StageResult]) -> list[Judged]:
+    """Turn failures of figures that others shared into errors."""
+    shared = dict(_shared_figures(results))
+    return [_as_error(item, why) if (why := shared.get(_figure(item))) else item for item in judged]
+
+
+def _figure(item: Judged) -> tuple[str, float | None]:
+    is_figure = item.outcome.status == "FAIL" and item.basis != "none"
+    return item.outcome.subject, item.outcome.measured_value if is_figure else None
+
+
+def _shared_figures(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
+    """Yield the figures of launches beside which others used a device, each with who did."""
+    for one in results:
+        doubts = () if one.result is None else one.result.doubts
+        why = next((doubt.reason for doubt in doubts if doubt.code == NEIGHBOURS), None)
+        for measure in measures_of(one) if why is not None else ():
+            if measure.value is not None and why is not None:
+                yield (measure.subject, measure.value), why
+
+
+def _as_error(item: Judged, why: str) -> Judged:
+    reason = f"{item.outcome.summary}, while {why}: whose fault it is cannot be told"
+    outcome = not_judged(item.outcome.subject, reason, "Measure again once they have ended")
+    return replace(item, outcome=replace(outcome, records=item.outcome.records))

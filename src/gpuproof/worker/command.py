@@ -2,12 +2,17 @@
 
 What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and
 all that it left behind is ended with it; what it wrote until then is kept either way.
+
+What a command wrote: files to keep, and its own figures. Files from before it began are none of its.
+
+A command of the user's as a case: started, followed with all that it starts, and ended at its time.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -32,12 +37,14 @@ from gpuproof.records.work.command import (
     OUTPUT_LOG,
     OUTPUT_VARIABLE,
     PYTHON,
+    CollectedFiles,
     CommandEnded,
+    CommandMetrics,
     CommandSpec,
     CommandStarted,
     ProcessTree,
 )
-from gpuproof.worker.command.collected_files import Places, collect, read_metrics_file
+from gpuproof.records.work.metrics_file import MAX_BYTES, read_metrics
 from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 
@@ -261,3 +268,74 @@ def _last_words(log: Path) -> str:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return f": {lines[-1][:300]}" if lines else ""
+
+
+CLOCK_STEP_S = 0.02
+"""By how much a file system's clock may be behind ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a command's files may lie."""
+
+    output: Path
+    """The launch's own folder."""
+    working: Path
+    since_s: float
+    """When the launch began, in seconds of the wall clock."""
+
+    def find(self, pattern: str) -> Iterator[Path]:
+        """Yield the files that match, of the first place that has any: written by this launch alone."""
+        for place in (self.output, self.working):
+            paths = [path for path in sorted(place.glob(pattern)) if path.is_file()]
+            fresh = [path for path in paths if path.stat().st_mtime >= self.since_s - CLOCK_STEP_S]
+            if fresh:
+                yield from fresh
+                return
+
+    def is_stale(self, pattern: str) -> bool:
+        """Say whether files match that are older than the launch."""
+        return any(path.is_file() for path in self.working.glob(pattern))
+
+
+def collect(patterns: Sequence[str], places: Places, *, rank: int) -> CollectedFiles:
+    """Copy files of the working folder that match into the launch's own; those that lie there are kept."""
+    files: list[str] = []
+    missing: list[str] = []
+    for pattern in patterns:
+        paths = list(places.find(pattern))
+        if not paths:
+            missing.append(f"{pattern} (older than the launch)" if places.is_stale(pattern) else pattern)
+        files += [_stored(path, places) for path in paths]
+    return CollectedFiles(rank=rank, files=tuple(files), missing=tuple(missing))
+
+
+def _stored(path: Path, places: Places) -> str:
+    """Return a file's name in the launch's own folder, where it is put if it is not there."""
+    if path.is_relative_to(places.output):
+        return str(path.relative_to(places.output))
+    name = path.relative_to(places.working)
+    (places.output / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, places.output / name)
+    return str(name)
+
+
+def read_metrics_file(name: str, places: Places, *, rank: int) -> CommandMetrics:
+    """Read the command's own figures; why there are none is said in the record."""
+    path = next(places.find(name), None)
+    if path is None:
+        old = "only one from before this launch" if places.is_stale(name) else "none was written"
+        return _without(name, f"no {name}: {old}", rank=rank)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return _without(name, f"{path}: larger than {MAX_BYTES >> 20} MiB", rank=rank)
+        metrics = read_metrics(path.read_text(encoding="utf-8", errors="replace"), name=path.name)
+    except (OSError, ValueError) as error:
+        return _without(name, f"{path}: {error}", rank=rank)
+    return CommandMetrics(
+        rank=rank, file=str(path), values=metrics.values, series=metrics.series, missing=None
+    )
+
+
+def _without(name: str, reason: str, *, rank: int) -> CommandMetrics:
+    return CommandMetrics(rank=rank, file=name, values={}, series={}, missing=reason)

@@ -1,1 +1,0 @@
-"""Pruning while a model learns: when, which weights, and how they stay zero."""

@@ -1,0 +1,301 @@
+"""Prunes a model while it learns, by hooks of its optimizer: the step and its loop know nothing of it.
+
+Before an update gradients are seen by the method, then masked, so that momentum and clipping know of nothing
+else. After it the masked weights are set to zero again: neither momentum nor decay brings one back. Ranks
+that average gradients hold the same weights and see the same gradients, and so choose the same masks.
+
+How sparse is a model to be after so many updates, and at which of them are weights chosen anew?
+
+Pure: numbers in, numbers out. An update is counted from 1; `begin` is the last one before pruning begins.
+
+By which score are weights kept? One class a method, all over the lists of weights and masks of a pruner.
+
+A mask is true where a weight is kept. Scores of several weights are compared over all layers at once, so that
+a method gives them one scale.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from gpuproof.base.errors import UsageError
+from gpuproof.records.work.training import Pruned, PruningMethod, PruningSpec, SparsityRamp, end_of_pruning
+
+
+def prunable_weights(module: nn.Module) -> list[nn.Parameter]:
+    """List the weights of convolutions and linear layers, each once; what is an embedding too stays dense."""
+    embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
+    layers = (layer for layer in module.modules() if isinstance(layer, _ConvNd | nn.Linear))
+    weights: dict[int, nn.Parameter] = {id(layer.weight): layer.weight for layer in layers}  # type: ignore[misc]
+    return [weight for identity, weight in weights.items() if identity not in embeddings]
+
+
+class Pruner:
+    """The masks of a model, and the updates that they have seen."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        spec: PruningSpec,
+        *,
+        total_steps: int | None,
+    ) -> None:
+        """Attach to the optimizer.
+
+        Raises:
+            UsageError: the model has no weights that may be pruned, or the case no updates for it.
+        """
+        self._weights = prunable_weights(module)
+        if not self._weights:
+            raise UsageError(
+                "the model has no weights of convolutions or linear layers",
+                place="training.pruning.method",
+                next_step="Set training.pruning.method to none, or use another model",
+            )
+        self.plan = SparsityPlan.of(spec, total_steps=total_steps)
+        self.num_updates = 0
+        self._spec = spec
+        self._num_weights = sum(weight.numel() for weight in self._weights)
+        self._masks = [torch.ones_like(weight, dtype=torch.bool) for weight in self._weights]
+        self._score = METHODS[spec.method](self._weights, self._masks, optimizer)
+        optimizer.register_step_pre_hook(self._before_update)
+        optimizer.register_step_post_hook(self._after_update)
+
+    @torch.no_grad()
+    def _before_update(self, *_: Any) -> None:
+        self._score.see_gradients()
+        for weight, mask in zip(self._weights, self._masks, strict=True):
+            if weight.grad is not None:
+                weight.grad.mul_(mask)
+
+    @torch.no_grad()
+    def _after_update(self, *_: Any) -> None:
+        self.num_updates += 1
+        self._zero_masked()
+        if self.plan.chooses_at(self.num_updates):
+            self._choose()
+
+    def _choose(self) -> None:
+        share = self.plan.sparsity_after(self.num_updates)
+        chosen = keep_highest(self._score.scores(), num_pruned=round(share * self._num_weights))
+        self._score.change(chosen)
+        for mask, new in zip(self._masks, chosen, strict=True):
+            mask.copy_(new)
+        self._zero_masked()
+
+    def _zero_masked(self) -> None:
+        for weight, mask in zip(self._weights, self._masks, strict=True):
+            weight.mul_(mask)
+
+    @torch.no_grad()
+    def record(self, *, rank: int) -> Pruned:
+        """Count what is pruned, in the weights themselves; waits for the device."""
+        digest = hashlib.sha256()
+        for mask in self._masks:
+            held = mask.contiguous().cpu()
+            digest.update(ctypes.string_at(held.data_ptr(), held.numel()))
+        buffers = (*self._masks, *self._score.buffers)
+        return Pruned(
+            rank=rank,
+            method=self._spec.method,
+            target_sparsity=self.plan.target,
+            end_step=self.plan.end,
+            num_updates=self.num_updates,
+            num_weights=self._num_weights,
+            num_zero=sum(int((weight == 0).sum()) for weight in self._weights),
+            num_masked=sum(int((~mask).sum()) for mask in self._masks),
+            masks_sha256=digest.hexdigest(),
+            buffers_bytes=sum(tensor.numel() * tensor.element_size() for tensor in buffers),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparsityPlan:
+    """The sparsity of each update.
+
+    >>> plan = SparsityPlan(target=0.8, begin=0, end=100, every=50)
+    >>> [round(plan.sparsity_after(update), 6) for update in (0, 50, 100, 200)]
+    [0.0, 0.7, 0.8, 0.8]
+    """
+
+    target: float
+    begin: int
+    end: int
+    every: int
+    ramp: SparsityRamp = "cubic"
+
+    @classmethod
+    def of(cls, spec: PruningSpec, *, total_steps: int | None) -> Self:
+        """Lay a case's pruning over its updates.
+
+        Raises:
+            UsageError: no update is left for it, or the number of updates is needed and not known.
+        """
+        assert spec.target_sparsity is not None  # a rule of the recipe's
+        end = end_of_pruning(spec.end_step, total_steps=total_steps)
+        if end is None or end <= spec.begin_step:
+            raise UsageError(
+                "the number of updates is not known"
+                if end is None
+                else f"pruning would end at update {end}, and begins after update {spec.begin_step}",
+                place="training.pruning.end_step",
+                next_step="Set training.pruning.end_step to an update after training.pruning.begin_step, or "
+                "train longer",
+            )
+        return cls(
+            target=spec.target_sparsity,
+            begin=spec.begin_step,
+            end=end,
+            every=spec.every_steps,
+            ramp=spec.schedule,
+        )
+
+    def sparsity_after(self, update: int) -> float:
+        """Return the share of weights that is to be zero after an update.
+
+        With p the share of the ramp that is behind, cubic is s·(1 − (1 − p)³), equation 1 of Zhu and Gupta
+        2017 (https://arxiv.org/abs/1710.01878) from no sparsity on; linear is s·p.
+        """
+        p = min(max((update - self.begin) / (self.end - self.begin), 0.0), 1.0)
+        return self.target * (p if self.ramp == "linear" else 1 - (1 - p) ** 3)
+
+    def chooses_at(self, update: int) -> bool:
+        """Say whether weights are chosen anew after an update: now and then on the ramp, and at its end.
+
+        After the end they stay as they are, as Zhu and Gupta have it.
+        """
+        on_the_ramp = self.begin < update < self.end
+        return update == self.end or (on_the_ramp and (update - self.begin) % self.every == 0)
+
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Score(Protocol):
+    """What a method knows of the weights."""
+
+    buffers: Tensors
+    """What it keeps for that, beside the optimizer's state."""
+
+    def see_gradients(self) -> None:
+        """Take note of the gradients of an update, before it and before any is masked."""
+
+    def scores(self) -> list[torch.Tensor]:
+        """Return a score for each weight: those with the highest are kept."""
+
+    def change(self, masks: Tensors) -> None:
+        """Take note of new masks while the weights are still as the old ones left them."""
+
+
+class MagnitudeScore:
+    """|w|; what is pruned stays pruned, since its size is 0.
+
+    Zhu and Gupta 2017 (https://arxiv.org/abs/1710.01878), with one threshold over all layers where they have
+    one for each.
+    """
+
+    buffers: Tensors = ()
+
+    def __init__(self, weights: Sequence[nn.Parameter], masks: Tensors, _: torch.optim.Optimizer) -> None:
+        self._weights, self._masks = weights, masks
+
+    def see_gradients(self) -> None:
+        """Gradients say nothing here."""
+
+    def scores(self) -> list[torch.Tensor]:
+        """Return |w|, and -1 for what is pruned, so that it stays so among weights that happen to be 0."""
+        sizes = (weight.detach().abs() for weight in self._weights)
+        return [size.masked_fill_(~mask, -1.0) for size, mask in zip(sizes, self._masks, strict=True)]
+
+    def change(self, masks: Tensors) -> None:
+        """What is pruned is forgotten."""
+
+
+class StateScore(MagnitudeScore):
+    """|w|·v^(1/4) with v of Adam, for AdamWPrune: no memory but the masks; what is pruned stays pruned.
+
+    From the AdamWPrune project (its variant bitter7, which it recommends), of which there is no paper; there
+    the threshold is that of a 2 % sample, here of all weights, so that the target is met.
+    """
+
+    def __init__(
+        self, weights: Sequence[nn.Parameter], masks: Tensors, optimizer: torch.optim.Optimizer
+    ) -> None:
+        super().__init__(weights, masks, optimizer)
+        self._state = optimizer.state
+
+    def scores(self) -> list[torch.Tensor]:
+        """Return the score; that of a weight without gradients, of which Adam knows nothing, is 0."""
+        scores = []
+        for weight, mask in zip(self._weights, self._masks, strict=True):
+            moment = self._state[weight].get("exp_avg_sq")
+            importance = torch.zeros_like(weight) if moment is None else moment.sqrt().sqrt_()
+            scores.append(importance.mul_(weight.detach().abs()).masked_fill_(~mask, -1.0))
+        return scores
+
+
+class MovementScore:
+    """−Σ g·w over all updates: high where weights were learnt away from zero (Sanh et al. 2020).
+
+    https://arxiv.org/abs/2005.07683, equations 3 and 4, hard movement pruning. As there, the gradient is that
+    of the masked weight, it reaches the score of a pruned weight too (straight through), and a weight whose
+    score rises comes back with the value that it had. Otherwise than there, scores are summed up plainly and
+    not by Adam, and a weight that is pruned does not decay; with plain SGD both are the paper's own.
+    """
+
+    def __init__(self, weights: Sequence[nn.Parameter], masks: Tensors, _: torch.optim.Optimizer) -> None:
+        self._weights, self._masks = weights, masks
+        self._sums = [torch.zeros_like(weight) for weight in weights]
+        self._pruned_values = [torch.zeros_like(weight) for weight in weights]
+        self.buffers: Tensors = (*self._sums, *self._pruned_values)
+
+    def see_gradients(self) -> None:
+        """Add −g·w of this update; w of a pruned weight is the value that it had."""
+        for weight, total, pruned in zip(self._weights, self._sums, self._pruned_values, strict=True):
+            if weight.grad is not None:  # one of weight and pruned value is zero everywhere
+                total.addcmul_(weight.grad, weight.detach() + pruned, value=-1.0)
+
+    def scores(self) -> list[torch.Tensor]:
+        """Return the sums."""
+        return self._sums
+
+    def change(self, masks: Tensors) -> None:
+        """Keep the values of weights that go, and give back those of weights that return."""
+        for weight, pruned, mask in zip(self._weights, self._pruned_values, masks, strict=True):
+            values = weight.detach() + pruned
+            pruned.copy_(values * ~mask)
+            weight.copy_(values * mask)
+
+
+METHODS: Mapping[PruningMethod, Callable[[Sequence[nn.Parameter], Tensors, torch.optim.Optimizer], Score]] = {
+    "magnitude": MagnitudeScore,
+    "movement": MovementScore,
+    "state": StateScore,
+}
+
+
+def keep_highest(scores: Tensors, *, num_pruned: int) -> list[torch.Tensor]:
+    """Return masks that leave out the `num_pruned` lowest scores of all; of equal ones those that come first.
+
+    Exactly so many, the same on every rank that has the same scores: no sampling, and ties go by position.
+    """
+    flat = torch.cat([score.flatten() for score in scores])
+    if num_pruned == 0:
+        keep = torch.ones_like(flat, dtype=torch.bool)
+    else:
+        threshold = flat.kthvalue(num_pruned).values
+        keep = flat > threshold
+        ties = flat == threshold
+        num_below = flat.numel() - keep.sum() - ties.sum()
+        keep |= ties & (ties.cumsum(0) > num_pruned - num_below)
+    parts = keep.split([score.numel() for score in scores])
+    return [part.view_as(score) for part, score in zip(parts, scores, strict=True)]
