@@ -27,8 +27,7 @@ from gpuproof.worker.host.heap import keep_freed_memory
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.cnn import SimpleCnnOptions
 from gpuproof.workloads.info.catalogue.resnet import RESNET18
-from gpuproof.workloads.torch.cnn import build_simple_cnn
-from gpuproof.workloads.torch.resnet import build_resnet18
+from gpuproof.workloads.torch.cnn import build_resnet18, build_simple_cnn
 from pairing import machine_line
 from quick_verdicts import clopper_pearson
 

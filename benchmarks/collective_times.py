@@ -109,8 +109,7 @@ def _ours(rank: int, size_bytes: int) -> Any:
     import torch
 
     from gpuproof.records.work.collective import CollectiveSpec
-    from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask
-    from gpuproof.worker.collectives.patterns import pattern_for
+    from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for
     from gpuproof.worker.collectives.session import time_iterations
     from gpuproof.worker.engine.host_clock import HostClock
 

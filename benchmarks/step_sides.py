@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case, TrainingWork
-from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.data.sources import SamplePool
 from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.rank.identity import identity_from
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter

@@ -8,7 +8,7 @@ The frontier: a rule sees how many standard deviations the lowest figure is unde
 and their L-skewness. Among all that accuse in at most this share of healthy fleets, whether these are of
 Student's t (4 degrees of freedom), exponential or log-normal (sigma 0.8), and fail also who is farther off,
 the one that names the slow one most often is a linear program over the cells of a table. Ours
-(`statistics/low_outliers.py`) sees L-kurtosis, too; its share of alarms is that of the worst of these
+(`statistics/dispersion.py`) sees L-kurtosis, too; its share of alarms is that of the worst of these
 shapes, normal included.
 Prints the shares; asserts nothing. Promise: ours names in at least 0.9 × the frontier at our share of alarms,
 which is at most 0.5 %.

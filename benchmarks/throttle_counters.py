@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.totals import Throttling, throttling
 from gpuproof.readings.window import RecordingWindow, Span
 from gpuproof.records.readings import DeviceIdentity, Recording
 

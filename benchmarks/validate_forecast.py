@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from gpuproof.store.description import read_config
+from gpuproof.store.names import read_config
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import THIS_MACHINE
 from gpuproof.suites.forecast import LEAST_OF_PLAN

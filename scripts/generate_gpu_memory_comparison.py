@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The report of an older test matrix, by its old name: `gpuproof report`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/entry/older.py.
+What its options are in gpuproof's words stands in src/gpuproof/cli/older.py.
 """
 
 import sys

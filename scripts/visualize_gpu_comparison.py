@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two recordings side by side, by its old name: `gpuproof monitor compare`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/entry/older.py.
+What its options are in gpuproof's words stands in src/gpuproof/cli/older.py.
 """
 
 import sys

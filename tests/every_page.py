@@ -28,8 +28,8 @@ from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.side_by_side import balance_picture, comparison_picture, zoomable
 from gpuproof.observe.timeline import recording_picture
-from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.readings.recording import load_recording
+from gpuproof.readings.selection import of_recording, side_by_side
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.report.page_parts import with_pictures

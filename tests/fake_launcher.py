@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.launchers.base import HostError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, Placed
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import encode
-from gpuproof.records.work.placed import Placed
 from gpuproof.suites.base import HostPlace
 from records_by_hand import Story, failure, window
 

@@ -16,9 +16,9 @@ import recordings as r
 from gpuproof.records.breakdown import StepPhases
 from gpuproof.records.case import Case
 from gpuproof.records.journal import encode
-from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.readings import DriverEvent
 from gpuproof.records.run import Ceilings, CeilingTrial, Environment, Start
+from gpuproof.records.what_ran import Memory, MemoryParts
 from gpuproof.records.work.window import MonitorSpec
 from gpuproof.store.layout import recording_name
 from gpuproof.store.run import RunDirectory

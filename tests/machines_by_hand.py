@@ -21,7 +21,7 @@ from gpuproof.records.case import Case, CollectiveWork, ProbeWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Sample
 from gpuproof.records.run import Device, Environment, RankResult, Setup, Start, Window
-from gpuproof.records.work.connections import Connections
+from gpuproof.records.what_ran import Connections
 from gpuproof.records.work.probe import ProbeFigure
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE

@@ -14,11 +14,10 @@ from typing import get_args
 import pytest
 
 from fakes import nvml_library, sysfs_trees
-from gpuproof.devices import fake, replay
+from gpuproof.devices import fake, intel, replay
 from gpuproof.devices.amd import adapter as amd
 from gpuproof.devices.amd import library
 from gpuproof.devices.base import DeviceAdapter, DeviceLostError, NotSupportedError, Readout, VendorDevice
-from gpuproof.devices.intel import adapter as intel
 from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import Journal

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fakes import sysfs_trees
+from gpuproof.devices import intel
 from gpuproof.devices.base import DriverMissingError
-from gpuproof.devices.intel import adapter as intel
 from gpuproof.records.readings import VendorIndex
 
 XE, I915 = VendorIndex(0), VendorIndex(2)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpuproof.worker.step.compilation import CompilerCounts, compilation_record, read_counts
+from gpuproof.worker.step.cuda_graph import CompilerCounts, compilation_record, read_counts
 from records_by_hand import TRAINING
 
 NOTHING = CompilerCounts(graphs=0, breaks={}, eager_frames=0, cuda_graph_skips=0)

@@ -20,7 +20,7 @@ from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import TrainingWork
 from gpuproof.records.what_ran import Effective
 from gpuproof.records.work.data import DataUsed
-from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.data.sources import SamplePool
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.rank.session import compile_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpuproof.worker.data.sample_pool import draw_samples
+from gpuproof.worker.data.sources import draw_samples
 from gpuproof.workloads.info.base import InputShape
 
 NUM = 10_000

@@ -25,7 +25,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, RankResult, Setup, Start, Steps
-from gpuproof.store.description import read_config
+from gpuproof.store.names import read_config
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, SOURCE, TINY, Run
 from launching import wait_until

@@ -16,7 +16,7 @@ from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.what_ran import Compilation
 from gpuproof.records.work.data import DataUsed
-from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.data.sources import SamplePool
 from gpuproof.worker.step.cuda_graph import Step
 from gpuproof.worker.step.decoding import Decoding, bucket_end
 from gpuproof.worker.step.generation import DecodeStep

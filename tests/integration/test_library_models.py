@@ -17,9 +17,9 @@ from gpuproof.workloads.info.catalogue.encoder import VIT_B_16
 from gpuproof.workloads.info.catalogue.resnet import RESNET18, RESNET50
 from gpuproof.workloads.info.library_models import IMAGE_TYPES, MASKED_TYPES
 from gpuproof.workloads.info.lookup import find_workload
+from gpuproof.workloads.torch.own_module import blank_batch
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
 from gpuproof.workloads.torch.torchvision_models import input_shape as torchvision_shape
-from gpuproof.workloads.torch.trial_run import blank_batch
 from running import MEASURED, TINY, clean_environment, gpuproof, only_case, run_directory
 
 LLAMA = {

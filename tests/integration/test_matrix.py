@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from gpuproof.base.errors import ExitCode
+from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Mark
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, ProcessTree
-from gpuproof.records.work.placed import DeviceTaken
 from gpuproof.store.run import RunDirectory
 from gpuproof.worker.rank.watchdog import process_lives
 from running import TIMEOUT_S, clean_environment, gpuproof, gpuproof_command

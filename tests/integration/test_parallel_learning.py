@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpuproof.records.memory import Memory
+from gpuproof.records.what_ran import Memory
 from integration.conftest import SOURCE, TESTS
 from running import clean_environment
 from waiting import PATIENCE_S

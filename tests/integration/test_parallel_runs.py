@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuproof.base import registry
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.breakdown import OwnCompute
-from gpuproof.records.memory import Memory
 from gpuproof.records.run import Evaluation, Setup, Window
+from gpuproof.records.what_ran import Memory
 from gpuproof.worker.parallel.model import arranged, compress_gradients
 from gpuproof.worker.step.checkpointing import repeated_blocks
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_work

@@ -12,7 +12,7 @@ import pytest
 from gpuproof.base.errors import ExitCode
 from gpuproof.records.run import Evaluation, Phase, ProfileTrace, RankResult, Setup, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
-from gpuproof.store.description import read_config
+from gpuproof.store.names import read_config
 from gpuproof.suites.sweep.plan import points_of_matrix
 from running import MEASURED, TINY, gpuproof, only_case, run_directory
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.base.errors import ExitCode
-from gpuproof.processes.processors import usable_cpus
+from gpuproof.processes.granted import usable_cpus
 from gpuproof.records.breakdown import Fp8Casts
 from gpuproof.records.run import Environment, Failure, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions

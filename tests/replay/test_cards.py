@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.config.load import load_config
-from gpuproof.store.description import read_config
+from gpuproof.store.names import read_config
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import read_places
 from gpuproof.suites.validate import SUITE

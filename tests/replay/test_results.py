@@ -17,7 +17,7 @@ from gpuproof.observe.run_timeline import run_pictures
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Commands, Files
 from gpuproof.records.result import Measure, Result
-from gpuproof.store.description import read_suite
+from gpuproof.store.names import read_suite
 from gpuproof.store.run import RunDirectory
 from replay.exports import RECORDED
 

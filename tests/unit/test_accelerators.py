@@ -17,12 +17,12 @@ from gpuproof.accelerators.choose import (
     IN_ORDER,
     OWN,
     PROCESSOR,
+    CudaAccelerator,
     accelerator_of,
     accelerators_here,
     choose_accelerator,
     find_accelerator,
 )
-from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.base import registry
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.doctor.plugins import list_plugins

@@ -22,11 +22,11 @@ from gpuproof.records.breakdown import (
     SyncRound,
     TrainedAlike,
 )
-from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.page import Chart
 from gpuproof.records.run import Device, Environment
+from gpuproof.records.what_ran import Memory, MemoryParts
 from gpuproof.suites.scale.apart import NOTHING_LEARNT, Alikeness, alikeness_of
-from gpuproof.worker.breakdown.overlap import overlap_of
+from gpuproof.worker.breakdown.communication import overlap_of
 from planning import next_cases
 from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
 

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from gpuproof.records.work.collective import CollectiveSpec, ElementType, Operation, Reduction
 from gpuproof.worker.collectives.operations import (
+    EXACT_UP_TO,
+    LADDER,
     OPERATIONS,
     TORCH_TYPES,
     Collective,
     CollectiveTask,
+    pattern_for,
     whole_elements,
 )
-from gpuproof.worker.collectives.patterns import EXACT_UP_TO, LADDER, pattern_for
 
 RANKS, ELEMENTS = 4, 48
 CPU = torch.device("cpu")

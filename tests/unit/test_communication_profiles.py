@@ -11,7 +11,7 @@ from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import TrainingWork
 from gpuproof.records.work.parallel import CommunicationProfile
-from gpuproof.worker.parallel.profiles import PROFILES, apply_profile
+from gpuproof.worker.parallel.distributed import PROFILES, apply_profile
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
 from planning import next_cases

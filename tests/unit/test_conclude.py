@@ -18,8 +18,8 @@ from gpuproof.campaign.conclude import Concluded, conclude, conclude_unwritten
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.exports import epochs_csv
 from gpuproof.suites.recipe.conclude import RecipeDetail
+from gpuproof.suites.results import epochs_csv
 from records_by_hand import (
     CHANNELS_LAST,
     Story,

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from gpuproof.records.journal import decode, encode
-from gpuproof.records.work.connections import CountedConnection
+from gpuproof.records.what_ran import CountedConnection
 from gpuproof.worker.host import connections
 from gpuproof.worker.host.connections import read_connections
 

@@ -20,8 +20,8 @@ from gpuproof.records.run import Environment, Setup
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import judge_fleet
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.nodes.counted import facts_there, subjects_there
-from gpuproof.suites.validate.nodes.gate import gate_code
+from gpuproof.suites.validate.counted import facts_there, subjects_there
+from gpuproof.suites.validate.gate import gate_code
 from gpuproof.suites.validate.options import read_options
 from gpuproof.suites.validate.plan import planned_order
 from gpuproof.verdict.facts import ExpectedGpus, FleetFacts

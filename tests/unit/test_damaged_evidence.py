@@ -19,8 +19,8 @@ from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import CHECKS, write_fleet
 from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.cells import subjects_by_kind
 from gpuproof.suites.validate.options import HARDWARE
-from gpuproof.suites.validate.readiness.cells import subjects_by_kind
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, cells_of
 from gpuproof.verdict.checks.devices import MEMORY_COUNTERS
 from gpuproof.verdict.rollup import roll_up

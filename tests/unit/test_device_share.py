@@ -14,9 +14,8 @@ import pytest
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.devices.guard import GuardedDevices
-from gpuproof.records.case import Placement
+from gpuproof.records.case import DeviceShare, Placement
 from gpuproof.records.readings import DeviceIdentity, DeviceReading, PhysicalIndex
-from gpuproof.records.work.placed import DeviceShare
 from gpuproof.worker.host import device_share
 from gpuproof.worker.host.device_share import DeviceTaker, HeldDevice
 

@@ -16,7 +16,7 @@ from gpuproof.report.html import html
 from gpuproof.report.page_parts import column_blocks
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.matrix.page import _status_cell, _status_text
-from gpuproof.suites.measures import interval_text
+from gpuproof.suites.results import interval_text
 from gpuproof.suites.sections import at_point, failures_section
 from records_by_hand import failure
 

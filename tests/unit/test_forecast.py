@@ -21,8 +21,8 @@ from gpuproof.suites.registry import suite_on
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_activation_values
 from gpuproof.workloads.info.catalogue.resnet import RESNET_PLANS, resnet_activation_values
+from gpuproof.workloads.torch.cnn import ResNet
 from gpuproof.workloads.torch.decoder import build_decoder
-from gpuproof.workloads.torch.resnet import ResNet
 
 SYNTHETIC = Path(__file__).resolve().parents[2] / "configs" / "synthetic_resnet50.yaml"
 GIB = 2**30

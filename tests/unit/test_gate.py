@@ -17,14 +17,14 @@ from ruamel.yaml import YAML
 
 from gpuproof.base.errors import ExitCode
 from gpuproof.campaign.conclude import Concluded, conclude
-from gpuproof.cli.gates.wrappers import WRAPPERS, gate_script, wrapper_files
+from gpuproof.cli.init import WRAPPERS, gate_script, wrapper_files
 from gpuproof.cli.main import cli
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome
 from gpuproof.records.run import DeviceNeighbours, FailureCause, Window
-from gpuproof.suites.validate.nodes.drain import drain_lines, nodes_to_drain
-from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
+from gpuproof.suites.validate.drain import drain_lines, nodes_to_drain
+from gpuproof.suites.validate.gate import gate_code, gate_line
 from records_by_hand import failure, start
 from validation_by_hand import FLOOR, done, recipe, walk, written
 

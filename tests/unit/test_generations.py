@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuproof.launches.generations import evened_steps
+from gpuproof.launches.power_cap import evened_steps
 from gpuproof.statistics.dispersion import noise
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about

@@ -17,7 +17,7 @@ from gpuproof.records.run import Failure
 from gpuproof.verdict.blame.hang import Hang, explain_hang
 from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.host_clock import HostClock
-from gpuproof.worker.rank.progress import ask_ras, look_at_progress, read_calls
+from gpuproof.worker.rank.watchdog import ask_ras, look_at_progress, read_calls
 from records_by_hand import case, start
 from waiting import PATIENCE_S
 
@@ -137,7 +137,7 @@ def test_a_dump_of_nccl_is_read_leniently_and_for_the_default_group() -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let answers take as long as a busy machine needs."""
-    monkeypatch.setattr("gpuproof.worker.rank.progress.ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr("gpuproof.worker.rank.watchdog.ANSWER_S", PATIENCE_S)
 
 
 @pytest.mark.usefixtures("patient")

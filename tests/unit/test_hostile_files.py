@@ -16,7 +16,7 @@ from gpuproof.config.load import load_config
 from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import MAX_BRACKETS
 from gpuproof.datasets.downloaded import prepare_cifar
-from gpuproof.datasets.image_folder import list_images
+from gpuproof.datasets.on_disk import list_images
 from gpuproof.launchers.ssh.connect import load_keys
 from gpuproof.readings.formats import load
 from gpuproof.records.dataset_files import decode

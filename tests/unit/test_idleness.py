@@ -22,8 +22,8 @@ from gpuproof.hardware.boards import find_peak
 from gpuproof.launches.limits import idle_share
 from gpuproof.records.run import DeviceBusy, Window
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.measures import recipe_measures
+from gpuproof.suites.results import rates_of_launches
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.window import gaps, limited
 from gpuproof.verdict.summary import summarize

@@ -10,9 +10,8 @@ from rich.console import Console
 
 import recordings as rec
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.observe.live_detail import device_detail
 from gpuproof.observe.live_once import look, written
-from gpuproof.observe.live_processes import process_rows, process_table
+from gpuproof.observe.live_panes import device_detail, process_rows, process_table
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table, history_charts, models
 from gpuproof.observe.live_text import event_lines

@@ -11,7 +11,7 @@ import pytest
 from fleet_by_hand import PORT, host_facts, statuses
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
-from gpuproof.records.work.connections import Connections, CountedConnection
+from gpuproof.records.what_ran import Connections, CountedConnection
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.packets import CHUNK_SEGMENTS, MOST_LOST, judge_packets
 from gpuproof.verdict.facts import FleetFacts

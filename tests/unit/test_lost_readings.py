@@ -16,8 +16,7 @@ from gpuproof.records.journal import encode
 from gpuproof.records.readings import DRIVER_EVENTS, DriverEvent, UnavailableMetrics
 from gpuproof.records.run import Device
 from gpuproof.records.work.window import MonitorSpec
-from gpuproof.verdict.announced import announced_in
-from gpuproof.verdict.doubts.lost import lost_readings
+from gpuproof.verdict.announced import announced_in, lost_readings
 from recordings import MONOTONIC_S, header, identity, sample, write
 from records_by_hand import CPU, H200, case, of_own_launch, result, setup, start, window
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.records.memory import MemoryParts
-from gpuproof.records.parallel import Arrangement
+from gpuproof.records.what_ran import MemoryParts
+from gpuproof.records.work.parallel import Arrangement
 from gpuproof.records.work.training import OptimizerName
 from gpuproof.workloads.info.catalogue.mlp import MEDIUM
 from gpuproof.workloads.info.held import estimate_memory

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.cli.gates.counts import MissingGpusError, device_words
-from gpuproof.cli.gates.wrappers import gate_script, wrapper_files
+from gpuproof.cli.init import gate_script, wrapper_files
 from gpuproof.cli.main import cli
 from gpuproof.launchers.registry import HostChoice
 from running import clean_environment, gpuproof

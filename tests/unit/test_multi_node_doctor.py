@@ -18,8 +18,7 @@ from gpuproof.verdict import nccl_settings
 from gpuproof.verdict.check import ask, checks_in
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.nccl_settings import SETTINGS
-from gpuproof.worker.host.fabric import describe_fabric
-from gpuproof.worker.host.interfaces import check_named_interfaces, describe_interfaces
+from gpuproof.worker.host.fabric import check_named_interfaces, describe_fabric, describe_interfaces
 
 
 def interface(name: str, *addresses: str, up: bool = True, loopback: bool = False) -> dict[str, Any]:

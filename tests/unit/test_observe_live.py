@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 import recordings as rec
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.observe.live import LiveView
-from gpuproof.observe.live_processes import process_table
+from gpuproof.observe.live_panes import process_table
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table
 from gpuproof.observe.live_text import event_lines

@@ -16,7 +16,7 @@ from gpuproof.readings import window
 from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.summary import summarise, summarise_window
-from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.totals import Throttling, throttling
 from gpuproof.readings.warnings import load_balance
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import DriverEvent, Sample, UnavailableMetrics

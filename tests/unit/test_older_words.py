@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from gpuproof.base.errors import ExitCode, UsageError
-from gpuproof.cli.entry.older import TAKEN
 from gpuproof.cli.main import cli
+from gpuproof.cli.older import TAKEN
 from gpuproof.config.inventory import load_inventory
 
 

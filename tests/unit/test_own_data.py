@@ -141,7 +141,7 @@ def test_a_file_of_tokens_is_looked_through(token_type: str, dtype: str, tmp_pat
 
 
 def test_the_largest_id_is_found_in_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuproof.datasets.tokens.BLOCK_TOKENS", 2)
+    monkeypatch.setattr("gpuproof.datasets.on_disk.BLOCK_TOKENS", 2)
     np.array([1, 2, 3, 250, 4], dtype="<u2").tofile(tmp_path / "ids.bin")
     prepare(tokens(tmp_path / "ids.bin"), tmp_path, world_size=1, say=print)
     listing = read_listing(TokenFile, tmp_path / "data/tokens.json")

@@ -12,8 +12,13 @@ from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import check_place
 from gpuproof.config.rules.base import Facts
-from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange
-from gpuproof.records.work.parallel import ParallelStrategy
+from gpuproof.records.work.parallel import (
+    Arrangement,
+    ArrangementError,
+    Parallelism,
+    ParallelStrategy,
+    arrange,
+)
 from planning import next_cases
 
 

@@ -14,8 +14,8 @@ from gpuproof.launches.power_cap import continuation, rate_from_idle, resolution
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.what_ran import PowerCap
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.measures import recipe_measures
+from gpuproof.suites.results import rates_of_launches
 from gpuproof.verdict.summary import RunSummary, summarize
 from records_by_hand import one_rank, steps
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.worker.probes import fitting
-from gpuproof.worker.probes.fitting import fitting_edge
+from gpuproof.worker.probes import fingerprint as fitting
+from gpuproof.worker.probes.fingerprint import fitting_edge
 
 
 class ADevice:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.processes.processors import (
+from gpuproof.processes.granted import (
     AGENT_MARK,
     cpu_quota,
     reason_fewer_threads,
@@ -64,9 +64,9 @@ def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
 
 
 def test_threads_are_whole_processors_of_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuproof.processes.processors.cpus_allowed", lambda: 8)
+    monkeypatch.setattr("gpuproof.processes.granted.cpus_allowed", lambda: 8)
     for quota, usable, why in ((None, 8, None), (0.5, 1, "0.5 of 8"), (2.5, 2, "2.5 of 8"), (16.0, 8, None)):
-        monkeypatch.setattr("gpuproof.processes.processors.cpu_quota", lambda quota=quota: quota)
+        monkeypatch.setattr("gpuproof.processes.granted.cpu_quota", lambda quota=quota: quota)
         assert usable_cpus() == usable
         said = reason_fewer_threads(None)
         assert said is None if why is None else why in str(said)
@@ -87,7 +87,7 @@ def test_the_users_threads_are_a_number(text: str | None, expected: int | None) 
 @pytest.mark.parametrize("users", [None, "3"])
 def test_what_torchrun_set_is_not_the_users(users: str | None) -> None:
     """A stand-in for the agent: it starts its child as torchrun starts ranks, two processes deep."""
-    inner = "from gpuproof.processes.processors import users_threads; print(users_threads())"
+    inner = "from gpuproof.processes.granted import users_threads; print(users_threads())"
     middle = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
     agent = (
         "import os, subprocess, sys\n"

@@ -18,7 +18,7 @@ from concluding import words_of
 from fleet_by_hand import host_facts
 from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
-from gpuproof.readings.provenance import of_recording, side_by_side
+from gpuproof.readings.selection import of_recording, side_by_side
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Provenance
 from gpuproof.records.run import Device, Environment

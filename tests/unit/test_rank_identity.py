@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.processes.processors import usable_cpus, users_threads
+from gpuproof.processes.granted import usable_cpus, users_threads
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads, identity_from
 from records_by_hand import case
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gpuproof.hardware.boards import find_peak
 from gpuproof.records.journal import decode, encode
-from gpuproof.records.memory import Memory, MemoryParts
-from gpuproof.records.parallel import Arrangement, Parallelism
+from gpuproof.records.what_ran import Memory, MemoryParts
+from gpuproof.records.work.parallel import Arrangement, Parallelism
 from gpuproof.suites.recipe.work import memory_measures
 from gpuproof.verdict.summary import summarize
 from records_by_hand import Story, setup, window

@@ -16,10 +16,9 @@ from fake_launcher import FakeLaunch, FakeLauncher, Quiet
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.campaign.campaign import launch_all
 from gpuproof.campaign.scheduler import CUT, CUT_SHORT_S, GRACE_S, LATE_GRACE_S, MAX_ATTEMPTS
-from gpuproof.records.case import Case, Placement
+from gpuproof.records.case import Case, Placed, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
-from gpuproof.records.work.placed import Placed
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining
 from records_by_hand import CASE, with_work, write_run

@@ -16,7 +16,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.ab import SUITE
-from gpuproof.suites.measures import compared_figures
+from gpuproof.suites.results import compared_figures
 from planning import HERE
 from records_by_hand import write_run
 from served_by_hand import SPEC, records, spec_in

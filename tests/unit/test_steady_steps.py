@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuproof.accelerators.base import DeviceCommand
-from gpuproof.worker.breakdown import overlap
+from gpuproof.worker.breakdown import communication as overlap
 from gpuproof.worker.breakdown.bursts import queued_burst, steady_burst
 from gpuproof.worker.engine.host_clock import HostClock
 

@@ -22,10 +22,10 @@ from gpuproof.campaign.scheduler import UnheardProgress
 from gpuproof.launchers.local.site import ThisMachine
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.readings.parsing import fast_json
+from gpuproof.records.case import Placed
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Environment, Start
-from gpuproof.records.work.placed import Placed
 from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole

@@ -11,7 +11,7 @@ import pytest
 
 import recordings as rec
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.totals import Throttling, throttling
 from gpuproof.readings.window import whole
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

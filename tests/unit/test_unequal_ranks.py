@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gpuproof.launches.ranks import compare_ranks, stands_apart
-from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import Doubt
+from gpuproof.records.work.parallel import plain_copies
 from gpuproof.suites.recipe.ranks import ranks_shown, sections_of_ranks
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.collectives import unequal_ranks

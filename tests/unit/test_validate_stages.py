@@ -19,8 +19,8 @@ from gpuproof.records.run import Environment, Window
 from gpuproof.records.work.probe import ProbeFigure
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.cells import required_rows
 from gpuproof.suites.validate.options import read_options
-from gpuproof.suites.validate.readiness.cells import required_rows
 from gpuproof.suites.validate.trend import trend_of
 from probes_by_hand import copies, digest, probe_records
 from validation_by_hand import done, host_facts, recipe, walk, written

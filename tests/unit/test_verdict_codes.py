@@ -14,7 +14,7 @@ from gpuproof.launchers.kubernetes import checks as cluster
 from gpuproof.records.page import Notices, Page
 from gpuproof.records.result import Doubt
 from gpuproof.report.formats import render_page
-from gpuproof.suites.validate.nodes.counted import SAME, TESTED, THERE
+from gpuproof.suites.validate.counted import SAME, TESTED, THERE
 from gpuproof.verdict import nccl_settings
 from gpuproof.verdict.check import checks_in
 from gpuproof.verdict.checks.registry import CHECKS
@@ -92,8 +92,8 @@ OF_CONSTANTS = {
 
 
 def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
+    from gpuproof.verdict.announced import CODE
     from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, WRONG
-    from gpuproof.verdict.doubts.lost import CODE
     from gpuproof.verdict.doubts.neighbours import FAULT, NEIGHBOURS_CODE
     from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER
     from gpuproof.verdict.doubts.window import LIMITS

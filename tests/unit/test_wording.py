@@ -10,10 +10,9 @@ import pydantic_core
 import pytest
 from pydantic import BaseModel
 
-from gpuproof.config.entries import StrictModel, read_as
+from gpuproof.config.entries import StrictModel, cause_of, read_as
 from gpuproof.config.inventory import Deployment, HostList
 from gpuproof.config.settings import ConfigError
-from gpuproof.config.wording import cause_of
 from gpuproof.config.yaml import Document
 from gpuproof.launchers.kubernetes.options import KubernetesOptions
 from gpuproof.launchers.slurm.options import SlurmOptions

@@ -12,7 +12,7 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
 from gpuproof.records.work.training import Pruned
 from gpuproof.suites.recipe.exports import profile_json, work_json
-from gpuproof.suites.recipe.roofline import roofline_picture
+from gpuproof.suites.recipe.page import roofline_picture
 from gpuproof.suites.recipe.work import work_measures
 from gpuproof.verdict.summary import RunSummary, summarize
 from records_by_hand import CPU, H200, Story, case, setup, window

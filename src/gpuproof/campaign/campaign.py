@@ -22,7 +22,7 @@ from gpuproof.processes.scratch import sweep
 from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.store.description import read_config, read_suite
+from gpuproof.store.names import read_config, read_suite
 from gpuproof.store.run import RunDirectory, default_run_id, needing_room
 from gpuproof.suites.base import THIS_MACHINE, HostPlace, Suite, read_places
 from gpuproof.suites.registry import suite_on

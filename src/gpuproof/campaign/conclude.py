@@ -24,13 +24,13 @@ from gpuproof.records.subject_names import named_page
 from gpuproof.report.formats import json_text
 from gpuproof.report.page_parts import with_pictures
 from gpuproof.store import layout
-from gpuproof.store.description import HOSTS, read_config, read_suite
+from gpuproof.store.names import HOSTS, read_config, read_suite
 from gpuproof.store.provenance import of_old_tree, of_run, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, PictureContent, RecordingFiles, Suite, TextContent
 from gpuproof.suites.cases import folder_name
-from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
 from gpuproof.suites.registry import load_suite
+from gpuproof.suites.results import HOSTS_FOLDER, environment_facts
 from gpuproof.suites.sections import DURING, Common, benchmark_page
 from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, marked
 
@@ -191,8 +191,8 @@ def conclude_older(path: Path) -> Concluded | None:
     Raises:
         UsageError: a file of the matrix cannot be read.
     """
+    from gpuproof.campaign.finished import read_older_result
     from gpuproof.suites.matrix.old_tree import is_old_tree
-    from gpuproof.suites.older_results import read_older_result
 
     if is_old_tree(path):
         return conclude_tree(path)

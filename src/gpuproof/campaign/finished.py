@@ -1,16 +1,30 @@
-"""Finished runs, and results of older tools, read from disk to be compared."""
+"""Finished runs, and results of older tools, read from disk to be compared.
+
+Results that the older tools wrote, read as results of ours: figures without the records behind them.
+
+In: the load test's JSON, the folder of a training benchmark or a file of it, a study's JSON of one side, the
+cluster test's JSON. Out: their throughputs as measures. Nothing says how the figures were made, so they are
+SUSPECT: shown, exported and set side by side, and no winner is named.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import fsum
 from pathlib import Path
+from typing import Any
 
+from gpuproof.base import units
 from gpuproof.base.errors import UsageError
+from gpuproof.base.outside import parse_json
 from gpuproof.comparison.conditions import conditions_of
 from gpuproof.comparison.runs import FinishedRun
+from gpuproof.records.result import THE_RUN, Doubt, LaunchValue, Measure, Result
 from gpuproof.store.provenance import of_old_tree, read_environment, read_provenance
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree
-from gpuproof.suites.older_results import read_older_result
+from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree, tree_evidence
+from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.sections import headline
 
 
 def read_finished(path: Path) -> FinishedRun:
@@ -44,4 +58,88 @@ def read_finished(path: Path) -> FinishedRun:
         conditions=conditions_of(result, run.description()["config"], hosts),
         knows_stack=hosts is not None,
         provenance=read_provenance(run, result),
+    )
+
+
+EPOCHS, SUMMARY = "metrics_epoch.jsonl", "run_summary.json"
+OF_A_RUN = (EPOCHS, SUMMARY, "summary.csv", "trace_rank0.json")
+CONDITIONS = ("model", "world_size", "precision", "batch_size", "batch_size_per_gpu", "backend")
+RATE = "throughput_samples_per_second"
+OLDER = Doubt(
+    validity="SUSPECT",
+    code="older-result",
+    reason="an older tool's figures: neither its windows nor readings of the machine are there to check them",
+    remedy="Measure again here: docs/from names the command for each of the older ones",
+)
+
+
+def read_older_result(path: Path) -> Result | None:
+    """Read a result of an older tool; None where it is in no shape of theirs."""
+    path = path.parent if path.name in OF_A_RUN and (path.parent / SUMMARY).is_file() else path
+    if (path / "run.json").exists():
+        return None
+    try:
+        read = _training(path) if (path / SUMMARY).is_file() else _read(parse_json(path.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # damaged, or something else of that name
+    return None if read is None else _result(path, *read)
+
+
+def _read(content: Any) -> tuple[dict[str, Any], list[Measure]] | None:
+    match content:
+        case {"system_info": {"gpu_names": devices}, "results": tests}:
+            rates = [
+                _throughput(test.get(RATE) if test["success"] else None, case=test["test_name"])
+                for test in tests
+            ]
+            return {"device": ", ".join(devices) or None}, rates
+        case [{"mean_samples_per_sec": _, "model_type": model, "multi_gpu": is_multi}, *_]:
+            return {"model": model, "multi_gpu": is_multi}, [
+                _throughput(batch["mean_samples_per_sec"], batch_size=batch["batch_size"])
+                for batch in content
+            ]
+        case {"throughput_samples_per_second": rate, "world_size": _}:
+            return {name: content.get(name) for name in CONDITIONS}, [_throughput(rate)]
+    return None
+
+
+def _training(folder: Path) -> tuple[dict[str, Any], list[Measure]]:
+    summary = parse_json((folder / SUMMARY).read_text("utf-8"))
+    rows = [parse_json(line) for line in (folder / EPOCHS).read_text("utf-8").splitlines()]
+    rates = [(row["measured_samples"], row["throughput_samples_per_s"]) for row in rows]
+    time_s = fsum(samples / rate for samples, rate in rates if rate)
+    whole = _throughput(fsum(samples for samples, rate in rates if rate) / time_s if time_s else None)
+    epochs = [_throughput(row["throughput_samples_per_s"] or None, epoch=row["epoch"]) for row in rows]
+    return {name: summary.get(name) for name in CONDITIONS}, [whole, *epochs]
+
+
+def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Measure:
+    """Return a throughput in samples/s as it was reported, of one launch: no tool of theirs repeats one."""
+    return Measure(
+        name="throughput",
+        value=value,
+        unit="samples/s",
+        text=units.rate(value, "samples"),
+        case=case,
+        labels=labels,
+        better="higher",
+        launches=() if value is None else (LaunchValue(replicate=0, order=0, value=value),),
+        missing="it failed, or measured no step" if value is None else None,
+    )
+
+
+def _result(path: Path, conditions: Mapping[str, Any], measures: list[Measure]) -> Result:
+    num_measured = sum(measure.value is not None for measure in measures)
+    has_tests = any(measure.case != THE_RUN for measure in measures)
+    return benchmark_result(
+        "older",
+        tree_evidence(path),
+        measures=measures,
+        doubts=(OLDER,),
+        failures=(),
+        num_launches=num_measured,
+        num_planned=len(measures) if has_tests else num_measured,
+        conditions=conditions,
+        detail={},
+        headline_text=f"{num_measured} of {len(measures)} tests" if has_tests else headline(measures),
     )

@@ -13,8 +13,7 @@ from click.core import ParameterSource
 
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.redaction import typed_command
-from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import ConfigCommand, log_options, refuse_dry_resume
+from gpuproof.cli.options import ConfigCommand, RunName, log_options, refuse_dry_resume
 from gpuproof.cli.report import chosen_format, report_options, save_dir_option, write_report
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def _compare_runs(
 ) -> ExitCode:
     from gpuproof.campaign.finished import read_finished
     from gpuproof.comparison.runs import BETWEEN_SESSIONS, compare_runs, page_of
-    from gpuproof.readings.provenance import side_by_side
+    from gpuproof.readings.selection import side_by_side
     from gpuproof.store.names import find_run
 
     if len(words) != 2 or any(word.startswith("--") for word in words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuproof.cli.entry.group import LazyGroup
+from gpuproof.cli.group import LazyGroup
 from gpuproof.cli.options import ConfigCommand
 
 COMMANDS: dict[str, str] = {

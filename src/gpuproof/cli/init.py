@@ -1,13 +1,169 @@
-"""`gpuproof init`: a first recipe that fits this machine; `init prolog`: a gate before jobs."""
+"""`gpuproof init`: a first recipe that fits this machine; `init prolog`: a gate before jobs.
+
+`gpuproof init prolog`: a wrapper of `gpuproof validate --prolog` for whoever starts jobs.
+
+One script does the same everywhere: it lets pass what could not be judged, and fails where something was
+measured and is wrong. What differs is how a failure is told, and to whom.
+"""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 import click
 
 from gpuproof.base.errors import UsageError
-from gpuproof.cli.gates.wrappers import prolog
+from gpuproof.base.files import packaged_text, write_text
+
+LIMIT_S = 50
+"""Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
+NPD_FOLDER = "/config/plugin"
+"""Where node-problem-detector's own images have the scripts of plug-ins."""
+WRAPPERS = ("slurm-prolog", "slurm-epilog", "slurm-health", "kubernetes-init", "node-problem-detector")
+"""Whom there is a wrapper for; `wrappers.toml` says what differs between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """What differs between those who start jobs."""
+
+    title: str
+    notes: tuple[str, ...]
+    """What to know, a comment line each."""
+    is_of_job: bool = False
+    """Whether the GPUs of a job are judged alone, where the scheduler names them."""
+    on_failure: str = ""
+    """Lines before a failure is told."""
+    unjudged: int = 0
+    """Exit code where nothing could be judged."""
+
+
+def _wrapper(kind: str) -> Wrapper:
+    import tomllib  # for whoever starts a job, not for --help
+
+    from gpuproof.records.codec import from_json
+
+    wrappers = tomllib.loads(packaged_text("templates/gates/wrappers.toml"))
+    return from_json(Wrapper, wrappers[kind], place="wrappers.toml")
+
+
+@click.command(short_help="Write a wrapper that judges a node around jobs.")
+@click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="What starts the gate.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Folder to write to, or a file (.sh, .yaml); otherwise it is printed.",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--fail-closed", is_flag=True, help="Fail also where nothing could be judged.")
+@click.option(
+    "--gpuproof",
+    default=None,
+    metavar="COMMAND",
+    help="How gpuproof is started there; default: this one, by its path (in a pod: gpuproof).",
+)
+@click.option("--image", default="IMAGE", metavar="NAME", help="Image of the init container.")
+@click.option("--gpus", default=8, show_default=True, metavar="N", help="GPUs of the init container.")
+@click.argument("options", nargs=-1, metavar="[-- OPTION...]")
+def prolog(
+    *,
+    kind: str,
+    output: Path | None,
+    force: bool,
+    fail_closed: bool,
+    gpuproof: str | None,
+    image: str,
+    gpus: int,
+    options: tuple[str, ...],
+) -> None:
+    """Write a wrapper that judges a node before, after or beside jobs: gpuproof validate --prolog.
+
+    It fails where something was measured and is wrong, and passes where nothing could be judged. Options
+    after -- are given to gpuproof validate --prolog.
+
+    \b
+    gpuproof init prolog --for slurm-prolog -o /etc/slurm -- --baseline /etc/gpuproof/pod-a.json
+    """  # noqa: D301  # click reads the backspace character
+    here = shlex.join([sys.executable, "-P", "-m", "gpuproof"])
+    command = gpuproof or ("gpuproof" if kind == "kubernetes-init" else here)
+    script = gate_script(kind, command=command, options=options, fail_closed=fail_closed)
+    files = wrapper_files(kind, script, image=image, gpus=gpus)
+    for name, text in files.items():
+        if output is None:
+            click.echo(text if len(files) == 1 else f"# ── {name}\n{text}", nl=False)
+        else:
+            _write(_place(output, files, name), text, force=force)
+
+
+def _place(output: Path, files: Mapping[str, str], name: str) -> Path:
+    """Return where a file of a wrapper goes: below a folder, or to the file that is named.
+
+    Raises:
+        UsageError: one file is named, and the wrapper is more, or of another kind.
+    """
+    if output.suffix not in (".sh", ".yaml") or output.is_dir():
+        return output / name
+    if len(files) > 1 or output.suffix != Path(name).suffix:
+        raise UsageError(
+            f"this wrapper is {' and '.join(files)}", place=f"-o {output}", next_step="Name a folder for it"
+        )
+    return output
+
+
+def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed: bool) -> str:
+    """Return the shell script of a gate: pure text."""
+    wrapper = _wrapper(kind)
+    return _filled(
+        "gate.txt",
+        kind=kind,
+        title=wrapper.title,
+        notes="\n".join(f"# {note}" for note in wrapper.notes),
+        limit_s=str(LIMIT_S),
+        fail_closed=str(int(fail_closed)),
+        environment=packaged_text("templates/gates/jobs-gpus.txt") if wrapper.is_of_job else "",
+        command=f"{command} {shlex.join(['validate', '--prolog', *options])}",
+        unjudged=str(wrapper.unjudged),
+        on_failure=wrapper.on_failure,
+    )
+
+
+def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str, str]:
+    """Return the files of a wrapper by their names."""
+    if kind == "kubernetes-init":
+        indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
+        fields = {"kind": kind, "title": _wrapper(kind).title, "image": image, "gpus": str(gpus)}
+        fields["memory_gib"] = str(4 * gpus)
+        text = _filled("init-container.yaml", script=indented.rstrip(), **fields)
+        return {f"gpuproof-{kind}.yaml": text}
+    name = f"gpuproof-{kind}.sh"
+    if kind == "node-problem-detector":
+        config = _filled("node-problem-detector.json", path=f"{NPD_FOLDER}/{name}")
+        return {name: script, f"gpuproof-{kind}.json": config}
+    return {name: script}
+
+
+def _filled(name: str, **values: str) -> str:
+    return Template(packaged_text(f"templates/gates/{name}")).substitute(values)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise UsageError("exists already", place=str(path), next_step="Give --force, or another -o PATH")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(error.strerror or str(error), place=str(path.parent)) from error
+    write_text(path, text)
+    if path.suffix == ".sh":
+        path.chmod(0o755)
+    click.echo(f"Wrote {path}")
 
 
 @click.group(invoke_without_command=True)

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.files import copying_results, try_place
-from gpuproof.cli.entry.older import answered_options
+from gpuproof.cli.older import answered_options
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _words(tests: dict[str, object], stated: set[str], overrides: Sequence[str])
 
 def _resumed(path: Path, stated: set[str], overrides: Sequence[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
-    from gpuproof.store.description import read_suite
+    from gpuproof.store.names import read_suite
 
     options = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in stated]
     directory = resumed(path, None, [*options, *overrides])

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from gpuproof.base.errors import ExitCode, explained
-from gpuproof.cli.entry.group import LazyGroup
+from gpuproof.cli.group import LazyGroup
 from gpuproof.launchers.registry import LAUNCHERS, commands_of_launchers
 
 COMMANDS: dict[str, str] = {
@@ -39,7 +39,7 @@ COMMANDS: dict[str, str] = {
     "monitor": "gpuproof.cli.monitor:monitor",
     **commands_of_launchers(),
     "cloud": "gpuproof.cli.cloud:cloud",
-    "completion": "gpuproof.cli.entry.completion:completion",
+    "completion": "gpuproof.cli.completion:completion",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 SUMMARIES: dict[str, str] = {
@@ -88,7 +88,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     commands_by_path=COMMANDS,
     summaries=SUMMARIES,
     groups=GROUPS,
-    older_words="gpuproof.cli.entry.older:in_our_words",
+    older_words="gpuproof.cli.older:in_our_words",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -197,7 +197,7 @@ def main() -> NoReturn:
     _tell_loss(files)
     code = int(code or 0)
     if sys.argv[1:] and sys.argv[1].endswith(".py"):
-        from gpuproof.cli.entry.older import in_their_codes
+        from gpuproof.cli.older import in_their_codes
 
         code = in_their_codes(sys.argv[1:], code)
     sys.exit(code)

@@ -12,8 +12,14 @@ import click
 
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.files import copying_results, try_place
-from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import ConfigCommand, dry_run_option, host_options, json_option, log_options
+from gpuproof.cli.options import (
+    ConfigCommand,
+    RunName,
+    dry_run_option,
+    host_options,
+    json_option,
+    log_options,
+)
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -216,7 +222,7 @@ def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseR
     Raises:
         UsageError: no case of the run is chosen.
     """
-    from gpuproof.store.description import read_config
+    from gpuproof.store.names import read_config
     from gpuproof.suites.matrix.plan import plan
 
     config = read_config(run)

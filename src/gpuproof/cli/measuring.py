@@ -28,13 +28,12 @@ from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.registry import HostChoice, open_launcher, resumed_site, site_type
 from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
-from gpuproof.processes.processors import memory_total_bytes
+from gpuproof.processes.granted import memory_total_bytes
 from gpuproof.records.collected import CaseRecords
-from gpuproof.store.description import read_config
+from gpuproof.store.names import read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.forecast import forecast
-from gpuproof.suites.planned import planned_lines, ranks_text, time_line
+from gpuproof.suites.forecast import forecast, planned_lines, ranks_text, time_line
 from gpuproof.suites.registry import suite_on
 
 MOST_FORESEEN = 100

@@ -3,6 +3,8 @@
 Options that say on which hosts a command works, the same on every command that can work elsewhere.
 
 In: words. Out: a `HostChoice`. Loads nothing heavy: reading what is named is for the launcher's site.
+
+What commands take: a recipe, or a run (its directory, `last`, its number, or how its name begins).
 """
 
 from __future__ import annotations
@@ -19,11 +21,57 @@ import click
 
 from gpuproof.base.outside import plain
 from gpuproof.base.redaction import redacted
-from gpuproof.cli.entry.run_name import RunName
 from gpuproof.launchers.registry import LAUNCHERS, LOCAL, chosen_hosts, options_of_launchers
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+RESULTS = Path("results")
+YAML = (".yaml", ".yml")
+
+
+class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
+    """Turn a short name into the run's directory; other words are paths as they stand."""
+
+    name = "run"
+
+    def convert(self, value: Any, _param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Look among the runs of --save-dir, where the command has it, else of `results`."""
+        from gpuproof.store.names import find_run
+
+        return find_run(str(value), _save_dir(ctx))
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer `last`, the names of runs, and what is on the disk."""
+        from click.shell_completion import CompletionItem
+
+        from gpuproof.store.run import list_runs
+
+        names = ["last", *(run.root.name for run in list_runs(_save_dir(ctx)))]
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return items or [CompletionItem(incomplete, type="file")]
+
+
+def _save_dir(ctx: click.Context | None) -> Path:
+    folder = ctx.params.get("save_dir") if ctx is not None else None
+    return RESULTS if folder is None else Path(folder)
+
+
+def complete_recipe(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the recipes that come with gpuproof, and the YAML files and folders that begin like this."""
+    from click.shell_completion import CompletionItem
+
+    from gpuproof.config.load import recipe_names
+
+    recipes = [CompletionItem(name) for name in recipe_names() if name.startswith(incomplete)]
+    above = Path(incomplete).parent if not incomplete.endswith("/") else Path(incomplete)
+    beside = sorted(above.iterdir()) if above.is_dir() else []
+    wanted = [path for path in beside if path.suffix in YAML or path.is_dir()]
+    paths = [f"{path}/" if path.is_dir() else str(path) for path in wanted]
+    return [*recipes, *(CompletionItem(path) for path in paths if path.startswith(incomplete))]
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -49,7 +97,7 @@ class ConfigCommand(click.Command):
                 raise click.UsageError(f"{word}: an option of several letters has two dashes: -{word}", ctx)
         left = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
-            from gpuproof.cli.entry.group import refuse_unknown
+            from gpuproof.cli.group import refuse_unknown
 
             refuse_unknown(ctx)
         return left

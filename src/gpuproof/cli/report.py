@@ -14,9 +14,9 @@ import click
 
 from gpuproof.base.redaction import typed_command
 from gpuproof.base.units import MISSING
-from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import (
     Command,
+    RunName,
     is_verbose,
     json_option,
     print_json,

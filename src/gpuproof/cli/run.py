@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.base.errors import ExitCode
-from gpuproof.cli.entry.run_name import complete_recipe
-from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
+from gpuproof.cli.options import (
+    ConfigCommand,
+    complete_recipe,
+    dry_run_option,
+    measuring_options,
+    refuse_dry_resume,
+)
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice

@@ -13,7 +13,7 @@ import click
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.options import HEADINGS, ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
-from gpuproof.processes.processors import threads_per_rank, users_threads
+from gpuproof.processes.granted import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import CommunicationProfile
 
 if TYPE_CHECKING:

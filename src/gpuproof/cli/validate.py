@@ -14,8 +14,14 @@ import click
 
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.files import try_place
-from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
+from gpuproof.cli.options import (
+    ConfigCommand,
+    RunName,
+    dry_run_option,
+    measuring_options,
+    refuse_dry_resume,
+    say,
+)
 from gpuproof.cli.report import junit_strict_option
 
 if TYPE_CHECKING:

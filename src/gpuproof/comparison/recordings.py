@@ -35,7 +35,7 @@ from gpuproof.readings.energy import energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import durations, mean_over_devices, mean_over_time
-from gpuproof.readings.throttling import throttling
+from gpuproof.readings.totals import throttling
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import HOST_METRICS, METRICS
 from gpuproof.records.result import Measure

@@ -14,7 +14,7 @@ from typing import Any
 from gpuproof.base import units
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.base.outside import plain
-from gpuproof.processes.processors import users_threads
+from gpuproof.processes.granted import users_threads
 
 ProbeFacts = Mapping[str, Any]
 BF16_CAPABILITY = (8, 0)

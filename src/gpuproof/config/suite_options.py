@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpuproof.base import registry
 from gpuproof.base.errors import UsageError
+from gpuproof.config.entries import cause_of
 from gpuproof.config.rules.base import Refusal
-from gpuproof.config.wording import cause_of
 
 
 def is_suite(name: str) -> bool:

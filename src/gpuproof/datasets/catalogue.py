@@ -57,11 +57,11 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
 
         prepare_fashion_mnist(path, work.data, say=say)
     elif name == "ImageFolder":
-        from gpuproof.datasets.image_folder import prepare_image_folder
+        from gpuproof.datasets.on_disk import prepare_image_folder
 
         prepare_image_folder(path, work, _shape(work), world_size=world_size, say=say)
     else:
-        from gpuproof.datasets.tokens import prepare_tokens
+        from gpuproof.datasets.on_disk import prepare_tokens
 
         prepare_tokens(path, work.data, vocab_size=_shape(work).num_targets)
 

@@ -21,13 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuproof.devices import fake, replay, simulated
+from gpuproof.devices import fake, intel, replay, simulated
 from gpuproof.devices.amd import adapter as amd
 from gpuproof.devices.amd.library import open_library
 from gpuproof.devices.base import DeviceAdapter, VendorDevice
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.guard import GuardedDevices, OpenDevice
-from gpuproof.devices.intel import adapter as intel
 from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.devices.opening import Drivers, Listed, on_the_bus
 from gpuproof.records.metrics import names

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, Placed
 from gpuproof.records.run import HostStage
-from gpuproof.records.work.placed import Placed
 from gpuproof.suites.base import HostPlace
 
 

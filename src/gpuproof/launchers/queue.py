@@ -18,8 +18,7 @@ from typing import Generic, TypeVar
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.launchers.base import HostError
-from gpuproof.records.case import Case
-from gpuproof.records.work.placed import Placed
+from gpuproof.records.case import Case, Placed
 from gpuproof.suites.base import HostPlace
 
 SILENT_S = 600.0

@@ -34,9 +34,8 @@ from gpuproof.records.breakdown import (
 )
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.memory import Memory
 from gpuproof.records.run import Ceilings, CeilingTrial, DeviceBusy, Evaluation, Setup, Start, Steps, Window
-from gpuproof.records.what_ran import Compilation, Effective
+from gpuproof.records.what_ran import Compilation, Effective, Memory
 from gpuproof.records.work.probe import COSTS, ProbeFigure
 from gpuproof.records.work.training import Pruned
 

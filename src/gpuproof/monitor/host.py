@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuproof.processes.processors import cpus_allowed
+from gpuproof.processes.granted import cpus_allowed
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MIN_CPU_SPAN_S = 0.05

@@ -18,9 +18,8 @@ from gpuproof.comparison.recordings_page import recordings_page
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.formats import gpu_stats, gputop, load
-from gpuproof.readings.provenance import of_recording, side_by_side
 from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.selection import MULTI_GPU_ENDING
+from gpuproof.readings.selection import MULTI_GPU_ENDING, of_recording, side_by_side
 from gpuproof.records.page import Page
 from gpuproof.report.formats import render_page
 from gpuproof.report.pictures import write_picture

@@ -22,8 +22,7 @@ from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from gpuproof.base.errors import GpuproofError
-from gpuproof.observe.live_detail import device_detail
-from gpuproof.observe.live_processes import ORDERS, process_table
+from gpuproof.observe.live_panes import ORDERS, device_detail, process_table
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.live_table import device_table, history_charts, models
 from gpuproof.observe.live_text import BAD, event_lines, head_line, host_line, on_one_line

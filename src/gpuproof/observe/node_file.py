@@ -75,8 +75,8 @@ def _unfit(args: Namespace, cause: str) -> EnvironmentUnfitError:
 
 def _summary(args: Namespace) -> Page:
     from gpuproof.observe.recording_page import recording_page, recording_result
-    from gpuproof.readings.provenance import of_recording
     from gpuproof.readings.recording import load_recording
+    from gpuproof.readings.selection import of_recording
 
     recording = load_recording(args.recording)
     return recording_page(recording_result(recording), of_recording(recording))
@@ -85,8 +85,8 @@ def _summary(args: Namespace) -> Page:
 def _comparison(args: Namespace) -> Page:
     from gpuproof.comparison.recordings import READ_METRICS, compare
     from gpuproof.comparison.recordings_page import recordings_page
-    from gpuproof.readings.provenance import of_recording, side_by_side
     from gpuproof.readings.recording import load_recording
+    from gpuproof.readings.selection import of_recording, side_by_side
 
     first, second = (load_recording(path, metrics=READ_METRICS) for path in (args.first, args.second))
     provenance = side_by_side(of_recording(first), of_recording(second))

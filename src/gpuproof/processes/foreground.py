@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from gpuproof.processes.group import end_with_parent
 from gpuproof.processes.start import starting
-from gpuproof.processes.tree import end_with_parent
 
 _HANDED_ON = (
     signal.SIGTERM,

@@ -1,4 +1,9 @@
-"""How many GPUs did a scheduler grant here? As Slurm says it, or whoever made the pod or started the gate.
+"""How many processors may this process keep busy? What the kernel, the container and the user allow.
+
+In: the process's affinity, the CPU quota of its control groups (docker --cpus, limits of a pod, Slurm), and
+OMP_NUM_THREADS as the user set it. Out: threads. More of them than processors make every one wait for others.
+
+How many GPUs did a scheduler grant here? As Slurm says it, or whoever made the pod or started the gate.
 
 >>> granted_gpus({"SLURM_JOB_GPUS": "0,1"})
 {'number': 2, 'source': 'SLURM_JOB_GPUS=0,1'}
@@ -8,9 +13,123 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
+
+THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
+AGENT_MARK: Final = "TORCHELASTIC_RUN_ID"
+"""What torchrun sets for its ranks, and with several ranks OMP_NUM_THREADS=1 where nobody set it."""
+
+
+def cpus_allowed() -> int | None:
+    """Return the CPUs that this process may use: fewer than the machine's under a job scheduler."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Return how many processors' time the control groups grant; None where none of them limits it.
+
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max) and, for version 1,
+    https://docs.kernel.org/scheduler/sched-bwc.html. A group has no more than those around it.
+    """
+    granted = [quota for folder in _groups(root) if (quota := _quota_of(folder)) is not None]
+    return min(granted, default=None)
+
+
+def usable_cpus() -> int:
+    """Return the processors that this process can keep busy: whole ones, since part of one would wait."""
+    allowed, quota = cpus_allowed() or os.cpu_count() or 1, cpu_quota()
+    return allowed if quota is None else min(allowed, max(1, int(quota)))
+
+
+def threads_per_rank(requested: int | None, *, num_ranks: int, users: int | None) -> int:
+    """Return the threads of each of `num_ranks` ranks on this host.
+
+    Those asked for; else an equal share of the processors, and no more than `users`, what the user allows.
+    """
+    if requested is not None:
+        return requested
+    share = max(1, usable_cpus() // num_ranks)
+    return share if users is None else min(share, users)
+
+
+def reason_fewer_threads(users: int | None) -> str | None:
+    """Say what keeps a rank from having a thread for every processor; None if nothing does."""
+    allowed, usable = cpus_allowed() or os.cpu_count() or 1, usable_cpus()
+    if users is not None and users < usable:
+        return f"{THREADS_VARIABLE}={users}"
+    if usable < allowed:
+        return f"the CPU quota of this container or job ({cpu_quota():g} of {allowed} processors)"
+    return None
+
+
+def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
+    """Return OMP_NUM_THREADS as the user set it (of a list its first number); None where nobody did.
+
+    It is looked up in what the kernel keeps of the environment that a process was started with: torchrun, and
+    we ourselves, put numbers of our own there later.
+    """
+    environment_here = _users_environment() if environment is None else environment
+    first = environment_here.get(THREADS_VARIABLE, "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
+
+
+def _users_environment() -> Mapping[str, str]:
+    """Return the environment of the first process from here upwards that torchrun did not start."""
+    pid = os.getpid()
+    with suppress(OSError, ValueError):
+        while AGENT_MARK in (started_with := _started_with(pid)):
+            pid = _parent(pid)
+        return started_with
+    return {}
+
+
+def _started_with(pid: int) -> Mapping[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+
+
+def _parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the control groups of this process that can limit its processors, each with those around it."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            mounted = root / "sys/fs/cgroup"
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            base = mounted / controllers if controllers else mounted
+            group = Path(path.lstrip("/"))
+            # A container sees its own group as the root, whatever the kernel calls it.
+            yield from dict.fromkeys([base, *(base / part for part in (group, *group.parents))])
+
+
+def _quota_of(folder: Path) -> float | None:
+    """Return the processors that one group grants; None where it sets no limit or is not to be seen."""
+    with suppress(OSError, ValueError):
+        limit, period = (folder / "cpu.max").read_text().split()
+        return None if limit == "max" else int(limit) / int(period)
+    with suppress(OSError, ValueError):
+        limit_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return None if limit_us <= 0 else limit_us / int((folder / "cpu.cfs_period_us").read_text())
+    return None
+
+
+def memory_total_bytes() -> int | None:
+    """Return the size of this machine's memory; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
 
 GRANTED: Final = "GPUPROOF_GRANTED_GPUS"
 """Where neither Slurm nor the driver says it: the number, and after a space who granted it."""

@@ -21,8 +21,15 @@ from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import SeriesSummary, durations, is_steady, summarise_series
-from gpuproof.readings.throttling import ThrottleShare, Throttling, throttling
-from gpuproof.readings.totals import HOST_TOTALS, Total, device_totals, host_totals
+from gpuproof.readings.totals import (
+    HOST_TOTALS,
+    ThrottleShare,
+    Throttling,
+    Total,
+    device_totals,
+    host_totals,
+    throttling,
+)
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import HOST_METRICS, METRICS, Metric, names
 from gpuproof.records.readings import DriverEvent, RecordingEnd

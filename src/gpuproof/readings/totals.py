@@ -7,20 +7,31 @@ does one that says more than its PCIe link can carry.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
+
+What held a device back, and for how much of a window?
+
+In: a recording, a device and a window. Out: a share of time per reason. The device's own counters of
+throttled time are exact however seldom one looks, so they come first, and the samples' reasons fill in
+where no counter is given. A counter that stood still while samples named its reason is not believed; one
+that differs from them by more than sampling explains is named beside them. A reason that stands for several
+(`thermal`: by software or hardware) is told only for the time that none of these is. A device that tells
+neither has None, which is not "never throttled"; nor is a counter that has never counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.readings.recording import DeviceTrack, RecordingData
-from gpuproof.readings.series import CounterChange, counter_change, total_change
+from gpuproof.base.units import share as share_text
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import CounterChange, counter_change, durations, mean_over_time, total_change
 from gpuproof.readings.window import RecordingWindow, whole
-from gpuproof.records.metrics import HOST_METRICS, names
+from gpuproof.records.metrics import HOST_METRICS, THROTTLE_COUNTERS, names
 from gpuproof.records.readings import DeviceIdentity
 
 _NOT_TOTALS: Final = ("energy_j", "throttle_time_")
@@ -117,3 +128,184 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
     return Total(
         metric=metric, increase=change.increase, covered_s=0.0 if is_absurd else change.covered_s, note=note
     )
+
+
+ThrottleMethod = Literal["counter", "samples"]
+
+HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
+"""A counter of several reasons, and these (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
+GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
+"""A reason that samples give whenever they give one of others (`nvmlClocksEventReasonHwSlowdown`)."""
+
+SMALLEST_REST: Final = 0.01
+"""Less of the window than this between a counter of several reasons and the counters of each is rounding."""
+
+SMALLEST_DOUBT: Final = 0.05
+"""A counter and the samples that differ by less of the window's time need no word, whatever the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleShare:
+    """How much of the time one reason held."""
+
+    reason: str
+    share: float
+    """0 to 1, of the time that the method covers."""
+    method: ThrottleMethod
+    note: str | None = None
+    """What is doubtful about it: a counter that is not believed, or that differs from the samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttling:
+    """All reasons of one device in one window, the longest first."""
+
+    shares: tuple[ThrottleShare, ...]
+    has_answers: bool
+    """Whether the device told at all; only then do no shares mean that nothing held it back."""
+    missing: str | None
+    answered_share: float = 1.0
+    """Share of the window's samples that gave their reasons, 0 to 1."""
+    counted: tuple[str, ...] = ()
+    """Reasons with a counter that is believed: all that is known of, where no sample gave its reasons."""
+
+
+def throttling(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Throttling:
+    """Take each reason's share from its counter, or else from the samples, and the same time once."""
+    inside = window.holds(recording.time_s)
+    samples = _Samples(recording, track, answered=track.throttle_answered & inside, samples=int(inside.sum()))
+    changes = _changes(recording, track, window)
+    counters, disbelieved = _counters(changes, samples, recording, window)
+    shares = _without_overlap(samples.shares() | counters)
+    shares = {reason: _with_doubt(item, disbelieved) for reason, item in shares.items()}
+    held = sorted((s for s in shares.values() if s.share > 0), key=lambda s: (-s.share, s.reason))
+    has_answers = samples.share > 0 or bool(held) or any(change.last_total > 0 for change in changes.values())
+    return Throttling(
+        shares=tuple(held),
+        has_answers=has_answers,
+        missing=None if has_answers else _missing(recording, track, changes),
+        answered_share=samples.share,
+        counted=tuple(counters),
+    )
+
+
+class _Samples:
+    """What the samples of a window said of reasons."""
+
+    def __init__(
+        self, recording: RecordingData, track: DeviceTrack, *, answered: Flags, samples: int
+    ) -> None:
+        self.share = float(answered.sum()) / samples if samples else 0.0
+        self._times: Floats = recording.time_s[answered]
+        self._dithered = recording.recording.is_dithered
+        answers = {reason: flags[answered] for reason, flags in track.throttle.items()}
+        self._flags = {reason: flags for reason, flags in answers.items() if flags.any()}
+
+    def flags(self, reason: str) -> Flags:
+        """Tell at which samples with an answer a reason held, or one of those that it stands for."""
+        named = [self._flags[name] for name in (reason, *HEAT.get(reason, ())) if name in self._flags]
+        return np.logical_or.reduce(named) if named else np.zeros(len(self._times), dtype=bool)
+
+    def weight(self, flags: Flags) -> float:
+        """Weigh each sample by the time for which it stood."""
+        if not flags.any():
+            return 0.0
+        return mean_over_time(
+            self._times, flags.astype(np.float64), dithered=self._dithered, weights=self._lasting_s
+        )
+
+    @cached_property
+    def _lasting_s(self) -> Floats:
+        return durations(self._times, dithered=self._dithered)
+
+    def shares(self) -> dict[str, ThrottleShare]:
+        """Return each reason's share, of one that stands for others only what none of them has."""
+        shares = {}
+        for reason, flags in self._flags.items():
+            alone = flags
+            for part in GIVEN_WITH.get(reason, ()):
+                alone = alone & ~self._flags.get(part, np.zeros_like(flags))
+            shares[reason] = ThrottleShare(reason=reason, share=self.weight(alone), method="samples")
+        return shares
+
+    def error(self, reason: str) -> float:
+        """Return the error of a reason's share at most: a sample at each change of it, and one at either end.
+
+        Of samples at random moments, one in each interval, the error is no larger than that of as many
+        independent ones (stratified sampling); five standard deviations of that bound it as well.
+        """
+        flags = self.flags(reason)
+        num, mean = max(1, len(flags)), float(flags.mean()) if len(flags) else 0.0
+        changes = int(np.count_nonzero(flags[1:] != flags[:-1])) / num
+        if self._dithered:
+            changes = min(changes, 5 * float(np.sqrt(mean * (1 - mean) / num)))
+        return changes + 2 / num + 1 - self.share
+
+
+def _changes(
+    recording: RecordingData, track: DeviceTrack, window: RecordingWindow
+) -> dict[str, CounterChange]:
+    changes = (
+        (reason, counter_change(recording, track=track, metric=metric, window=window))
+        for metric, reason in THROTTLE_COUNTERS.items()
+    )
+    return {reason: change for reason, change in changes if change is not None and change.covered_s > 0}
+
+
+def _counters(
+    changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
+) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
+    """Return the share of each counter that is believed, and of each other what it says.
+
+    One that stood still while a sample named its reason is not believed, nor one that says less than the
+    samples by more than sampling explains; one that says more may have seen what came between them, and
+    samples that were not dithered may be in step with what they look at. A counter is read with the slow
+    lane, and may itself lag by as much: that much at either end is its error.
+    """
+    believed: dict[str, ThrottleShare] = {}
+    disbelieved: dict[str, str] = {}
+    for reason, change in changes.items():
+        share = min(1.0, change.increase / change.covered_s)
+        sampled = samples.weight(samples.flags(reason)) if samples.share > 0 else share
+        unread_s = max(0.0, window.duration_s - change.covered_s) + 2 * recording.recording.slow_interval_s
+        error = samples.error(reason) + unread_s / window.duration_s
+        differs = abs(share - sampled) > max(error, SMALLEST_DOUBT)
+        note = f"the samples say {share_text(sampled)}" if differs else None
+        if change.increase == 0 and sampled > 0:
+            disbelieved[reason] = "its counter stood still"
+        elif note is not None and share < sampled and recording.recording.is_dithered:
+            disbelieved[reason] = f"its counter says {share_text(share)}"
+        else:
+            believed[reason] = ThrottleShare(reason=reason, share=share, method="counter", note=note)
+    return believed, disbelieved
+
+
+def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
+    """Leave of a counter of several reasons what none of their own shares has.
+
+    Where it is exact, and samples name one of these reasons only, that one has its time.
+    """
+    for whole, parts in HEAT.items():
+        item = shares.get(whole)
+        named = [shares[part] for part in parts if part in shares and shares[part].share > 0]
+        if item is None or item.method != "counter" or item.share == 0 or not named:
+            continue
+        sampled = [part for part in named if part.method == "samples"]
+        del shares[whole]
+        if len(named) == len(sampled) == 1:
+            shares[named[0].reason] = replace(item, reason=named[0].reason)
+        elif not sampled and item.share - sum(part.share for part in named) > SMALLEST_REST:
+            shares[whole] = replace(item, share=item.share - sum(part.share for part in named))
+    return shares
+
+
+def _with_doubt(item: ThrottleShare, disbelieved: Mapping[str, str]) -> ThrottleShare:
+    """Name the counter that should have told a share of the samples."""
+    names = (item.reason, *(whole for whole, parts in HEAT.items() if item.reason in parts))
+    note = next((disbelieved[name] for name in names if name in disbelieved), None)
+    return item if item.method == "counter" or note is None else replace(item, note=note)
+
+
+def _missing(recording: RecordingData, track: DeviceTrack, changes: Mapping[str, CounterChange]) -> str:
+    why = recording.reasons_missing(track).get("throttle_reasons", "this device gave no throttle reasons")
+    return f"{why}; its counters of throttled time have never counted" if changes else why

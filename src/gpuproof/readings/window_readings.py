@@ -16,7 +16,7 @@ from gpuproof.readings.energy import energy_used
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import longest_step_s, mean_over_time
 from gpuproof.readings.summary import events_within
-from gpuproof.readings.throttling import throttling
+from gpuproof.readings.totals import throttling
 from gpuproof.readings.window import RecordingWindow, between, whole
 
 

@@ -12,11 +12,12 @@ from typing import Any, Literal, TypeVar
 
 from gpuproof.base.groups import grouped
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
-from gpuproof.records import memory as _memory  # noqa: F401
 from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
+from gpuproof.records import what_ran as _connections  # noqa: F401
+from gpuproof.records import what_ran as _memory  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
-from gpuproof.records.case import Case, ModelWork
+from gpuproof.records.case import Case, ModelWork, Placed
 from gpuproof.records.run import (
     TRANSIENT_CAUSES,
     Environment,
@@ -27,9 +28,7 @@ from gpuproof.records.run import (
     Steps,
     Window,
 )
-from gpuproof.records.work import connections as _connections  # noqa: F401
 from gpuproof.records.work.collective import CollectiveTrial
-from gpuproof.records.work.placed import Placed
 from gpuproof.records.work.probe import ProbeFigure
 
 CaseStatus = Literal["done", "failed", "unfinished"]

@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 from gpuproof.base.redaction import redacted
 from gpuproof.records.codec import Amount, Amounts, Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
-from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
 from gpuproof.records.readings import with_sound_counters
 from gpuproof.records.what_ran import PowerCap, StepOptions
 from gpuproof.records.work.data import DataUsed
+from gpuproof.records.work.parallel import Parallelism
 from gpuproof.records.work.training import Replicas
 
 PhaseName = Literal[

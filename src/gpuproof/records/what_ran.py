@@ -2,6 +2,10 @@
 
 `Effective` comes between warm-up and window, `Compilation` after the window; `StepOptions` is part of the
 setup. A flag is in the case; here is what came of it.
+
+What the kernel counted of a rank's TCP connections: packets that are lost on a link are sent again.
+
+The record of a rank's memory: what the closed form says, and what was counted and measured.
 """
 
 from __future__ import annotations
@@ -128,3 +132,68 @@ class PowerCap:
     first_power_w: float | None = None
     period_s: float | None = None
     """Of the cap's controller; None where none showed, and in runs of before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedConnection:
+    """One or several connections between the same two addresses, since they were opened."""
+
+    local: str
+    """The address at this end."""
+    peer: str
+    """The one at the other."""
+    segments_sent: int
+    """With data, those that were sent again included."""
+    segments_sent_again: int
+
+
+@record_kind("connections")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """The connections that a rank has with other processes, by address, after what it measured."""
+
+    rank: int
+    connections: tuple[CountedConnection, ...]
+    missing: str | None
+    """Why nobody knows; None where the connections are those that there were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """Bytes that one rank holds, by what they are for."""
+
+    parameters_bytes: int
+    """In float32 in every precision: parameters are their own master weights."""
+    gradients_bytes: int
+    optimizer_bytes: int
+    communication_bytes: int | None = None
+    """Gathered parameters, or the buckets of gradients; None where it is not counted."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All parts together."""
+        return (
+            self.parameters_bytes
+            + self.gradients_bytes
+            + self.optimizer_bytes
+            + (self.communication_bytes or 0)
+        )
+
+
+@record_kind("memory")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """One rank's memory: estimated from sizes alone, and counted in the first step of the warm-up."""
+
+    rank: int
+    estimate: MemoryParts
+    counted: MemoryParts | None
+    activations_bytes: int | None
+    """Kept for the backward pass of one micro-batch, each storage once, without parameters and samples.
+
+    Under autocast it has the half-precision copies of the weights in it."""
+    activations_missing: str | None
+    """Why they are None."""
+    device_used_bytes: int | None
+    """On the whole device, by all processes, just after the window."""
+    device_used_missing: str | None

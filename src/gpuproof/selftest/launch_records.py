@@ -32,8 +32,8 @@ from gpuproof.records.run import (
     Steps,
     Window,
 )
+from gpuproof.records.what_ran import Connections, CountedConnection
 from gpuproof.records.work.collective import ELEMENT_BYTES, CollectiveTrial
-from gpuproof.records.work.connections import Connections, CountedConnection
 from gpuproof.selftest.fleet import (
     LINK_BYTES_PER_S,
     OPERATION_S,

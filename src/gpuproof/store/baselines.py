@@ -14,7 +14,7 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.result import Result, Validity, worst
 from gpuproof.store.run import RunDirectory, write_whole
 from gpuproof.store.versions import read_versioned
-from gpuproof.suites.exports import environment_facts
+from gpuproof.suites.results import environment_facts
 from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of_run
 from gpuproof.verdict.doubts.rules import weighed
 from gpuproof.verdict.facts import FleetFacts

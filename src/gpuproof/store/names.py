@@ -1,15 +1,25 @@
 """Which run does a short name mean: `last`, a number of `gpuproof runs`, or the first letters of its name?
 
 In: what a user typed, and where runs lie. Out: the run's directory. A path that is there is always itself.
+
+What run.json says of a run: what was asked, and the suite that it was planned by. It is read once.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from gpuproof.base.errors import UsageError
+from pydantic import ValidationError
+
+from gpuproof.base.errors import RecordError, UsageError
 from gpuproof.base.units import first_of
-from gpuproof.store.run import list_runs
+from gpuproof.config.entries import cause_of
+from gpuproof.config.models import RunConfig
+from gpuproof.store import layout
+from gpuproof.store.run import RunDirectory, list_runs
+from gpuproof.suites.base import Suite, read_places
+from gpuproof.suites.registry import suite_on
 
 LAST = "last"
 SAVE_DIR = Path("results")
@@ -59,3 +69,48 @@ def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
             next_step="Write more of the name, or its number in `gpuproof runs`",
         )
     return alike[0] if alike else Path(name)
+
+
+HOSTS = "fleet"
+"""The key of run.json that holds the hosts, and how they are reached."""
+
+
+def read_config(run: RunDirectory) -> RunConfig:
+    """Return what a run was asked.
+
+    Raises:
+        RecordError: run.json does not hold it, or it is damaged.
+    """
+    if run.config is None:
+        run.config = _parse(run)
+    return run.config
+
+
+def read_suite(run: RunDirectory) -> Suite:
+    """Return the suite that a run was planned by.
+
+    Raises:
+        RecordError: run.json is damaged.
+        UsageError: no suite answers its recipe.
+    """
+    return suite_on(read_config(run), read_places(run.description()))
+
+
+def _parse(run: RunDirectory) -> RunConfig:
+    config_json = run.description().get("config")
+    try:
+        config = RunConfig.model_validate_json(json.dumps(config_json))
+        if all(isinstance(values, list) for values in config.matrix.values()):
+            return config
+        raise RecordError(
+            "what the run was asked cannot be read: matrix: an axis is no list of values",
+            place=str(run.root / layout.DESCRIPTION),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "config"
+        raise RecordError(
+            f"what the run was asked cannot be read: {key}: {cause_of(first)}",
+            place=str(run.root / layout.DESCRIPTION),
+            next_step="It was changed after the run, or by another version: read it with that one",
+        ) from None

@@ -20,7 +20,7 @@ from gpuproof.base.errors import RecordError
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import first_of
 from gpuproof.readings.parsing import fast_json
-from gpuproof.readings.provenance import date_text, device_text, together
+from gpuproof.readings.selection import date_text, device_text, together
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Fact, Provenance
 from gpuproof.records.result import Result

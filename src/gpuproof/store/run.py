@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.base.files import open_lock, place_inside, replacing
 from gpuproof.readings.parsing import fast_json, indented
-from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placed
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords, without_contradictions, without_copies
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
-from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.versions import DescribedRun, read_json, read_versioned, upgrade_case
 

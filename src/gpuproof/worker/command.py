@@ -26,8 +26,8 @@ from time import monotonic
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.monitor.marks import MarkReader
 from gpuproof.monitor.session import MarksPipe
+from gpuproof.processes.group import adopt_orphans, descendants, end_tree, highest_resident_bytes
 from gpuproof.processes.start import exit_status, signal_name, starting
-from gpuproof.processes.tree import adopt_orphans, descendants, end_tree, highest_resident_bytes
 from gpuproof.records.readings import Mark
 from gpuproof.records.run import RankResult
 from gpuproof.records.work.command import (

@@ -14,7 +14,7 @@ from planting import plant
 
 sys.path.pop()
 
-MODULE = "gpuproof.workloads.torch.resnet"
+MODULE = "gpuproof.workloads.torch.cnn"
 
 
 def break_model(module: Any) -> None:

@@ -15,10 +15,9 @@ from gpuproof.records.result import WHOLE, Measure
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Conclusion, Export, read_places
 from gpuproof.suites.cases import placed_name
-from gpuproof.suites.exports import csv_text, json_export
-from gpuproof.suites.measures import with_interval
 from gpuproof.suites.points.plan import Point, config_at, settle_all
 from gpuproof.suites.points.results import PointResult, common_of_points, conclude_points, result_of_points
+from gpuproof.suites.results import csv_text, json_export, with_interval
 from gpuproof.suites.sections import Common
 from gpuproof_example_toy.plan import ALONE, PAIR, ToyState, plan
 

@@ -128,7 +128,7 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
     from gpuproof.cli.measuring import plan_run
     from gpuproof.cli.report import show_report
     from gpuproof.launchers.registry import HostChoice, open_launcher
-    from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
+    from gpuproof.suites.validate.gate import gate_code, gate_line
 
     left = f"--validate.time_budget_s={max(1.0, until_s - monotonic()):.1f}"
     words = [f"--run.save_dir={folder}", left, *words]
@@ -205,7 +205,7 @@ def _ending(budget_s: float, folder: Path) -> Iterator[None]:
 
 
 def _say(line: str, *, to_error: bool = False) -> None:
-    from gpuproof.suites.validate.nodes.drain import one_line
+    from gpuproof.suites.validate.drain import one_line
 
     click.echo(one_line(f"gpuproof: {line}"), err=to_error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.cli.entry.group import LazyGroup
+from gpuproof.cli.group import LazyGroup
 
 COMMANDS: dict[str, str] = {
     "live": "gpuproof.cli.monitor.live:live",

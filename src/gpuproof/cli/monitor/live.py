@@ -126,7 +126,7 @@ def devices(*, as_json: bool) -> None:
     Example:
       gpuproof monitor devices --json
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.device_facts import facts_json, facts_text
+    from gpuproof.observe.live_once import facts_json, facts_text
     from gpuproof.records.readings import Recording
 
     records = records_of(None, interval=1.0, devices=None, processes="ids")

@@ -91,7 +91,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     from gpuproof.observe.recording_page import recording_page, recording_result
     from gpuproof.observe.side_by_side import balance_picture
     from gpuproof.observe.timeline import recording_picture
-    from gpuproof.readings.provenance import of_recording
+    from gpuproof.readings.selection import of_recording
     from gpuproof.report.page_parts import with_pictures
 
     chosen = chosen_format(form, output, as_json=as_json)
@@ -145,7 +145,7 @@ def compare(
     from gpuproof.comparison.recordings import compare as compare_recordings
     from gpuproof.comparison.recordings_page import recordings_page, recordings_result
     from gpuproof.observe.side_by_side import comparison_picture, zoomable
-    from gpuproof.readings.provenance import of_recording, side_by_side
+    from gpuproof.readings.selection import of_recording, side_by_side
     from gpuproof.report.page_parts import with_pictures
 
     if len(recordings) != 2:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.base.redaction import typed_command
-from gpuproof.cli.entry.group import LazyGroup
-from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import json_option, print_json, verbose_option
+from gpuproof.cli.group import LazyGroup
+from gpuproof.cli.options import RunName, json_option, print_json, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def judge_again(
 
 def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Concluded:
     from gpuproof.campaign.conclude import conclude_otherwise
-    from gpuproof.store.description import read_suite
+    from gpuproof.store.names import read_suite
 
     if read_suite(directory).command != COMMAND:
         raise UsageError(

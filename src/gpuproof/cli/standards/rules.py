@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuproof.cli.entry.group import LazyGroup
-from gpuproof.cli.entry.run_name import RunName
-from gpuproof.cli.options import json_option, print_json, say, verbose_option
+from gpuproof.cli.group import LazyGroup
+from gpuproof.cli.options import RunName, json_option, print_json, say, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 from gpuproof.cli.standards.baseline import DIRECTORY
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
-from gpuproof.records.parallel import ArrangementError, arrange
-from gpuproof.records.work.parallel import ParallelSpec
+from gpuproof.records.work.parallel import ArrangementError, ParallelSpec, arrange
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter, ValidationError
 
 from gpuproof.base.errors import UsageError
+from gpuproof.config.entries import cause_of
 from gpuproof.config.rules.base import Refusal, Refusals
-from gpuproof.config.wording import cause_of
 from gpuproof.records.codec import to_json
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload

@@ -28,8 +28,8 @@ from gpuproof.launchers.kubernetes.states import (
     waiting_for,
 )
 from gpuproof.launchers.queue import LaunchQueue
+from gpuproof.records.case import Placed
 from gpuproof.records.run import Failure
-from gpuproof.records.work.placed import Placed
 from gpuproof.store.run import append_record
 
 LAST_WORDS_S = 60.0

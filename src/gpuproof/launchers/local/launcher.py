@@ -21,8 +21,7 @@ from gpuproof.launchers.commands import (
 from gpuproof.processes.fork import ForkServers
 from gpuproof.processes.group import ProcessGroup, start_group
 from gpuproof.processes.start import safe_environment
-from gpuproof.records.case import Case
-from gpuproof.records.work.placed import Placed
+from gpuproof.records.case import Case, Placed
 from gpuproof.store import layout
 from gpuproof.suites.base import HostPlace
 

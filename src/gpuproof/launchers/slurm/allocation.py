@@ -22,8 +22,7 @@ from gpuproof.launchers.slurm.commands import UNENDED, SlurmCommands, container_
 from gpuproof.launchers.slurm.site import JOB, SlurmSite, allocated_nodes
 from gpuproof.launchers.slurm.text import SlurmNode, step_environment, step_words
 from gpuproof.processes.group import start_group
-from gpuproof.records.case import Case
-from gpuproof.records.work.placed import Placed
+from gpuproof.records.case import Case, Placed
 from gpuproof.store import layout
 from gpuproof.store.run import append_record
 from gpuproof.suites.base import HostPlace

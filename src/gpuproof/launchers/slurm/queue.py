@@ -28,8 +28,7 @@ from gpuproof.launchers.slurm.commands import (
 )
 from gpuproof.launchers.slurm.options import SlurmOptions
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
-from gpuproof.records.case import Case
-from gpuproof.records.work.placed import Placed
+from gpuproof.records.case import Case, Placed
 from gpuproof.store import layout
 from gpuproof.store.run import append_record
 

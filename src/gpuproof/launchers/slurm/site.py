@@ -28,7 +28,7 @@ from gpuproof.launchers.slurm.options import SlurmOptions, load_slurm_options
 from gpuproof.launchers.slurm.text import SlurmNode, job_text, salloc_words, step_words
 from gpuproof.records.case import Case
 from gpuproof.store import layout
-from gpuproof.store.description import HOSTS
+from gpuproof.store.names import HOSTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 

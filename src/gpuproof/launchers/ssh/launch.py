@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.channel import AgentChannel
+from gpuproof.records.case import Placed
 from gpuproof.records.run import Failure
-from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.run import append_record
 

@@ -29,9 +29,8 @@ from gpuproof.launchers.ssh.channel import AgentChannel
 from gpuproof.launchers.ssh.connect import AskPassphrase, Connector
 from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, host_file_names
 from gpuproof.launchers.ssh.site import SshHosts, SshOptions, host_places, meeting_address
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, Placed
 from gpuproof.records.codec import to_json
-from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.suites.base import HostPlace
 

@@ -22,7 +22,7 @@ from gpuproof.launchers.site import LaunchSite
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.store import layout
-from gpuproof.store.description import HOSTS
+from gpuproof.store.names import HOSTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 

@@ -33,8 +33,8 @@ from gpuproof.suites.ab.plan import (
     read_options,
 )
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
-from gpuproof.suites.measures import compared_figures, positions_in_time
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
+from gpuproof.suites.results import compared_figures, positions_in_time
 
 MAIN = "main"
 """The case of both sides' measures, so that they stand beside each other."""

@@ -27,7 +27,8 @@ from gpuproof.records.result import Better
 from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_pairs, is_beyond, pairs_to_find
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.measures import (
+from gpuproof.suites.points.plan import Point, config_at
+from gpuproof.suites.results import (
     ANSWERED,
     GOODPUT,
     MEDIAN_FIRST_TOKEN,
@@ -35,7 +36,6 @@ from gpuproof.suites.measures import (
     MEDIAN_TOKEN,
     compared_figures,
 )
-from gpuproof.suites.points.plan import Point, config_at
 from gpuproof.suites.serving.plan import case_of_load, load_of
 
 

@@ -13,7 +13,7 @@ from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
 from gpuproof.suites.by_host.report import HostsReport, HostState
 from gpuproof.suites.cases import folder_name
-from gpuproof.suites.exports import HOSTS_FOLDER, json_export
+from gpuproof.suites.results import HOSTS_FOLDER, json_export
 
 FLEET_FILE = "fleet.json"
 

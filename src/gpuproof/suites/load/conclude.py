@@ -12,11 +12,11 @@ from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import Failure
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import Conclusion, Export
-from gpuproof.suites.exports import environment_facts, json_export
 from gpuproof.suites.load.exports import RESULTS_FILE, loadtest_json
 from gpuproof.suites.load.plan import TESTS, LoadTest, points_of_tests
 from gpuproof.suites.load.readings import LoadReadings, read_beside
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
+from gpuproof.suites.results import environment_facts, json_export
 from gpuproof.suites.sections import PointLabel
 
 TOO_SHORT = ("few-steps", "steadiness-unknown")

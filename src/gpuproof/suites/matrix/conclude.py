@@ -41,8 +41,7 @@ from gpuproof.suites.matrix.exports import exports_of
 from gpuproof.suites.matrix.figures import CaseFigures, case_figures, case_limits
 from gpuproof.suites.matrix.measures import NO_POSITIONS, WALL
 from gpuproof.suites.matrix.plan import MOST_ALIKE, MatrixPlan, failure_reason, plan
-from gpuproof.suites.measures import positions_in_time
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, positions_in_time
 from gpuproof.suites.sections import Common, at_point, torn_notes
 from gpuproof.verdict.doubts.base import Measured, suspect
 from gpuproof.verdict.doubts.neighbours import NEIGHBOURS_CODE, fill_the_processors

@@ -26,9 +26,9 @@ from gpuproof.records.page import Axis, Chart, Picture, Series
 from gpuproof.records.result import Better, Result, weakening
 from gpuproof.records.work.command import ERROR_LOG, FILES, OUTPUT_LOG
 from gpuproof.suites.base import Export, PictureContent, RecordingFiles
-from gpuproof.suites.exports import json_export
 from gpuproof.suites.matrix.compare import configurations
 from gpuproof.suites.matrix.figures import Amount, CaseFigures, as_row, shown_memory
+from gpuproof.suites.results import json_export
 
 STAMP = "%Y%m%d_%H%M%S"
 TREE = "test_matrix_results_"

@@ -26,10 +26,10 @@ from gpuproof.readings.limits import LaunchLimits, limits_of_readings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.series import mean_over_time
 from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandStarted, ProcessTree
-from gpuproof.records.work.placed import DeviceTaken
 from gpuproof.suites.matrix.plan import kind_of, seconds_taken
 
 SCHEDULES = ("sparsity", "learning_rate")

@@ -14,7 +14,7 @@ from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.matrix.figures import CaseFigures
-from gpuproof.suites.measures import with_interval
+from gpuproof.suites.results import with_interval
 
 WALL, MEMORY, RESIDENT, ENERGY = "wall_s", "memory_bytes", "resident_bytes", "energy_j"
 MEAN_MEMORY = "mean_memory_bytes"

@@ -23,11 +23,10 @@ from gpuproof.config.axes import (
     short_names,
 )
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import Case, CommandWork
+from gpuproof.records.case import Case, CommandWork, DeviceShare
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, value_text
-from gpuproof.records.work.placed import DeviceShare
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 from gpuproof.suites.points.plan import Point, config_at

@@ -10,8 +10,8 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, TextContent
-from gpuproof.suites.exports import csv_text, environment_facts, epochs_csv, json_export, wall_clock_s
 from gpuproof.suites.points.ranking import BatchLimits, Ranking, describe_comparison
+from gpuproof.suites.results import csv_text, environment_facts, epochs_csv, json_export, wall_clock_s
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import ValidationError
 
 from gpuproof.base.errors import UsageError
+from gpuproof.config.entries import cause_of
 from gpuproof.config.models import RunConfig
-from gpuproof.config.wording import cause_of
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

@@ -21,10 +21,8 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.suites.base import Conclusion, Export, launch_key
-from gpuproof.suites.exports import csv_text
-from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, csv_text, positions_in_time, with_interval
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts

@@ -25,17 +25,16 @@ from gpuproof.readings.limits import LaunchLimits
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import WHOLE
 from gpuproof.records.run import ProfileTrace
+from gpuproof.records.work.parallel import plain_copies
 from gpuproof.suites.base import Conclusion, launch_key
 from gpuproof.suites.cases import CASE_ID
-from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import recipe_exports
 from gpuproof.suites.recipe.measures import recipe_measures, total_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, rates_of_launches
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize

@@ -21,7 +21,8 @@ from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile, samples_needed
 from gpuproof.suites.base import Export, PictureContent, TextContent
-from gpuproof.suites.exports import (
+from gpuproof.suites.recipe.measures import latency_title
+from gpuproof.suites.results import (
     csv_text,
     environment_facts,
     epochs_csv,
@@ -29,7 +30,6 @@ from gpuproof.suites.exports import (
     json_export,
     wall_clock_s,
 )
-from gpuproof.suites.recipe.measures import latency_title
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     yield Export(name="summary.csv", content=TextContent(rows))
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
     if summary.roofline is not None:
-        from gpuproof.suites.recipe.roofline import roofline_picture
+        from gpuproof.suites.recipe.page import roofline_picture
 
         yield Export(name="roofline.png", content=PictureContent(lambda: roofline_picture(summary)))
 

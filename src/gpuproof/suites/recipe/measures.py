@@ -32,9 +32,9 @@ from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.model import InferencePhase
 from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.ranks import device_measures
 from gpuproof.suites.recipe.work import memory_measures, memory_parts, work_measures
+from gpuproof.suites.results import interval_text, seconds_measure, with_interval
 from gpuproof.verdict.summary import RunSummary
 
 PHASE, PART = "phase", "memory_part"

@@ -1,27 +1,33 @@
 """The page of a recipe.
 
 The pictures of a recipe's measures: launches, what a step and the memory are made of, and the roofline.
+
+The roofline of a run: what the device could do, and where the run lies below it.
+
+The solid line has the ceilings measured on the spot, the dashed one those of the data sheet. A run whose
+bytes are not known has no place along the axis of intensity: it is a level line, not a point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gpuproof.base import units
 from gpuproof.launches.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Chart, Page, Pivot, Section, Table
+from gpuproof.records.page import Axis, Chart, Page, Picture, Pivot, Reference, Section, Series, Table
 from gpuproof.records.page.tables import Column, by_launch, table
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.suites.recipe.conclude import RecipeDetail
 from gpuproof.suites.recipe.measures import PART, PHASE
 from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.ranks import sections_of_ranks
-from gpuproof.suites.recipe.roofline import Ceiling, roofline_chart
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import bars, chart_of_launches, titled
+from gpuproof.verdict.measure_charts import bars, chart_of_launches, plain_chart, titled
+from gpuproof.verdict.summary import RunSummary
 
 
 def page(result: Result) -> Page:
@@ -90,3 +96,79 @@ def recipe_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
             None if intensity is None else intensity.value,
             title="Roofline of a device",
         )
+
+
+DECADES_BELOW, DECADES_ABOVE = 2.5, 3.0
+"""Of intensity, around the ridge."""
+Points = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What limits a device, and who says so."""
+
+    source: str
+    flops_per_s: float
+    bytes_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """The arithmetic intensity at which both limits meet, in FLOP/byte."""
+        return self.flops_per_s / self.bytes_per_s
+
+    @property
+    def name(self) -> str:
+        """Source and limits, for a legend."""
+        compute, memory = units.flops(self.flops_per_s), units.bandwidth(self.bytes_per_s)
+        return f"{self.source}: products {compute}, memory {memory}"
+
+    def roof(self, ends: tuple[float, float]) -> Points:
+        """Return the line that nothing lies above, between two intensities."""
+        low, high = ends
+        return (low, low * self.bytes_per_s), (self.ridge, self.flops_per_s), (high, self.flops_per_s)
+
+
+def roofline_picture(summary: RunSummary) -> Picture | None:
+    """Return the picture; None where not both ceilings were measured."""
+    roofline = summary.roofline
+    if roofline is None or roofline.compute is None or roofline.memory is None:
+        return None
+    setup, case = summary.launches[0].setup, summary.launches[0].case
+    measured = Ceiling("measured", roofline.compute.value_per_s, roofline.memory.value_per_s)
+    sheet = None
+    if summary.peak is not None and summary.memory_peak is not None:
+        sheet = Ceiling("data sheet", summary.peak.flops_per_s, summary.memory_peak.bytes_per_s)
+    flops, traffic = summary.flops_per_s_per_device, summary.bytes_per_s_per_device
+    intensity = flops / traffic if flops and traffic else None
+    return Picture(
+        title=f"Roofline of {setup.device.name}, {setup.precision}",
+        subtitle=f"{case.model_work.model.name} {case.kind}, per device; ceilings measured after the window",
+        charts=(roofline_chart(measured, flops, intensity, sheet=sheet),),
+    )
+
+
+def roofline_chart(
+    measured: Ceiling,
+    flops_per_s: float | None,
+    intensity: float | None,
+    *,
+    sheet: Ceiling | None = None,
+    title: str = "",
+) -> Chart:
+    """Return a run below the ceilings of its device: a point, a level line where its bytes are not known."""
+    low, high = measured.ridge / 10**DECADES_BELOW, measured.ridge * 10**DECADES_ABOVE
+    ends = (min(low, intensity / 10), max(high, intensity * 10)) if intensity else (low, high)
+    series = [Series(name=measured.name, points=measured.roof(ends), form="line")]
+    if sheet is not None:
+        series.append(Series(name=sheet.name, points=sheet.roof(ends), form="dashed", colour="axis"))
+    level: tuple[Reference, ...] = ()
+    if flops_per_s:
+        name = f"this run: {units.flops(flops_per_s)}"
+        if intensity:
+            series.append(Series(name=name, points=((intensity, flops_per_s),), form="points"))
+        else:
+            level = (Reference(label=f"{name}, its intensity is not known", y=flops_per_s),)
+    meet = f"they meet at {units.significant(measured.ridge)} FLOP/byte"
+    x = Axis(label="arithmetic intensity", unit="FLOP/byte", is_logarithmic=True, reach=ends)
+    y = Axis(label="arithmetic per device", unit="FLOP/s", is_logarithmic=True)
+    return plain_chart(title, "line", x, y, series, Reference(label=meet, x=measured.ridge), *level)

@@ -51,7 +51,7 @@ class Repeats:
         is_foreign = plan is self.plan
         if is_foreign or not self._may_grow:
             return replace(self, plan=plan)
-        from gpuproof.suites.measures import compared_figures  # it imports numpy
+        from gpuproof.suites.results import compared_figures  # it imports numpy
 
         after = replace(
             self,

@@ -25,7 +25,7 @@ from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.records.work.probe import COSTS, ProbeFigure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
-from gpuproof.suites.measures import with_interval
+from gpuproof.suites.results import with_interval
 from gpuproof.verdict.doubts.collectives import device_name
 from gpuproof.verdict.summary import RunSummary
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from gpuproof.base import units
 from gpuproof.launches.launch import Launch
-from gpuproof.records.memory import Memory
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Evaluation
+from gpuproof.records.what_ran import Memory
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gpuproof.launches.communication import (
 )
 from gpuproof.launches.launch import Launch
 from gpuproof.records.breakdown import TrainedAlike
-from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.records.what_ran import Memory, MemoryParts
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
 NUM_QUANTILES = 101

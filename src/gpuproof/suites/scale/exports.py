@@ -15,7 +15,7 @@ from gpuproof.records.result import A_THROUGHPUT, Result, weakening
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
-from gpuproof.suites.exports import json_export
+from gpuproof.suites.results import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
 from gpuproof.suites.scale.curves import fabric_of
 from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup

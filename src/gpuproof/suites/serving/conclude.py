@@ -19,8 +19,7 @@ from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
-from gpuproof.suites.measures import positions_in_time
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, positions_in_time
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
 from gpuproof.suites.serving.exports import serving_exports
 from gpuproof.suites.serving.measures import COMPARED, OUTCOMES, limits_together, measures_of, percentiles

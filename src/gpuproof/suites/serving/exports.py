@@ -23,7 +23,7 @@ from gpuproof.records.result import worst
 from gpuproof.statistics.estimate import Numbers
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export, PictureContent
-from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
+from gpuproof.suites.results import csv_text, environment_facts, failures_json, json_export, wall_clock_s
 from gpuproof.suites.serving.search import ServingRun
 from gpuproof.suites.serving.windows import rate_rows, window_row
 

@@ -17,7 +17,7 @@ from gpuproof.statistics.estimate import Numbers, Unavailable, as_record
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import LaunchKey, launch_key
-from gpuproof.suites.measures import with_interval
+from gpuproof.suites.results import with_interval
 from gpuproof.suites.serving.search import RateSearch, ServingRun
 
 OUTCOMES = {

@@ -11,10 +11,9 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome, pass_or_fail, skipped
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.run import Start
-from gpuproof.suites.validate.follow import FollowedUp
 from gpuproof.suites.validate.measured import StageResult, conclude_case
 from gpuproof.suites.validate.placing import StageCase, device_subject
-from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.suites.validate.plan import FollowedUp, StageOrder
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.suspicion import MIN_PEERS
 from gpuproof.verdict.blame.findings import Blamed, Findings, blamed, blamed_inside

@@ -19,12 +19,12 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind, skipped
 from gpuproof.records.result import WHOLE, Measure
+from gpuproof.suites.validate.cells import EACH
+from gpuproof.suites.validate.counted import facts_there
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
-from gpuproof.suites.validate.nodes.counted import facts_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.suites.validate.readiness.cells import EACH
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.suspicion import Shortfall
 from gpuproof.verdict.announced import announced_in

@@ -21,8 +21,8 @@ from gpuproof.records.outcome import Judged, Outcome, not_applicable, not_judged
 from gpuproof.records.result import WHOLE, Doubt, Measure
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Start
 from gpuproof.suites.probe.fingerprints import conclude_fingerprints
+from gpuproof.suites.validate.counted import count_outcomes
 from gpuproof.suites.validate.measured import StageResult, measures_of
-from gpuproof.suites.validate.nodes.counted import count_outcomes
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import begun_on, devices_by_host, lost_of
 from gpuproof.suites.validate.plan import StageOrder

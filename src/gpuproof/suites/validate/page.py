@@ -21,15 +21,14 @@ from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
+from gpuproof.suites.validate.cells import shown_by
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
+from gpuproof.suites.validate.drain import drain_lines, one_line
 from gpuproof.suites.validate.exports import DRAIN_FILE
 from gpuproof.suites.validate.measured import FLOPS_PER_WATT
-from gpuproof.suites.validate.nodes.drain import drain_lines, one_line
-from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.suites.validate.outcomes import RESUMED
-from gpuproof.suites.validate.readiness.cells import shown_by
-from gpuproof.suites.validate.readiness.charts import blame_charts, heat_map, peer_charts
-from gpuproof.suites.validate.readiness.rates import RateRow, what_of
+from gpuproof.suites.validate.rates import RateRow, blame_charts, heat_map, peer_charts, what_of
+from gpuproof.suites.validate.spares import ChosenHosts, lines_of
 from gpuproof.verdict.aspects import RATES, RECORD_OR_AGREE, AspectCell, Standing, agreements
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed

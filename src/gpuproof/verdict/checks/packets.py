@@ -15,7 +15,7 @@ from gpuproof.base.units import count, share
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start
-from gpuproof.records.work.connections import Connections
+from gpuproof.records.what_ran import Connections
 from gpuproof.statistics.distributions import beta_quantile
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import unanswered

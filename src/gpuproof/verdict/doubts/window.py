@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 
 from gpuproof.base.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
-from gpuproof.launches.generations import evened_steps
 from gpuproof.launches.launch import Launch
 from gpuproof.launches.limits import idle_share, recorded_limits, waiting_window
-from gpuproof.launches.power_cap import periods_text
+from gpuproof.launches.power_cap import evened_steps, periods_text
 from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise

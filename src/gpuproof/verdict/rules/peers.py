@@ -20,8 +20,7 @@ from gpuproof.base.groups import grouped
 from gpuproof.base.units import loss_shown, share
 from gpuproof.records.outcome import Outcome, kind_of, not_applicable, not_judged
 from gpuproof.records.result import Measure
-from gpuproof.statistics.dispersion import NORMAL_MAD
-from gpuproof.statistics.low_outliers import LEAST_FIGURES, low_outliers
+from gpuproof.statistics.dispersion import LEAST_FIGURES, NORMAL_MAD, low_outliers
 from gpuproof.statistics.outliers import LEAST_DIFFERENCE, ROUNDING, HostRate, HostsJudged, judge_hosts
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts, host_of

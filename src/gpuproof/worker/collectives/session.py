@@ -15,10 +15,15 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.run import RankResult
 from gpuproof.records.work.collective import CollectiveSpec, CollectiveTrial
-from gpuproof.worker.collectives.operations import OPERATIONS, Collective, CollectiveTask, whole_elements
-from gpuproof.worker.collectives.patterns import pattern_for
+from gpuproof.worker.collectives.operations import (
+    OPERATIONS,
+    Collective,
+    CollectiveTask,
+    pattern_for,
+    whole_elements,
+)
+from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.engine.loop import StepClock
-from gpuproof.worker.engine.repeats import time_repeats
 from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model, window_of
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder

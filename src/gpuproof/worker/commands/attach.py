@@ -33,10 +33,9 @@ from gpuproof.processes.start import safe_environment
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.journal import encode
-from gpuproof.worker.host.interfaces import check_named_interfaces
+from gpuproof.worker.host.fabric import check_named_interfaces
 from gpuproof.worker.rank.assignment import Assignment, import_torch, run_assignment, start_record
-from gpuproof.worker.rank.failure import failure_from
-from gpuproof.worker.rank.handover import collect_last_words, hand_over_last_words
+from gpuproof.worker.rank.failure import collect_last_words, failure_from, hand_over_last_words
 from gpuproof.worker.rank.identity import RankIdentity, identity_from
 from gpuproof.worker.rank.watchdog import Heartbeat, process_lives
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.processes.processors import threads_per_rank, users_threads
+from gpuproof.processes.granted import threads_per_rank, users_threads
 from gpuproof.worker.rank.assignment import import_torch, redirect_output
 
 PRELOADED = (

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 
-from gpuproof.records.work.connections import Connections, CountedConnection
+from gpuproof.records.what_ran import Connections, CountedConnection
 
 TOTAL_RETRANS = struct.Struct("@100xI")
 """`tcpi_total_retrans`: segments sent again since the connection was opened."""

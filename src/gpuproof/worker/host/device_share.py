@@ -23,10 +23,9 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.discovery import SLOWEST_DRIVER_S, open_devices
 from gpuproof.devices.guard import GuardedDevices
-from gpuproof.processes.tree import descendants
-from gpuproof.records.case import Placement
+from gpuproof.processes.group import descendants
+from gpuproof.records.case import DeviceShare, DeviceTaken, Placement
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
-from gpuproof.records.work.placed import DeviceShare, DeviceTaken
 
 FOLDER = ".devices"
 POLL_S = 1.0

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import OPEN_DEADLINE_S, SLOWEST_DRIVER_S
 from gpuproof.monitor.host import cpu_model
-from gpuproof.processes.granted import granted_gpus
-from gpuproof.processes.processors import (
+from gpuproof.processes.granted import (
     THREADS_VARIABLE,
     cpu_quota,
+    granted_gpus,
     memory_total_bytes,
     usable_cpus,
     users_threads,
@@ -51,8 +51,7 @@ def describe_host(
     """
     import torch
 
-    from gpuproof.accelerators.choose import accelerators_here
-    from gpuproof.accelerators.cuda import CudaAccelerator
+    from gpuproof.accelerators.choose import CudaAccelerator, accelerators_here
 
     device_s = PROCESSOR_PATIENCE_S if device == "cpu" else SLOWEST_DRIVER_S
     facts = describe_system(environment, patience_s=device_s if patience_s is None else patience_s)

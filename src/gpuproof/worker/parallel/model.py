@@ -20,8 +20,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
-from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
-from gpuproof.records.work.parallel import GradientCompression
+from gpuproof.records.work.parallel import (
+    AXES,
+    Arrangement,
+    ArrangementError,
+    GradientCompression,
+    Parallelism,
+    arrange,
+)
 from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, repeated_blocks
 from gpuproof.worker.step.model import WorkloadOnTorch, compiled
 from gpuproof.worker.step.precision import AUTOCAST_TYPES, PrecisionPolicy

@@ -4,13 +4,18 @@ Operands, weights and samples are drawn on the processor, so that every device s
 device cannot vouch for itself: what it gives in every round may be wrong in every round. So digests are
 written down here, and compared over all devices of all hosts where the run is concluded; and one product of
 each kind is compared with the host's own, which is all that a device alone has to be compared with.
+
+How large may matrices be that a device is done with them in time? Tried from small ones up.
+
+The time of twice the width is foreseen as eight times that of a repeat, whose kernels are there by then.
+Ranks of a launch agree on the smallest, so that all do the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -20,7 +25,6 @@ from torch.nn import functional
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.work.probe import FingerprintSpec, NumberFormat, ProbeFigure
 from gpuproof.records.work.training import Precision
-from gpuproof.worker.probes.fitting import SMALLEST_EDGE, fitting_edge
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.step.determinism import choose_algorithms
 from gpuproof.worker.step.precision import refusal
@@ -178,3 +182,24 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
         here = tensor.cpu().contiguous()
         digest.update((ctypes.c_char * here.nbytes).from_address(here.data_ptr()))
     return digest.hexdigest()
+
+
+SMALLEST_EDGE = 256
+"""Done by every device in any case: what all of a fleet have in common."""
+
+
+def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
+    """Return the largest width up to `edge` at which an attempt fits into `limit_s` on every rank."""
+    tried = min(SMALLEST_EDGE, edge)
+    while limit_s is not None and tried < edge:
+        larger = min(2 * tried, edge)
+        attempt(tried)
+        bench.clock.synchronize()
+        begin_s = monotonic()
+        attempt(tried)
+        bench.clock.synchronize()
+        bench.beat()
+        if (monotonic() - begin_s) * (larger / tried) ** 3 > limit_s:
+            return bench.ranks.agree(tried)
+        tried = larger
+    return bench.ranks.agree(edge)

@@ -19,8 +19,7 @@ from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import Device
 from gpuproof.records.work.probe import HostMemory, LinkSpec, ProbeFigure
-from gpuproof.worker.engine.clocks import clock_for
-from gpuproof.worker.engine.repeats import time_repeats
+from gpuproof.worker.engine.clocks import clock_for, time_repeats
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 from gpuproof.worker.step.preparation import device_record

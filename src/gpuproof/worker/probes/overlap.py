@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from gpuproof.records.work.probe import OverlapSpec, ProbeFigure
-from gpuproof.worker.engine.repeats import time_repeats
-from gpuproof.worker.probes.fitting import fitting_edge
+from gpuproof.worker.engine.clocks import time_repeats
+from gpuproof.worker.probes.fingerprint import fitting_edge
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 from gpuproof.workloads.torch.gemm import MatrixProduct

@@ -91,9 +91,7 @@ def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
         measure_phases(prepared, recorder)
         if prepared.parallelism is not None:
             from gpuproof.worker.breakdown.alike import measure_alike
-            from gpuproof.worker.breakdown.buckets import measure_buckets
-            from gpuproof.worker.breakdown.overlap import measure_overlap
-            from gpuproof.worker.breakdown.sync import measure_sync
+            from gpuproof.worker.breakdown.communication import measure_buckets, measure_overlap, measure_sync
 
             measure_overlap(prepared, recorder)
             measure_buckets(prepared, recorder)

@@ -219,7 +219,7 @@ def _run_command(
     held: HeldDevice | None,
 ) -> None:
     """Run a command of the user's; torch is not imported, and none of it outlives this process."""
-    from gpuproof.processes.tree import descendants, kill_tree
+    from gpuproof.processes.group import descendants, kill_tree
     from gpuproof.worker.command import run_command_case
 
     watchdog.end_others = lambda: kill_tree(lambda: [state.pid for state in descendants(os.getpid())])

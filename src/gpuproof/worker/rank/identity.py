@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.processes.processors import threads_per_rank, users_threads
+from gpuproof.processes.granted import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import ParallelSpec
 
 

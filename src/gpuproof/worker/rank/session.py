@@ -45,12 +45,13 @@ from gpuproof.worker.rank.window import (
     window_record,
     write_connections,
 )
-from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
     CapturedStep,
     StaticBatches,
     capture_step,
+    compilation_record,
+    read_counts,
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops

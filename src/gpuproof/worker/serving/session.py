@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.neighbours import other_users
-from gpuproof.processes.processors import usable_cpus
+from gpuproof.processes.granted import usable_cpus
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
 from gpuproof.records.serving import Requests, ServingWindow
@@ -87,7 +87,7 @@ def _prepare_model(
     case: Case, identity: RankIdentity, run_folder: Path
 ) -> tuple[Prepared, RunBatch, str | None]:
     from gpuproof.accelerators.choose import accelerator_of
-    from gpuproof.worker.serving.targets import model_target
+    from gpuproof.worker.serving.batching import model_target
     from gpuproof.worker.step.preparation import prepare
 
     prepared = prepare(case, identity=identity, run_folder=run_folder)
@@ -101,7 +101,7 @@ def _rule(spec: ServingSpec) -> BatchingRule:
 
 
 def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None:
-    from gpuproof.worker.serving.targets import warm
+    from gpuproof.worker.serving.batching import warm
 
     rule = _rule(spec)
     with recorder.phase("warmup", expected_steps=rule.max_requests + 1):

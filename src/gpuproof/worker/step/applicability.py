@@ -12,7 +12,7 @@ from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
-from gpuproof.worker.parallel.profiles import NCCL
+from gpuproof.worker.parallel.distributed import NCCL
 from gpuproof.worker.step.cuda_graph import capture_obstacle
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload

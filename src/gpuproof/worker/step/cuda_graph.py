@@ -4,6 +4,10 @@ A graph reads and writes the same addresses each time. So the step is built on b
 (`StaticBatches`), which are filled from the pool before each replay; weights, gradients and the optimizer's
 state keep their places by themselves. As https://docs.pytorch.org/docs/stable/notes/cuda.html has it for
 whole-network capture.
+
+What torch.compile really did: graphs, breaks with their reasons, what stayed uncompiled, and when.
+
+torch counts these itself, for the whole process; a window's share is the difference of two readings.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from torch import nn
 from gpuproof.accelerators.base import Accelerator, OutOfMemory
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import ModelWork
-from gpuproof.records.what_ran import Effective
+from gpuproof.records.what_ran import Compilation, Effective, GraphBreak
+from gpuproof.records.work.training import TrainingSpec
 from gpuproof.records.work.window import capture_obstacles
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.workloads.info.lookup import find_workload
@@ -200,3 +205,52 @@ def captured(step: Step, capture: Capture, *, key: str) -> Step:
             place=key,
             next_step=f"Set {key} to false: something in the model waits for the device",
         ) from error
+
+
+REASON_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerCounts:
+    """torch's counters since the process began."""
+
+    graphs: int
+    breaks: dict[str, int]
+    eager_frames: int
+    cuda_graph_skips: int
+
+
+def read_counts() -> CompilerCounts:
+    """Read torch's counters."""
+    from torch._dynamo.utils import counters
+
+    frames = counters["frames"]
+    return CompilerCounts(
+        graphs=counters["stats"]["unique_graphs"],
+        breaks=dict(counters["graph_break"]),
+        eager_frames=frames["total"] - frames["ok"],
+        cuda_graph_skips=counters["inductor"]["cudagraph_skips"],
+    )
+
+
+def compilation_record(
+    compute: TrainingSpec, *, rank: int, before: CompilerCounts, after: CompilerCounts
+) -> Compilation:
+    """Describe what was compiled; `before` and `after` are the readings around the window."""
+    return Compilation(
+        rank=rank,
+        mode=compute.compile.mode,
+        num_graphs=after.graphs,
+        graph_breaks=tuple(
+            GraphBreak(reason=_first_line(reason), times=times) for reason, times in after.breaks.items()
+        ),
+        eager_frames=after.eager_frames,
+        cuda_graph_skips=after.cuda_graph_skips,
+        compiled_in_window=after.graphs + after.eager_frames - before.graphs - before.eager_frames,
+    )
+
+
+def _first_line(reason: str) -> str:
+    """Torch's reasons go on with explanations and links; the first line is the reason."""
+    lines = reason.strip().splitlines()
+    return lines[0][:REASON_LENGTH] if lines else "no reason given"

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import ModelWork, TrainingWork
-from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.records.what_ran import Memory, MemoryParts
 from gpuproof.worker.parallel.model import local_part
 from gpuproof.worker.step.cuda_graph import CapturedStep
 from gpuproof.worker.step.fp8 import count_linear_layers

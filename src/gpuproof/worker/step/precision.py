@@ -15,8 +15,7 @@ from typing import Literal
 import torch
 
 from gpuproof.accelerators.base import Arithmetic
-from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.accelerators.cuda import TF32_OVERRIDE
+from gpuproof.accelerators.choose import TF32_OVERRIDE, accelerator_of
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.training import Precision
 

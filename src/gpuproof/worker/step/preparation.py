@@ -16,27 +16,32 @@ from torch import nn
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.processes.processors import reason_fewer_threads, users_threads
+from gpuproof.processes.granted import reason_fewer_threads, users_threads
 from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, TrainingWork
-from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
 from gpuproof.records.work.device_sizes import sizes_for
+from gpuproof.records.work.parallel import Arrangement, Parallelism
 from gpuproof.records.work.training import Precision
 from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import RankData, data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.host.heap import keep_freed_memory, reason_freed_memory_is_not_kept
-from gpuproof.worker.parallel.distributed import Ranks, choose_device
+from gpuproof.worker.parallel.distributed import NCCL, Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
-from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.rank.window import num_steps_of_window
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
-from gpuproof.worker.step.compilation import read_counts
-from gpuproof.worker.step.cuda_graph import Capture, CapturedStep, ModelStep, StaticBatches, is_captured
+from gpuproof.worker.step.cuda_graph import (
+    Capture,
+    CapturedStep,
+    ModelStep,
+    StaticBatches,
+    is_captured,
+    read_counts,
+)
 from gpuproof.worker.step.determinism import choose_algorithms, deterministic_now
 from gpuproof.worker.step.fp8 import convert_linear_layers, count_linear_layers
 from gpuproof.worker.step.generation import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.monitor.host import cpu_model
-from gpuproof.processes.processors import threads_per_rank, users_threads
+from gpuproof.processes.granted import threads_per_rank, users_threads
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
 from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.run import (

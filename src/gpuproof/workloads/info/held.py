@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuproof.records.memory import MemoryParts
-from gpuproof.records.parallel import Arrangement
+from gpuproof.records.what_ran import MemoryParts
+from gpuproof.records.work.parallel import Arrangement
 from gpuproof.records.work.training import OptimizerName
 
 FLOAT32_BYTES = 4

@@ -1,16 +1,24 @@
-"""A module of the user's own: imported, constructed, and tried once, so that a wrong shape is no figure."""
+"""A module of the user's own: imported, constructed, and tried once, so that a wrong shape is no figure.
+
+Does a model that is not ours take its input, and give scores of the right shape? Tried once, beforehand.
+
+In: a module, and the input and the scores that the case counts on. Out: nothing, or an error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+import torch
 from torch import nn
 
-from gpuproof.base.errors import UsageError
+from gpuproof.accelerators.base import OutOfMemory
+from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
-from gpuproof.workloads.torch.trial_run import try_once
 
 
 def build_own(path: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
@@ -44,3 +52,99 @@ def _class_at(path: str) -> Any:
             next_step="Install its package where the worker runs, or name its folder in PYTHONPATH: "
             "the working directory is not searched",
         ) from error
+
+
+TRIAL_BATCH = 2
+"""Some layers take no batch of one."""
+PLURALS = {"image": "images", "features": "features", "tokens": "tokens"}
+
+
+def blank_batch(module: nn.Module, shape: InputShape) -> torch.Tensor:
+    """Return two blank images, or two sequences of token 0, on the module's device."""
+    weight = next(module.parameters(), None)
+    dtype = torch.long if shape.kind == "tokens" else torch.float32
+    device = None if weight is None else weight.device
+    return torch.zeros(TRIAL_BATCH, *shape.shape, dtype=dtype, device=device)
+
+
+def try_once(module: nn.Module, name: str, shape: InputShape, *, next_step: str) -> None:
+    """Run a blank batch through, in evaluation mode; the module keeps the mode that it had.
+
+    Raises:
+        UsageError: it does not map images, or tokens, to scores.
+    """
+    batch = blank_batch(module, shape)
+    was_training = module.training
+    module.eval()
+    with torch.no_grad():
+        scores = module(batch)
+    module.train(was_training)
+    positions = shape.shape if shape.kind == "tokens" else ()
+    expected = (TRIAL_BATCH, *positions, shape.num_targets)
+    actual = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+    if actual != expected:
+        taken = f"{PLURALS[shape.kind]} {tuple(batch.shape)}"
+        raise UsageError(
+            f"{name} maps {taken} to {actual}, and not to scores {expected}",
+            place="model.name",
+            next_step=next_step,
+        )
+
+
+def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
+    """Run a blank batch through a model of a library; what it objects to is a mistake of the case.
+
+    Raises:
+        UsageError: it does not take such input, or gives no scores.
+    """
+    what = f"images of {shape.shape[-1]} pixels" if shape.kind == "image" else "these tokens"
+    try:
+        try_once(
+            module, name, shape, next_step="Choose another model: this one is no classifier of its input"
+        )
+    except OutOfMemory:
+        raise
+    except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name} does not take {what}: {one_line(error)}",
+            place="data.image_size" if shape.kind == "image" else "model.options",
+            next_step="Leave data.image_size out for the model's own size"
+            if shape.kind == "image"
+            else "Look at the sizes in model.options",
+        ) from error
+
+
+def one_line(error: Exception) -> str:
+    r"""Return what a library objects to, on one line.
+
+    >>> one_line(TypeError("field 'depth':\n  expected int"))
+    "TypeError: field 'depth': expected int"
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def require_library(name: str) -> None:
+    """Check that a library is installed, without importing it.
+
+    Raises:
+        EnvironmentUnfitError: it is not.
+    """
+    if find_spec(name) is None:
+        raise EnvironmentUnfitError(
+            f"{name} is not installed where the worker runs",
+            place="model.name",
+            next_step=f"pip install {name}",
+        )
+
+
+def suggest(name: str, names: Iterable[str], *, otherwise: str) -> str:
+    """Return the next step for a misspelt name: those that are close to it, else `otherwise`."""
+    close = difflib.get_close_matches(name, names, n=3)
+    return f"Close to it: {', '.join(close)}" if close else otherwise
+
+
+def not_built(library: str, name: str, error: Exception, *, next_step: str) -> UsageError:
+    """Return the error for options that a library builds no such model with."""
+    return UsageError(
+        f"{library} builds no {name} so: {one_line(error)}", place="model.options", next_step=next_step
+    )

@@ -20,7 +20,7 @@ from torch import nn
 from gpuproof.base.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
-from gpuproof.workloads.torch.trial_run import not_built, require_library, suggest, try_from_library
+from gpuproof.workloads.torch.own_module import not_built, require_library, suggest, try_from_library
 
 SIZE_KEYWORDS = {"vit_": "image_size", "maxvit_": "input_size"}
 """Families that are built for one size of image, and the keyword that says which."""

@@ -23,8 +23,14 @@ from gpuproof.workloads.info.library_models import (
     TASKS,
     choose_task,
 )
+from gpuproof.workloads.torch.own_module import (
+    not_built,
+    one_line,
+    require_library,
+    suggest,
+    try_from_library,
+)
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
-from gpuproof.workloads.torch.trial_run import not_built, one_line, require_library, suggest, try_from_library
 
 CLASSES = {
     "image": "AutoModelForImageClassification",

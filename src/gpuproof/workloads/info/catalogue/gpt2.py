@@ -49,6 +49,6 @@ GPT2 = WorkloadInfo(
     options_type=Gpt2Options,
     input_shape=_gpt2_input,
     work=_gpt2_work,
-    implementation="gpuproof.workloads.torch.gpt2:build_gpt2",
+    implementation="gpuproof.workloads.torch.encoder:build_gpt2",
     loss="token_cross_entropy",
 )

@@ -136,7 +136,7 @@ def _resnet(
         options_type=ResNetOptions,
         input_shape=input_shape,
         work=work,
-        implementation=f"gpuproof.workloads.torch.resnet:build_{plan}",
+        implementation=f"gpuproof.workloads.torch.cnn:build_{plan}",
         loss="cross_entropy",
         activation_values=activation_values,
     )

@@ -5,6 +5,8 @@ the compute unit (GT) was not in its idle state: both need two readings. Power l
 sustained ones (PL1); `power1_crit` is a current limit and no cap.
 
 Where xe and i915 keep what is the same in both: clocks, idle time, throttle reasons.
+
+Intel GPUs, read from the files of the xe and i915 drivers.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, kind_of
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import Start
-from gpuproof.suites.validate.nodes.counted import subjects_there
+from gpuproof.suites.validate.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage, device_subject
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.suites.validate.readiness.rates import what_of
+from gpuproof.suites.validate.rates import what_of
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
 from gpuproof.verdict.facts import FleetFacts, setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up

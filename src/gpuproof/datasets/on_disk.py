@@ -2,6 +2,11 @@
 
 With `data.loading: device` as many of them as the ranks' pools hold are decoded here, so that a node needs no
 image library; with `loader` they are only listed, and the node's loader decodes them while the steps run.
+
+A file of token ids: looked through once, before a run, so that no id can be beyond the vocabulary.
+
+The file has no header: ids of `data.token_type`, little endian, one after the other. It is not copied; the
+run keeps its size, its checksum and its largest id.
 """
 
 from __future__ import annotations
@@ -17,17 +22,21 @@ from pathlib import Path
 import numpy as np
 
 from gpuproof.base.errors import UsageError
+from gpuproof.base.units import count
 from gpuproof.datasets.catalogue import Say
 from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import (
     ENDINGS,
+    TOKEN_BYTES,
     ImageListing,
+    TokenFile,
     decode,
     label_bytes_for,
     require_pillow,
     write_listing,
     write_tensor_file,
 )
+from gpuproof.records.work.data import DataSpec
 from gpuproof.workloads.info.base import InputShape
 
 FOLDERS = {"train": ("train",), "test": ("test", "val")}
@@ -143,4 +152,62 @@ def _write_decoded(path: Path, listing: ImageListing, chosen: list[int], *, size
         num_classes=len(listing.classes),
         images=images.data.cast("B"),
         labels=np.array([labels[i] for i in chosen], dtype=f"<u{width}").tobytes(),
+    )
+
+
+BLOCK_TOKENS = 2**22
+LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
+
+
+def prepare_tokens(path: Path, data: DataSpec, *, vocab_size: int) -> TokenFile:
+    """Look through the file at `data.path` and write the listing of it to `path`.
+
+    Raises:
+        UsageError: it is not there, is cut short, or holds an id that the model has no place for.
+    """
+    file = Path(data.path or "")
+    if data.path is None or not file.is_file():
+        raise UsageError(
+            f"there are no tokens: expected the file {file}",
+            place="data.path",
+            next_step=f"Write token ids there, {data.token_type} in little-endian order, without a header",
+        )
+    width = TOKEN_BYTES[data.token_type]
+    if file.stat().st_size % width:
+        raise UsageError(
+            f"{count(file.stat().st_size)} bytes are no whole number of {data.token_type} ids",
+            place=str(file),
+            next_step="Set data.token_type to what the file holds",
+        )
+    listing = _look_through(file, data)
+    if listing.largest >= vocab_size:
+        raise UsageError(
+            f"the id {listing.largest} at position {listing.largest_at} (counted from 0) is outside a "
+            f"vocabulary of {vocab_size}",
+            place=str(file),
+            next_step=f"Set model.options.vocab_size to at least {listing.largest + 1}, or "
+            "check data.token_type",
+        )
+    write_listing(path, listing)
+    return listing
+
+
+def _look_through(file: Path, data: DataSpec) -> TokenFile:
+    digest, position, largest, largest_at = hashlib.sha256(), 0, -1, -1
+    block_bytes = BLOCK_TOKENS * TOKEN_BYTES[data.token_type]
+    with file.open("rb") as stream:
+        while block := stream.read(block_bytes):
+            digest.update(block)
+            ids = np.frombuffer(block, dtype=LITTLE_ENDIAN[data.token_type])
+            at = int(ids.argmax())
+            if int(ids[at]) > largest:
+                largest, largest_at = int(ids[at]), position + at
+            position += len(ids)
+    return TokenFile(
+        path=str(file.absolute()),
+        token_type=data.token_type,
+        num_tokens=position,
+        sha256=digest.hexdigest(),
+        largest=largest,
+        largest_at=largest_at,
     )

@@ -21,9 +21,9 @@ from typing import Any
 from gpuproof.records.outcome import Judged, kind_of, not_judged
 from gpuproof.records.result import Measure
 from gpuproof.suites.base import Export
-from gpuproof.suites.exports import json_export
+from gpuproof.suites.results import json_export
+from gpuproof.suites.validate.drain import node_of
 from gpuproof.suites.validate.measured import StageResult, measures_of
-from gpuproof.suites.validate.nodes.drain import node_of
 from gpuproof.verdict.rollup import Branch
 
 CHOSEN = "chosen-hosts"

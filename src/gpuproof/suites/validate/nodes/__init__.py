@@ -1,1 +1,0 @@
-"""What a validation says of whole nodes: which to drain, and which to run on."""

@@ -1,0 +1,267 @@
+"""What do the bytes of a step's gradients take by themselves? All-reduces of the sizes that are really sent.
+
+DistributedDataParallel sends gradients in buckets. It tells their sizes itself, after the first backward
+pass, when it has put them in the order in which gradients come; they are timed as any collective is.
+
+What is a step longer by for averaging gradients? Steps with the average and steps without it, by turns.
+
+Their difference is no communication yet: DistributedDataParallel copies gradients into buckets and back even
+where it has nobody to talk to. So the same difference is taken over a group of this rank alone, with the same
+model, batch and process, and what is left is the communication that a step waits for.
+
+While collectives run, does the device compute? Looked at in a few steps, on the device's own list of work.
+
+**Exposed** communication is the time in which a collective runs and nothing is computed; the rest is
+overlapped. A collective's kernel runs while it waits for other ranks, so that what it lasts is no bandwidth.
+
+The steps are queued behind a device that is kept busy: their hosts begin at moments of their own, and without
+that each rank would wait for them inside the first collectives, which is no part of steps in a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gpuproof.accelerators.base import DeviceCommand
+from gpuproof.accelerators.busy import UnseenWorkError, commands_during, reason_unseen
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.base.spans import covered, merged, without
+from gpuproof.records.breakdown import (
+    COMMUNICATION,
+    BucketAllReduce,
+    CollectiveOverlap,
+    GradientSync,
+    SyncRound,
+)
+from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, rounded, without_sync
+from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for, whole_elements
+from gpuproof.worker.collectives.session import time_iterations
+from gpuproof.worker.engine.loop import StepFunction
+from gpuproof.worker.rank.idleness import OF_OTHERS
+from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
+from gpuproof.worker.step.preparation import Prepared
+from gpuproof.worker.step.training import TrainingStep
+
+ITERATIONS = 6
+LONGEST_S = 10.0
+"""For which a device is kept busy at most: that is how long hosts take that share few processors."""
+NO_BUCKETS = "{} sends no buckets of gradients"
+COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
+NOT_TOLD = "torch told no sizes of buckets"
+
+
+def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
+    """Time an all-reduce of each bucket's size and write it down, or why there is none."""
+    sizes = bucket_bytes(prepared)
+    missing = sizes if isinstance(sizes, str) else None
+    bucket_sizes = () if isinstance(sizes, str) else sizes
+    busy = BusyQueue(prepared.device, prepared.clock)
+    durations, is_queued = [], True
+    for size in bucket_sizes:
+        recorder.heartbeat.beat()
+        times_s, was_behind = _durations_s(prepared, size, busy)
+        durations.append(times_s)
+        is_queued = is_queued and was_behind
+    recorder.write(
+        BucketAllReduce(
+            rank=prepared.identity.rank,
+            clock=prepared.clock.name,
+            bucket_bytes=bucket_sizes,
+            durations_s=tuple(durations),
+            missing=missing,
+            is_queued=is_queued,
+        )
+    )
+
+
+def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
+    """Return the size of each bucket, or say why there are none."""
+    shared, step = prepared.parallelism, prepared.step
+    assert shared is not None
+    if shared.gradient_hook is not None:
+        return COMPRESSED.format(shared.gradient_hook)
+    if not isinstance(step, TrainingStep) or not isinstance(step.module, DistributedDataParallel):
+        return NO_BUCKETS.format(shared.strategy)
+    ddp_log = step.module._get_ddp_logging_data()  # torch has no public name for it
+    text = str(ddp_log.get("rebuilt_bucket_sizes") or ddp_log.get("bucket_sizes") or "")
+    return tuple(int(size) for size in text.split(",")) if text else NOT_TOLD
+
+
+def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[tuple[float, ...], bool]:
+    """Time it once to see how long the host takes, and then behind a device that is kept busy as long.
+
+    Returns the times, and whether the device was behind the host in all of them.
+    """
+    ranks, clock = prepared.ranks, prepared.clock
+    collective = OPERATIONS["all_reduce"](_task(prepared, size_bytes))
+    spec = collective.task.spec
+    begin_s = perf_counter()
+    times_s = time_iterations(spec, collective, clock=clock, meet=ranks.barrier)
+    host_s = perf_counter() - begin_s
+
+    def meet() -> None:
+        ranks.barrier()
+        busy.hold(host_s, longest_s=LONGEST_S)
+
+    before = clock.caught_up
+    if busy.is_needed:
+        times_s = time_iterations(spec, collective, clock=clock, meet=meet)
+    return rounded(times_s), clock.caught_up == before
+
+
+def _task(prepared: Prepared, size_bytes: int) -> CollectiveTask:
+    identity = prepared.identity
+    spec = CollectiveSpec(
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
+        warmup_iterations=3,
+        iterations=ITERATIONS,
+        check_iterations=0,
+    )
+    return CollectiveTask(
+        operation="all_reduce",
+        num_elements=whole_elements("all_reduce", size_bytes, "float32", identity.world_size),
+        rank=identity.rank,
+        num_ranks=identity.world_size,
+        pattern=pattern_for("float32", "sum", identity.world_size),
+        spec=spec,
+        device=prepared.device,
+    )
+
+
+NUM_ROUNDS = 5
+MIN_STEPS, MAX_STEPS = 2, 20
+"""Of a burst; four bursts make a round."""
+REBUILT_AFTER = 2
+"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
+SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
+
+
+def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
+    """Time both kinds of step with all ranks and in a group of one, and write them down."""
+    assert prepared.parallelism is not None
+    strategy = prepared.parallelism.strategy
+    missing = None if strategy == "ddp" else SHARED.format(strategy)
+    rounds = () if missing else tuple(_rounds(prepared, beat=recorder.heartbeat.beat))
+    rank, clock = prepared.identity.rank, prepared.clock.name
+    recorder.write(GradientSync(rank=rank, clock=clock, rounds=rounds, missing=missing))
+
+
+def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRound]:
+    step, last_loss = prepared.step, prepared.step.last_loss
+    assert isinstance(step, TrainingStep)
+    kinds = _kinds_of_step(step, prepared)
+    host_s = max(_host_s(kind) for kind in kinds.values())
+    busy = BusyQueue(prepared.device, prepared.clock)
+    num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
+    for number in range(NUM_ROUNDS):
+        bursts = {}
+        for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up treats them alike
+            # the first step, left out, also hands the buffers of batch norm round after steps together
+            bursts[name] = queued_burst(prepared, kinds[name], busy, num_steps=num_steps, host_s=host_s)
+            beat()
+        yield SyncRound(**bursts)
+    step.last_loss = last_loss
+
+
+def _host_s(kind: StepFunction) -> float:
+    """Take steps until buckets have their order; return what the host took for the last of them."""
+    for _ in range(REBUILT_AFTER):
+        begin_s = perf_counter()
+        kind()
+    return perf_counter() - begin_s
+
+
+def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunction]:
+    """Return the four kinds of step, by the field of the record."""
+    module = step.module
+    assert isinstance(module, DistributedDataParallel)
+    group = dist.new_group([prepared.identity.rank], use_local_synchronization=True)
+    alone = DistributedDataParallel(module.module, device_ids=module.device_ids, process_group=group)
+
+    def alone_with_sync() -> None:
+        with step.through(alone):
+            step()
+
+    def alone_without_sync() -> None:
+        with step.through(alone):
+            local_step()
+
+    local_step = without_sync(step)
+    return {
+        "with_sync_s": step,
+        "without_sync_s": local_step,
+        "alone_with_sync_s": alone_with_sync,
+        "alone_without_sync_s": alone_without_sync,
+    }
+
+
+NUM_STEPS = 5
+COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
+"""In the name of what is neither computing nor communication."""
+NO_KERNELS = (
+    "a processor computes and communicates on the same cores, and has no kernels to look at; "
+    "profiling.enabled=true traces its operators"
+)
+
+
+def measure_overlap(prepared: Prepared, recorder: Recorder) -> None:
+    """Look at a few steps on all ranks at once, and write down what collectives took."""
+    missing, commands = None, list[DeviceCommand]()
+    try:
+        commands = _commands(prepared)
+    except UnseenWorkError as error:
+        missing = str(error)
+    recorder.write(overlap_of(commands, rank=prepared.identity.rank, missing=missing))
+
+
+def _commands(prepared: Prepared) -> list[DeviceCommand]:
+    device, accelerator = prepared.device, accelerator_of(prepared.device)
+    why = reason_unseen(accelerator, device) if accelerator.asynchronous else NO_KERNELS
+    if not prepared.ranks.agree(int(why is None)):  # steps of one rank are steps of all
+        raise UnseenWorkError(why or OF_OTHERS)
+
+    busy = BusyQueue(device, prepared.clock)
+    prepared.ranks.barrier()
+    begin_s = perf_counter()
+    prepared.step()
+    host_s = NUM_STEPS * (perf_counter() - begin_s)
+
+    def some_steps() -> None:
+        busy.hold(host_s)
+        dist.all_reduce(torch.zeros(1, device=device))
+        for _ in range(NUM_STEPS):
+            prepared.step()
+
+    prepared.ranks.barrier()
+    return commands_during(some_steps, accelerator, device)
+
+
+def overlap_of(commands: Sequence[DeviceCommand], *, rank: int, missing: str | None) -> CollectiveOverlap:
+    """Sum up what a device did in `NUM_STEPS` steps.
+
+    The first collective is left out: it is the one in which ranks wait for each other before these steps.
+    """
+    talking = [command for command in commands if COMMUNICATION.search(command.name)]
+    talking = sorted(talking, key=lambda command: command.begin_s)[1:]
+    computing = merged(
+        command.span
+        for command in commands
+        if not COMMUNICATION.search(command.name) and not COPY.search(command.name)
+    )
+    collectives = merged(command.span for command in talking)
+    return CollectiveOverlap(
+        rank=rank,
+        num_steps=NUM_STEPS,
+        collective_s=round(covered(collectives), NANOSECOND_DIGITS),
+        exposed_s=round(covered(without(collectives, computing)), NANOSECOND_DIGITS),
+        kernels=tuple(sorted({command.name for command in talking})),
+        missing=missing,
+    )
