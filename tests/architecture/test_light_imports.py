@@ -85,4 +85,4 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "import sys; sys.argv = ['gpuproof', '--help']\nfrom gpuproof.cli.main import main; main()"
     )
     ours = {name for name in loaded if name.startswith("gpuproof.cli.")}
-    assert ours == {"gpuproof.cli.main", "gpuproof.cli.entry", "gpuproof.cli.group"}
+    assert ours == {"gpuproof.cli.main", "gpuproof.cli.group"}

@@ -1,4 +1,4 @@
-"""Cases from a Kconfig `.config` of an older test matrix.
+r"""Cases from a Kconfig `.config` of an older test matrix.
 
 In: lines such as `CONFIG_TEST_OPTIMIZERS="sgd,adamwprune"`. Out: words that set a matrix's fields `model`,
 `optimizer`, `pruning` and `sparsity`, and fixed fields. Pruning none has sparsity 0, and the method `state`

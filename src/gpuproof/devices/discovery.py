@@ -234,8 +234,8 @@ def _rocm(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Ca
     """Apply ROCR_VISIBLE_DEVICES, then HIP's variable to what it left. ROCm's order is that of the KFD."""
     visible = sorted(devices, key=lambda device: (device.static.get("kfd_node", 0), device.physical_index))
     hidden_by = []
-    for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
-        name = next((name for name in names if name in env), None)
+    for variables in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
+        name = next((name for name in variables if name in env), None)
         if name is not None:
             visible = _chosen(env[name], visible, visible)
             hidden_by.append(f"{name}={env[name]}")

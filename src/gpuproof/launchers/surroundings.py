@@ -9,8 +9,8 @@ job do the same, would pass by itself, and nothing would have been tried between
 '1'
 >>> ranks_around({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"})
 Traceback (most recent call last):
-gpuproof.base.errors.UsageError: environment: this pod is number 3 of a job, and WORLD_SIZE does not say of how \
-many. Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for a pod by itself).
+gpuproof.base.errors.UsageError: environment: this pod is number 3 of a job, and WORLD_SIZE does not say of \
+how many. Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for a pod by itself).
 """
 
 from __future__ import annotations

@@ -150,9 +150,9 @@ def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | No
         for name, (share, least, of) in _shares(launch, peak, memory_peak).items()
         if share >= least
     ]
-    for share, name, of in sorted(near, reverse=True)[:1]:
+    for reached, name, of in sorted(near, reverse=True)[:1]:
         yield LaunchLimit(
-            name=name, share=share, gain=max(0.0, 1 / share - 1), text=f"{units.share(share)} of {of}"
+            name=name, share=reached, gain=max(0.0, 1 / reached - 1), text=f"{units.share(reached)} of {of}"
         )
 
 

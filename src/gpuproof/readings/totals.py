@@ -285,17 +285,17 @@ def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShar
 
     Where it is exact, and samples name one of these reasons only, that one has its time.
     """
-    for whole, parts in HEAT.items():
-        item = shares.get(whole)
+    for counter, parts in HEAT.items():
+        item = shares.get(counter)
         named = [shares[part] for part in parts if part in shares and shares[part].share > 0]
         if item is None or item.method != "counter" or item.share == 0 or not named:
             continue
         sampled = [part for part in named if part.method == "samples"]
-        del shares[whole]
+        del shares[counter]
         if len(named) == len(sampled) == 1:
             shares[named[0].reason] = replace(item, reason=named[0].reason)
         elif not sampled and item.share - sum(part.share for part in named) > SMALLEST_REST:
-            shares[whole] = replace(item, share=item.share - sum(part.share for part in named))
+            shares[counter] = replace(item, share=item.share - sum(part.share for part in named))
     return shares
 
 

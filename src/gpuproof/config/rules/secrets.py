@@ -1,6 +1,6 @@
 """A run keeps what it was asked, so that it can be resumed: secrets are not among it, variables name them.
 
-What looks like a secret is `gpuproof.base.redaction`'s to say. A command gets it from the environment that it is
+What looks like a secret is `base.redaction`'s to say. A command gets it from the environment that it is
 started in (`command.env: {NAME: null}`), an endpoint's client likewise (`serving.endpoint.api_key_variable`).
 """
 
