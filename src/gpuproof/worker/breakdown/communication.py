@@ -29,7 +29,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.accelerators.base import DeviceCommand
-from gpuproof.accelerators.busy import UnseenWorkError, commands_during, reason_unseen
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.base.spans import covered, merged, without
 from gpuproof.records.breakdown import (
@@ -44,7 +43,7 @@ from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_bur
 from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for, whole_elements
 from gpuproof.worker.collectives.session import time_iterations
 from gpuproof.worker.engine.loop import StepFunction
-from gpuproof.worker.rank.idleness import OF_OTHERS
+from gpuproof.worker.rank.idleness import OF_OTHERS, UnseenWorkError, commands_during, reason_unseen
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
