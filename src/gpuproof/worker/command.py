@@ -1,11 +1,8 @@
-"""One command from its start to its end: its process tree, its marks, its files and its own figures.
+"""A command of the user's as a case: started, followed with all that it starts, and ended at its time.
 
-What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and
-all that it left behind is ended with it; what it wrote until then is kept either way.
-
-What a command wrote: files to keep, and its own figures. Files from before it began are none of its.
-
-A command of the user's as a case: started, followed with all that it starts, and ended at its time.
+What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and all
+that it left behind is ended with it; what it wrote until then is kept either way: files, and its own figures.
+Files from before it began are none of its.
 """
 
 from __future__ import annotations
@@ -57,6 +54,8 @@ GRACE_S = 10.0
 """For a command to end by itself at its time limit."""
 NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
 """Variables that are set for workers: with the first, a script would not find the modules beside it."""
+CLOCK_STEP_S = 0.02
+"""By how much a file system's clock may be behind ours."""
 
 
 @dataclass(kw_only=True)
@@ -268,10 +267,6 @@ def _last_words(log: Path) -> str:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return f": {lines[-1][:300]}" if lines else ""
-
-
-CLOCK_STEP_S = 0.02
-"""By how much a file system's clock may be behind ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,7 @@
 """One AMD card: AMD's library where it lists the card, and the driver's files for what it does not give.
 
-Out come readouts in which every metric is a number or has a reason; one that neither source gives names both
-reasons. A card that is asleep is left asleep.
-
-One AMD card as the amdgpu driver's files show it: read without AMD's library, and where it gives nothing.
-
-In come the card's directory under /sys and its KFD node; out come, for each metric and fact, how to read it.
+In come the card's directory under /sys and its KFD node. Out come readouts in which every metric is a number
+or has a reason; one that neither source gives names both reasons. A card that is asleep is left asleep.
 Sensors are found by their labels, since numbers differ by card. Where two files may hold a metric, the first
 that exists is read, in the order given here.
 """
@@ -43,6 +39,7 @@ _IDENTITY = ("name", "uuid", "kfd_node")
 """Facts for which the files come first: who a card is must not depend on whether the library is there."""
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
 _Table = Callable[[], dict[str, int]]
+_PWM_MAX = 255
 
 
 class AmdCard:
@@ -200,9 +197,6 @@ def _once(ask: _Table) -> _Table:
 def _both(of_files: str, of_library: str) -> str:
     """Put the files' reason and the library's together; the library has none where it was not asked."""
     return f"{of_files}; amdsmi: {of_library}" if of_library else of_files
-
-
-_PWM_MAX = 255
 
 
 class CardFiles:

@@ -1,17 +1,10 @@
 """NVIDIA GPUs and their MIG instances, read through NVML.
 
-MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory
-and processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML
-is started again and every handle looked up by UUID. What a device never gives is asked once.
-
-How busy the parts of an NVIDIA GPU are, from its performance monitor (GPM, Hopper and later).
-
-A metric is a mean between two samples, so the first reading has none. The samples are buffers of the
-driver's that are kept for the life of the adapter.
-
-What NVML announces: XIDs and memory errors that ECC could not correct.
-
-NVML queues events from the moment of registration; `poll` takes them out without waiting.
+MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory and
+processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML is
+started again and every handle looked up by UUID. What a device never gives is asked once. How busy the parts
+of a GPU are comes from its performance monitor (GPM, Hopper and later), as means between two samples; XIDs
+and memory errors that ECC could not correct are events, which NVML queues from the moment of registration.
 """
 
 from __future__ import annotations
@@ -55,6 +48,15 @@ JETSON = (
     "this is a Jetson, whose GPU is part of the processor: gpuproof does not read it (tegrastats does), "
     "and measures it without readings of clock, power and temperature"
 )
+_METRIC_IDS = {
+    "sm_active_percent": 2,
+    "sm_occupancy_percent": 3,
+    "tensor_active_percent": 5,
+    "dram_active_percent": 10,
+}
+_GET_VERSION = 1
+_XID, _DOUBLE_BIT_ECC = 0x8, 0x2
+_MAX_EVENTS_A_POLL = 64
 
 
 def open_here(sysfs_root: Path) -> NvidiaAdapter:
@@ -223,15 +225,6 @@ class NvidiaAdapter(DeviceAdapter):
         return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
-_METRIC_IDS = {
-    "sm_active_percent": 2,
-    "sm_occupancy_percent": 3,
-    "tensor_active_percent": 5,
-    "dram_active_percent": 10,
-}
-_GET_VERSION = 1
-
-
 class GpmSampler:
     """Two samples of one GPU, taken in turn."""
 
@@ -272,10 +265,6 @@ class GpmSampler:
             code = result.nvmlReturn
             answer[name] = result.value if code == 0 else DeviceError(nvml_border.explain(code))
         return answer
-
-
-_XID, _DOUBLE_BIT_ECC = 0x8, 0x2
-_MAX_EVENTS_A_POLL = 64
 
 
 class EventQueue:

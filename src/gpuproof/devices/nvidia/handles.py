@@ -1,12 +1,8 @@
-"""Which handles does NVML have: whole GPUs, their MIG instances, and the processes on each.
+"""What does NVML have: GPUs, MIG instances, the processes on each, and the facts that are read once.
 
-In comes the binding's module; out come `NvmlDevice`s, whose handle may be replaced after a driver reload
-and whose identity may not.
-
-The facts of an NVIDIA GPU that are read once: limits, maxima, versions, modes.
-
-In come the binding's module and a handle; out come the facts under the catalogue's names (and a few texts
-such as `driver_version`), and for each fact that is not there the reason.
+In comes the binding's module; out come `NvmlDevice`s, whose handle may be replaced after a driver reload and
+whose identity may not, and facts (limits, maxima, versions, modes) under the catalogue's names, with the
+reason for each that is not there.
 """
 
 from __future__ import annotations
@@ -23,6 +19,9 @@ from gpuproof.devices.nvidia.fields import CLOCK_MEM, CLOCK_SM
 from gpuproof.devices.nvidia.nvml import ask
 from gpuproof.devices.sources import collect
 from gpuproof.records.readings import VendorIndex
+
+_Read = Callable[[Any, Any], Any]
+_SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,10 +109,6 @@ def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:
         if nvml_border.error_code(error) in nvml_border.DRIVER_CODES:
             raise
         return None
-
-
-_Read = Callable[[Any, Any], Any]
-_SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
 
 
 def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:

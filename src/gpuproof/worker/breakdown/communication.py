@@ -1,21 +1,13 @@
-"""What do the bytes of a step's gradients take by themselves? All-reduces of the sizes that are really sent.
+"""What does communication cost in a training step? Three looks at it, after the window.
 
-DistributedDataParallel sends gradients in buckets. It tells their sizes itself, after the first backward
-pass, when it has put them in the order in which gradients come; they are timed as any collective is.
-
-What is a step longer by for averaging gradients? Steps with the average and steps without it, by turns.
-
-Their difference is no communication yet: DistributedDataParallel copies gradients into buckets and back even
-where it has nobody to talk to. So the same difference is taken over a group of this rank alone, with the same
-model, batch and process, and what is left is the communication that a step waits for.
-
-While collectives run, does the device compute? Looked at in a few steps, on the device's own list of work.
-
-**Exposed** communication is the time in which a collective runs and nothing is computed; the rest is
-overlapped. A collective's kernel runs while it waits for other ranks, so that what it lasts is no bandwidth.
-
-The steps are queued behind a device that is kept busy: their hosts begin at moments of their own, and without
-that each rank would wait for them inside the first collectives, which is no part of steps in a row.
+`measure_buckets` times all-reduces of the sizes in which DistributedDataParallel sends gradients; it tells
+them itself, after the first backward pass. `measure_sync` takes steps with the average of gradients and
+without it, by turns, also over a group of this rank alone: gradients are copied into buckets and back even
+where there is nobody to talk to, and what is left is the communication that a step waits for.
+`measure_overlap` looks at the device's own list of work: communication is exposed while a collective runs and
+nothing is computed. A collective's kernel runs while it waits for other ranks, so that what it lasts is no
+bandwidth; steps are queued behind a busy device, or each rank would wait inside the first collectives for
+hosts that begin at moments of their own.
 """
 
 from __future__ import annotations
@@ -54,6 +46,19 @@ LONGEST_S = 10.0
 NO_BUCKETS = "{} sends no buckets of gradients"
 COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
 NOT_TOLD = "torch told no sizes of buckets"
+NUM_ROUNDS = 5
+MIN_STEPS, MAX_STEPS = 2, 20
+"""Of a burst; four bursts make a round."""
+REBUILT_AFTER = 2
+"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
+SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
+NUM_STEPS = 5
+COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
+"""In the name of what is neither computing nor communication."""
+NO_KERNELS = (
+    "a processor computes and communicates on the same cores, and has no kernels to look at; "
+    "profiling.enabled=true traces its operators"
+)
 
 
 def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
@@ -135,14 +140,6 @@ def _task(prepared: Prepared, size_bytes: int) -> CollectiveTask:
     )
 
 
-NUM_ROUNDS = 5
-MIN_STEPS, MAX_STEPS = 2, 20
-"""Of a burst; four bursts make a round."""
-REBUILT_AFTER = 2
-"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
-SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
-
-
 def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
     """Time both kinds of step with all ranks and in a group of one, and write them down."""
     assert prepared.parallelism is not None
@@ -200,15 +197,6 @@ def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunc
         "alone_with_sync_s": alone_with_sync,
         "alone_without_sync_s": alone_without_sync,
     }
-
-
-NUM_STEPS = 5
-COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
-"""In the name of what is neither computing nor communication."""
-NO_KERNELS = (
-    "a processor computes and communicates on the same cores, and has no kernels to look at; "
-    "profiling.enabled=true traces its operators"
-)
 
 
 def measure_overlap(prepared: Prepared, recorder: Recorder) -> None:

@@ -1,10 +1,9 @@
 """How long is each part of a step? Steps with marks between their parts, in a window of their own.
 
-On a device that runs ahead the marks are events, and whole steps are queued behind a busy device, so that a
-phase holds no wait for the host: what a step takes beyond its phases is the host's. The first step of each
-queue is left out, since ranks do not come to it together.
-
-Marks between the parts of a training step: what came before a mark belongs to the phase that it names.
+What came before a mark belongs to the phase that it names. On a device that runs ahead the marks are events,
+and whole steps are queued behind a busy device, so that a phase holds no wait for the host: what a step takes
+beyond its phases is the host's. The first step of each queue is left out, since ranks do not come to it
+together.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ NUM_BURSTS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst of steps with or without marks."""
 CAPTURED = "a captured graph is one launch, and nothing of it can be told apart"
+PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +142,6 @@ def _marks_for(prepared: Prepared) -> EventMarks | HostMarks:
     if isinstance(prepared.clock, EventClock):
         return EventMarks(accelerator_of(prepared.device).make_event)
     return HostMarks(prepared.clock.synchronize)
-
-
-PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
 
 
 class Marks(Protocol):

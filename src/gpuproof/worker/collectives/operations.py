@@ -1,13 +1,11 @@
 """Each collective operation: its buffers, its call, and what its output must be.
 
 Sizes are those of nccl-tests. Operations that torch does in place (all_reduce, broadcast, reduce) get their
-input back before each iteration, outside of the time, so that sums do not grow from one to the next.
-
-What is sent, and what must come out: small whole numbers, so that every sum is exact in every type.
-
-Element i of what rank r sends is i mod p + r mod q. It differs from its neighbours and between ranks, and so
-does the sum over any number of ranks: a part that is shifted, left out, sent twice or taken from another rank
-shows. A sum over n ranks is at most n·(p + q − 2), which the type must hold exactly.
+input back before each iteration, outside of the time, so that sums do not grow from one to the next. What is
+sent are small whole numbers (`Pattern`), so that every sum is exact in every type: element i of rank r is
+i mod p + r mod q, which differs from its neighbours and between ranks, and so does the sum over any number of
+ranks. A part that is shifted, left out, sent twice or taken from another rank shows. A sum over n ranks is at
+most n·(p + q − 2), which the type must hold exactly.
 """
 
 from __future__ import annotations
@@ -38,6 +36,16 @@ TORCH_TYPES: dict[ElementType, torch.dtype] = {
     "int8": torch.int8,
 }
 REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+EXACT_UP_TO: dict[ElementType, int] = {
+    "float64": 2**53,
+    "float32": 2**24,
+    "float16": 2**11,
+    "bfloat16": 2**8,
+    "int64": 2**63 - 1,
+    "int32": 2**31 - 1,
+    "int8": 2**7 - 1,
+}
+"""The whole number up to which every one is held: of floating-point formats by the significand (IEEE 754)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,18 +328,6 @@ OPERATIONS: dict[Operation, Callable[[CollectiveTask], Collective]] = {
     "scatter": Scatter,
     "send_recv": SendRecv,
 }
-
-
-EXACT_UP_TO: dict[ElementType, int] = {
-    "float64": 2**53,
-    "float32": 2**24,
-    "float16": 2**11,
-    "bfloat16": 2**8,
-    "int64": 2**63 - 1,
-    "int32": 2**31 - 1,
-    "int8": 2**7 - 1,
-}
-"""The whole number up to which every one is held: of floating-point formats by the significand (IEEE 754)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,9 @@
 What a training job of the user's would see: processes make samples, the step takes a batch and copies it to
 the device. The stream is endless (a new epoch begins when one ends), and every batch is full. The wait is on
 the clock of the steps: on CUDA between two events with nothing between them, so that it counts only while the
-device has run dry, however far the host runs ahead.
-
-Which samples a rank gets in an epoch, in which order, cut into batches.
-
-All ranks shuffle alike, from seed and epoch, and each takes every n-th sample of that order: disjoint shards
-that together are the whole set, but for what no full batch of every rank is left for.
-
->>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
-[[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
+device has run dry, however far the host runs ahead. All ranks shuffle alike, from seed and epoch, and each
+takes every n-th sample of that order: disjoint shards that together are the whole set, but for what no full
+batch of every rank is left for.
 """
 
 from __future__ import annotations
@@ -248,7 +242,11 @@ def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor
 
 
 class ShardedBatches:
-    """The batches of one rank; each pass over it is the next epoch."""
+    """The batches of one rank; each pass over it is the next epoch.
+
+    >>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
+    [[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
+    """
 
     def __init__(self, num_samples: int, share: Share) -> None:
         share.check(num_samples)

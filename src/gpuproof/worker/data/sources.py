@@ -1,12 +1,9 @@
 """Choose where batches come from: a pool on the device, or a loader; and of which data set.
 
-Comes in: a case, and the files that the control side prepared for it. Goes out: a `BatchSource`. What is not
-there is an error; nothing takes the place of the data set that was asked for.
-
-The sample pool: everything a window will read, on the device before the window begins.
-
-Drawing or loading samples is never part of a step: a step takes the next slice of the pool, in a fixed
-order, over and over, each slice a full batch.
+In: a case, and the files that the control side prepared for it. Out: a `BatchSource`. What is not there is an
+error; nothing takes the place of the data set that was asked for. Drawing or loading samples is never part of
+a step that has a pool: all that a window reads is on the device before it begins, and a step takes the next
+slice, in a fixed order, over and over, each slice a full batch.
 """
 
 from __future__ import annotations

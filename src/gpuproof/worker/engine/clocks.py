@@ -1,12 +1,9 @@
-"""Times one piece of work over and over, between two marks of the step clock each.
+"""Step clocks: pairs of device events on an accelerator, the monotonic clock on a processor.
 
-What comes before a repeat (an input put back, a cache filled with something else) is outside of its time.
-
-Step clocks: pairs of device events on an accelerator, the monotonic clock on a processor.
-
-Events are recorded without synchronising, in a ring of pairs that is read as they complete, so that
-timing a step never makes the host wait for the device. `SynchronisedClock` does wait, on request
-(`benchmark.sync_cuda`): stricter for a single step, slower for all of them.
+Events are recorded without synchronising, in a ring of pairs that is read as they complete, so that timing a
+step never makes the host wait for the device. `SynchronisedClock` does wait, on request
+(`benchmark.sync_cuda`): stricter for a single step, slower for all of them. `time_repeats` times one piece of
+work over and over by such a clock.
 """
 
 from __future__ import annotations
@@ -21,6 +18,8 @@ from gpuproof.accelerators.base import TimingEvent
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.worker.engine.host_clock import ClockName, HostClock, SynchronisedClock
 from gpuproof.worker.engine.loop import StepClock, paused_collector
+
+RING_PAIRS = 1024
 
 
 def nothing() -> None:
@@ -40,7 +39,7 @@ def time_repeats(
 ) -> list[float]:
     """Return the seconds of each repeat, after the warm-up.
 
-    `before` is done before each; at `meet` all ranks wait for each other: before the first timed repeat, and
+    `before` (an input put back, a cache filled with something else) is done before each, outside of its time; at `meet` all ranks wait for each other: before the first timed repeat, and
     with `is_blocking` after every one, when the device is done with it. `beat` is called when the device
     has done more of them, and not because the host asked for more.
     """
@@ -65,9 +64,6 @@ def time_repeats(
                 meet()
         times_s += clock.drain(in_flight=0)
     return times_s
-
-
-RING_PAIRS = 1024
 
 
 class EventClock:

@@ -1,13 +1,10 @@
-"""What the host's processors did between two moments, and how much of it this process and its loader did.
+"""What the kernel counted between two moments: how busy processors were, what was sent again over TCP.
 
-Read from /proc just outside the measured window, so that a neighbour who took the processor during
-the window is seen afterwards, at no cost inside it. Other systems give what Python gives, and say why
-the rest is missing.
-
-Over which TCP connections does this process talk, and how much of what it sent was sent again?
-
-The kernel counts for each connection (`tcp_info` in linux/tcp.h, what `ss -ti` shows); a process may ask for
-its own without any right. gloo's sockets are among them, and those of NCCL where it talks over sockets.
+Read from /proc just outside the measured window, so that a neighbour who took the processor during the window
+is seen afterwards, at no cost inside it. Other systems give what Python gives, and say why the rest is
+missing. Of each TCP connection the kernel keeps counts (`tcp_info` in linux/tcp.h, what `ss -ti` shows), and
+a process may ask for its own without any right: gloo's sockets are among them, and those of NCCL where it
+talks over sockets.
 """
 
 from __future__ import annotations
@@ -33,6 +30,13 @@ BUSY_FIELDS = (1, 2, 3, 6, 7)
 STEAL_FIELD = 8
 UTIME_FIELD = 11
 """In /proc/PID/stat after the name in brackets: user time, then system time."""
+TOTAL_RETRANS = struct.Struct("@100xI")
+"""`tcpi_total_retrans`: segments sent again since the connection was opened."""
+DATA_SEGS_OUT = struct.Struct("@156xI")
+"""`tcpi_data_segs_out`: segments with data, since Linux 4.6."""
+TCP_INFO_BYTES = 256
+MOST_KEPT = 32
+"""Of the connections of one rank: those of which most was sent again, and then those that sent most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +124,6 @@ def load_between(begin: LoadReading, end: LoadReading) -> HostLoad:
 
 def _difference(begin: float | None, end: float | None) -> float | None:
     return None if begin is None or end is None else end - begin
-
-
-TOTAL_RETRANS = struct.Struct("@100xI")
-"""`tcpi_total_retrans`: segments sent again since the connection was opened."""
-DATA_SEGS_OUT = struct.Struct("@156xI")
-"""`tcpi_data_segs_out`: segments with data, since Linux 4.6."""
-TCP_INFO_BYTES = 256
-MOST_KEPT = 32
-"""Of the connections of one rank: those of which most was sent again, and then those that sent most."""
 
 
 def read_connections(rank: int) -> Connections:

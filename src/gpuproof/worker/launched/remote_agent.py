@@ -4,10 +4,6 @@ In: frames on standard input (commands to start, files to keep, heartbeats). Out
 what the started commands write into their folder, as it grows, and how they end. The agent holds a lease:
 when the control side is silent for too long, or closes the stream, everything that was started is ended and
 the agent's directory removed. It knows processes and files, no case and no framework.
-
-The processes of one launch on this host, and what they have written.
-
-In: the processes, and the folder that all write to. Out: the growth of every file in the folder.
 """
 
 from __future__ import annotations
@@ -43,6 +39,8 @@ READ_BYTES = 1 << 16
 LEASE_CHECKS = 8
 ABANDON_GRACE_S = 5.0
 EOF = Frame(header={"do": "leave"}, payload=b"")
+OUTPUT = "launcher-output.txt"
+CHUNK_BYTES = 1 << 18
 
 
 class RemoteAgent:
@@ -289,10 +287,6 @@ def _free_port() -> int:
         listener.bind(("", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-OUTPUT = "launcher-output.txt"
-CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,9 @@
 Operands, weights and samples are drawn on the processor, so that every device starts from the same bits. A
 device cannot vouch for itself: what it gives in every round may be wrong in every round. So digests are
 written down here, and compared over all devices of all hosts where the run is concluded; and one product of
-each kind is compared with the host's own, which is all that a device alone has to be compared with.
-
-How large may matrices be that a device is done with them in time? Tried from small ones up.
-
-The time of twice the width is foreseen as eight times that of a repeat, whose kernels are there by then.
-Ranks of a launch agree on the smallest, so that all do the same.
+each kind is compared with the host's own, which is all that a device alone has to be compared with. Matrices
+are as large as a device is done with in time, tried from small ones up; ranks of a launch agree on the
+smallest.
 """
 
 from __future__ import annotations
@@ -47,6 +44,8 @@ PRECISIONS: Mapping[NumberFormat, Precision] = {
 DIGEST_BYTES = 8
 SAMPLES = 256
 """Rows that go through the small model."""
+SMALLEST_EDGE = 256
+"""Done by every device in any case: what all of a fleet have in common."""
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigure]:
@@ -184,12 +183,11 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
     return digest.hexdigest()
 
 
-SMALLEST_EDGE = 256
-"""Done by every device in any case: what all of a fleet have in common."""
-
-
 def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
-    """Return the largest width up to `edge` at which an attempt fits into `limit_s` on every rank."""
+    """Return the largest width up to `edge` at which an attempt fits into `limit_s` on every rank.
+
+    The time of twice the width is foreseen as eight times that of a repeat, whose kernels are there by then.
+    """
     tried = min(SMALLEST_EDGE, edge)
     while limit_s is not None and tried < edge:
         larger = min(2 * tried, edge)

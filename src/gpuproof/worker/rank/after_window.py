@@ -1,13 +1,10 @@
 """What is done after the window was measured, where it is asked for: none of it is in its figures.
 
-What few recipes ask for is imported when it is done.
-
-How fast is each rank by itself? Where ranks average gradients, a window shows the slowest of them only.
-
-So whole steps are timed after the window, forward, backward and update, whose gradients stay on the rank: no
-collective lies inside. They come in short bursts, and between two bursts all ranks step together. A rank that
-a neighbour held up for a moment is slow in one burst, a slow device in all of them. Weights differ between
-ranks from here on; learning is evaluated before.
+What few recipes ask for is imported when it is done. Where ranks average gradients, a window shows the
+slowest of them only; `measure_own_compute` tells how fast each is by itself, from whole steps whose gradients
+stay on the rank: no collective lies inside. They come in short bursts, and between two bursts all ranks step
+together: a rank that a neighbour held up for a moment is slow in one burst, a slow device in all of them.
+Weights differ between ranks from then on; learning is evaluated before.
 """
 
 from __future__ import annotations
@@ -33,6 +30,14 @@ from gpuproof.workloads.torch.gemm import MatrixProduct
 from gpuproof.workloads.torch.memory_pass import MemoryPass
 
 PROFILED_STEPS = 5
+NUM_BURSTS = 5
+MIN_STEPS, MAX_STEPS = 4, 50
+"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
+steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
+SHARED = (
+    "a step of {strategy} gathers what other ranks hold, and none can be taken alone; "
+    "profiling.ceilings=true measures each device by itself"
+)
 
 
 def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
@@ -153,16 +158,6 @@ def profile(prepared: Prepared, recorder: Recorder) -> None:
             trace = recorder.path.with_name("trace_rank0.json")
             profiler.export_chrome_trace(str(trace))
             recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
-
-
-NUM_BURSTS = 5
-MIN_STEPS, MAX_STEPS = 4, 50
-"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
-steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
-SHARED = (
-    "a step of {strategy} gathers what other ranks hold, and none can be taken alone; "
-    "profiling.ceilings=true measures each device by itself"
-)
 
 
 def waits_for_others(prepared: Prepared) -> bool:

@@ -1,16 +1,12 @@
 """Does the device wait for its host? Looked at after a window in which it came to the end of its queue.
 
 While the window runs, the clock counts the launches at whose end the device had already begun with the step
-(`EventClock.caught_up`): a device that is behind its host never has. That says that it waits, not how long:
-a device that idles 5 % of the time catches up with every launch as well. How long is told by the work itself,
+(`EventClock.caught_up`): a device that is behind its host never has. That says that it waits, not how long: a
+device that idles 5 % of the time catches up with every launch as well. How long is told by the work itself,
 in a few blocks of steps after the window: the busy time of a step against what a step took in the window.
-
-For how long did a device do anything while some work ran? What pairs of events cannot show.
-
-On a device that is idle an event is reached as soon as it is recorded, so that the time between two of them
-holds the kernels and every pause between them. So kernels themselves are looked at: by the device's own count
-where it keeps one, else by torch's profiler (https://docs.pytorch.org/docs/stable/profiler.html), which slows
-the host but not the kernels.
+Events cannot show it, since on an idle device one is reached as soon as it is recorded. So kernels themselves
+are looked at: by the device's own count where it keeps one, else by torch's profiler
+(https://docs.pytorch.org/docs/stable/profiler.html), which slows the host but not the kernels.
 """
 
 from __future__ import annotations
@@ -39,6 +35,7 @@ LEAST_STEPS = 2
 LONGEST_S = 60.0
 """Steps so long that the look would take more are not looked at."""
 OF_OTHERS = "the device of another rank could not be looked at"
+US_PER_S = 1e6
 
 
 def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
@@ -113,9 +110,6 @@ def _agreed_blocks(prepared: Prepared, num_steps: int) -> Iterator[float]:
         raise UnseenWorkError(why or OF_OTHERS)
     during = partial(busy_during, accelerator=accelerator, device=device)
     yield from busy_blocks(prepared.step, num_steps=num_steps, busy_during=during, agree=agree)
-
-
-US_PER_S = 1e6
 
 
 class UnseenWorkError(Exception):

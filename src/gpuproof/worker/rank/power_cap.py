@@ -2,12 +2,9 @@
 
 The cap is asked for between chunks, about once a second, of the driver: by its count of capped time, and by
 what it says now, since a counter that stands still proves nothing. Where the cap is never met, the window is
-as it was asked for. All ranks settle, and go on, as long as any of them has to.
-
-The period of a power cap's controller, by the step times of a window, as `statistics.power_cap` has it.
-
-That module's method without numpy, which a node need not have. It takes 5 to 10 ms, which a device that is
-given its work ahead does not notice.
+as it was asked for. All ranks settle, and go on, as long as any of them has to. The period of the controller
+is found by the method of `statistics.power_cap`, without numpy, which a node need not have; it takes 5 to 10
+ms, which a device that is given its work ahead does not notice.
 """
 
 from __future__ import annotations
@@ -48,6 +45,15 @@ NEEDED_PERIODS, NEEDED_S = 20, 20.0
 """As `statistics.power_cap` has them; seconds where no period shows."""
 FIRST_LOOK_S = 5.0
 """Then a period is looked for, and a second later where none was found."""
+BINS = 512
+"""Parts of a window in which a period is looked for; a power of two."""
+PERIODIC = 0.5
+"""Mean autocorrelation at a period and its multiples from which it is one …"""
+FUNDAMENTAL = 0.5
+"""… and the share of the best score that the shortest lag has which is the period."""
+SAME_PERIOD = 0.15
+FLAT = 1e-3
+"""Rates that differ by less show how a clock is rounded, and no controller."""
 
 
 class CapMeter:
@@ -239,17 +245,6 @@ def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, leas
     if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
         return 0.0
     return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))
-
-
-BINS = 512
-"""Parts of a window in which a period is looked for; a power of two."""
-PERIODIC = 0.5
-"""Mean autocorrelation at a period and its multiples from which it is one …"""
-FUNDAMENTAL = 0.5
-"""… and the share of the best score that the shortest lag has which is the period."""
-SAME_PERIOD = 0.15
-FLAT = 1e-3
-"""Rates that differ by less show how a clock is rounded, and no controller."""
 
 
 def period_of_ends(ends_s: Sequence[float]) -> float | None:

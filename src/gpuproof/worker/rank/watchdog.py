@@ -1,15 +1,12 @@
 """The watchdog: a thread that writes the last words when the main thread cannot.
 
-It sees three ends that Python code in the main thread would not survive or not notice: a signal while
-the main thread is inside a collective, no progress for too long, and the death of the launcher. Each
-time it writes a failure record with the stacks of all threads and ends the process. Where native code
-keeps the interpreter's lock, so that no thread of Python runs, a C-level timer prints the stacks instead.
-
-How far this rank's device has come: asked by the watchdog when nothing goes on any more.
-
-A host that waits for its device looks alive while every device spins. So the device's own marks are read, and
-torch's count and flight recorder of collective operations. Everything is asked from a thread of its own under
-a deadline, since a driver in trouble may not answer.
+It sees three ends that Python code in the main thread would not survive or not notice: a signal while the
+main thread is inside a collective, no progress for too long, and the death of the launcher. Each time it
+writes a failure record with the stacks of all threads and ends the process. Where native code keeps the
+interpreter's lock, so that no thread of Python runs, a C-level timer prints the stacks instead. A host that
+waits for its device looks alive while every device spins: so `look_at_progress` reads the device's own marks,
+and torch's count and flight recorder of collective operations, from a thread of its own under a deadline,
+since a driver in trouble may not answer.
 """
 
 from __future__ import annotations
@@ -37,6 +34,12 @@ POLL_S = 0.5
 LINGER_S = 2.0
 """How long a rank stays after its words where other ranks fail with it: over the time between the clocks
 of ranks that hang together (a chunk of steps, a poll), since the end of one takes the others with it."""
+ANSWER_S = 2.0
+"""For a driver, or NCCL, to answer."""
+LAST_CALLS = 3
+RAS_ADDRESS = ("localhost", 28028)
+"""Where NCCL (2.24 and later) listens unless NCCL_RAS_ADDR says otherwise."""
+RAS_CHARACTERS = 8_000
 
 
 @dataclass(slots=True)
@@ -189,14 +192,6 @@ def process_lives(pid: int) -> bool:
     except (OSError, IndexError):
         return True
     return state != "Z"
-
-
-ANSWER_S = 2.0
-"""For a driver, or NCCL, to answer."""
-LAST_CALLS = 3
-RAS_ADDRESS = ("localhost", 28028)
-"""Where NCCL (2.24 and later) listens unless NCCL_RAS_ADDR says otherwise."""
-RAS_CHARACTERS = 8_000
 
 
 class ProgressClock(Protocol):

@@ -1,13 +1,8 @@
-"""Who is served: the model on this host's device.
+"""Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
 
-A target is a function of a number of samples that returns when their answer is complete, and says when the
-first tokens were there, if it makes any.
-
-Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
-
-In: traffic, and a model as a function of a number of samples that returns when they are done. Out: when each
-request was begun, had its first token and was done, and the batches that were run. First come, first served;
-batches are static: none is joined while it runs.
+In: traffic, and a model as a function of a number of samples that returns when they are done (`RunBatch`).
+Out: when each request was begun, had its first token and was done, and the batches that were run. First come,
+first served; batches are static: none is joined while it runs.
 """
 
 from __future__ import annotations
@@ -23,6 +18,10 @@ import torch
 
 from gpuproof.worker.step.generation import AnswerStep
 from gpuproof.worker.step.preparation import Prepared
+
+RunBatch = Callable[[int], float | None]
+"""Runs so many samples to their end; returns when their first tokens were there, on the clock of the caller,
+or None where none are made."""
 
 
 def model_target(prepared: Prepared) -> RunBatch:
@@ -76,11 +75,6 @@ def warm(
         run_batch(requests * samples_per_request)
         on_batch(requests)
     run_batch(max_requests * samples_per_request)
-
-
-RunBatch = Callable[[int], float | None]
-"""Runs so many samples to their end; returns when their first tokens were there, on the clock of the caller,
-or None where none are made."""
 
 
 def run_nothing(num_samples: int) -> None:

@@ -1,18 +1,12 @@
-"""The load generator: issues requests at their times, from a process of its own.
+"""The load generator: issues requests at their times, from a process of its own; and the server's end of it.
 
 It shares nothing with the server but two counters of the kernel (eventfd): requests issued, requests done.
-Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up.
-In: a plan as JSON, the numbers of the two descriptors. Out, on standard output, when all is issued: the time
-of each issue as raw doubles, in seconds from the window's begin.
-
-Schedules are drawn before the window, from a seed: generator and server each draw the same one, so that it
-need not be sent. Latency is counted from these times, not from when a request could be sent: a server that
-stalls does not delay the next requests (no coordinated omission).
-
-A running generator, as the server sees it: how many requests are new, whether more will come, their times.
-
-The counters are eventfds: reading one takes all that was added since. The generator's standard output is a
-pipe that becomes readable when it has issued its last request, and holds the issue times.
+Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up;
+reading one takes all that was added since. In: a plan as JSON, the numbers of the two descriptors. Out, on
+standard output, when all is issued: the time of each issue as raw doubles, in seconds from the window's
+begin. Schedules are drawn before the window, from a seed: generator and server each draw the same one, so
+that it need not be sent. Latency is counted from these times, not from when a request could be sent: a server
+that stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -41,6 +35,10 @@ from gpuproof.records.work.serving import Arrivals, ServingSpec
 from gpuproof.worker.serving.prompts import read_trace
 
 WATCH_S = 0.5
+END_S = 30.0
+"""Time that a generator gets to hand its issue times over."""
+CLOSED_LOOP_STRETCH = 10.0
+"""A closed loop that has too few requests after its window goes on for at most this many windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,12 +234,6 @@ def _live_as_long_as(server_pid: int) -> None:
 def _sleep_until(moment_s: float) -> None:
     while (left_s := moment_s - monotonic()) > 0:
         time.sleep(left_s)
-
-
-END_S = 30.0
-"""Time that a generator gets to hand its issue times over."""
-CLOSED_LOOP_STRETCH = 10.0
-"""A closed loop that has too few requests after its window goes on for at most this many windows."""
 
 
 def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> TrafficPlan:

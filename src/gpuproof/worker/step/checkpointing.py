@@ -1,9 +1,8 @@
 """Activation checkpointing: keep less for the backward pass, compute it again instead.
 
-In: a built model and the choice of the case. Out: the model to run, and how many of its modules are
-computed again. The repeated blocks of a model are found by its structure; the workload declares none.
-
-The blocks that a model repeats, found by its structure: sharded, or computed again, one at a time.
+In: a built model and the choice of the case. Out: the model to run, and how many of its modules are computed
+again. The repeated blocks of a model, by which it is sharded, too, are found by its structure; the workload
+declares none.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 A graph reads and writes the same addresses each time. So the step is built on buffers of its own
 (`StaticBatches`), which are filled from the pool before each replay; weights, gradients and the optimizer's
 state keep their places by themselves. As https://docs.pytorch.org/docs/stable/notes/cuda.html has it for
-whole-network capture.
-
-What torch.compile really did: graphs, breaks with their reasons, what stayed uncompiled, and when.
-
-torch counts these itself, for the whole process; a window's share is the difference of two readings.
+whole-network capture. What torch.compile really did (graphs, breaks with their reasons, what stayed
+uncompiled) is read from torch's own counters, which are of the whole process: a window's share is the
+difference of two readings.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from gpuproof.workloads.info.lookup import find_workload
 Step = Callable[[], None]
 STEPS_BEFORE_CAPTURE = 3
 """On a side stream: libraries choose algorithms and workspaces, optimizers make their state."""
+REASON_LENGTH = 200
 
 
 class Capture(Protocol):
@@ -205,9 +204,6 @@ def captured(step: Step, capture: Capture, *, key: str) -> Step:
             place=key,
             next_step=f"Set {key} to false: something in the model waits for the device",
         ) from error
-
-
-REASON_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

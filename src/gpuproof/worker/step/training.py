@@ -1,13 +1,10 @@
 """A training step: forward, loss, backward, gradient average, update. All of it, and nothing else.
 
-One step is one update of the weights over `gradient_accumulation_steps` micro-batches. Reading the loss
-would wait for the device, so it is read once, after the window.
-
-Gradients of parameters of several kinds: held back between micro-batches, and clipped by one norm.
-
-Under tensor parallelism some parameters are split over ranks and some are whole, and torch's list-wise
-kernels take no mixture. So parameters are grouped by how they are distributed: an optimizer updates group by
-group, and a clip joins the norms of the groups.
+One step is one update of the weights over `gradient_accumulation_steps` micro-batches, between which the
+average of gradients is held back. Reading the loss would wait for the device, so it is read once, after the
+window. Under tensor parallelism some parameters are split over ranks and some are whole, and torch's
+list-wise kernels take no mixture. So parameters are grouped by how they are distributed: an optimizer updates
+group by group, and a clip joins the norms of the groups.
 """
 
 from __future__ import annotations
@@ -28,6 +25,8 @@ from gpuproof.worker.step.precision import PrecisionPolicy
 
 if TYPE_CHECKING:
     from gpuproof.worker.step.pruning import Pruner
+
+Parameters = list[nn.Parameter]
 
 
 class TrainingStep:
@@ -117,9 +116,6 @@ class TrainingStep:
             yield
         finally:
             self.module, self.without_sync = saved
-
-
-Parameters = list[nn.Parameter]
 
 
 def groups_alike(module: nn.Module) -> list[Parameters]:
