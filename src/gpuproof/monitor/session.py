@@ -7,12 +7,13 @@ takes nothing with it; one whose parent dies ends by itself.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,18 @@ class MarksPipe:
         self._folder.remove()
 
 
+@contextmanager
+def marks_pipe() -> Iterator[MarksPipe | None]:
+    """Open the pipe for marks; without a writable temporary directory the work goes on without marks."""
+    try:
+        marks = MarksPipe()
+    except OSError:
+        yield None
+        return
+    with closing(marks):
+        yield marks
+
+
 class SamplerSession:
     """A running sampler. Made by `start_sampler`; `stop` ends it and may be called once."""
 
@@ -103,16 +116,14 @@ class SamplerSession:
 
     def stop(self, *, exit_code: int | None, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
         """End the recording with the command's exit code; return what went wrong, None if nothing did."""
-        with contextlib.suppress(OSError):  # a sampler that is gone already: its return code says so below
+        with suppress(OSError):  # a sampler that is gone already: its return code says so below
             self._control.settimeout(timeout_s)
             self._control.sendall(json.dumps({"exit_code": exit_code}).encode())
         try:
             returncode = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            with contextlib.suppress(
-                subprocess.TimeoutExpired
-            ):  # in a driver's call, it may not even be killed
+            with suppress(subprocess.TimeoutExpired):  # in a driver's call, it may not even be killed
                 self._process.wait(KILLED_TIMEOUT_S)
             return f"the sampler did not end within {timeout_s:g} s and was killed"
         finally:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.monitor.marks import PIPE_VARIABLE
 from gpuproof.monitor.recorder import refuse_existing
-from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
+from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, marks_pipe, start_sampler
 from gpuproof.processes.foreground import run_in_foreground
 from gpuproof.processes.start import CommandNotStartedError, missing_program
 
@@ -44,7 +44,7 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
     refuse_existing(out)
     if (error := missing_program(command[0], env)) is not None:
         return Watched(returncode=error.status, not_started=str(error), trouble=None)
-    with _marks_pipe() as marks:
+    with marks_pipe() as marks:
         session = start_sampler(out, options=options, marks=marks)
         ready = session.wait_ready()
         if not ready and session.refused():
@@ -53,18 +53,6 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
         returncode, not_started = _run(command, env=env, marks=marks)
         trouble = _stop(session, ready=ready, returncode=returncode)
     return Watched(returncode=returncode, not_started=not_started, trouble=trouble)
-
-
-@contextmanager
-def _marks_pipe() -> Iterator[MarksPipe | None]:
-    """Open the pipe for marks; without a writable temporary directory the work is watched without marks."""
-    try:
-        marks = MarksPipe()
-    except OSError:
-        yield None
-        return
-    with closing(marks):
-        yield marks
 
 
 def _run(
@@ -112,7 +100,7 @@ def monitor(
     refuse_existing(path)
     indices = None if devices is None else ",".join(map(str, devices))
     options = SamplerOptions(interval_s=interval_s, slow_interval_s=slow_interval_s, devices=indices)
-    with _marks_pipe() as marks:
+    with marks_pipe() as marks:
         session = start_sampler(path, options=options, marks=marks)
         ready = session.wait_ready()
         if not ready and session.refused():

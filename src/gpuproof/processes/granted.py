@@ -144,11 +144,10 @@ def granted_gpus(environment: Mapping[str, str]) -> dict[str, Any] | None:
         return {"number": int(number), "source": source or f"{GRANTED}={number}"}
     for name in OF_SLURM:
         text = environment.get(name, "").strip()
-        count = (
-            _number(text)
-            if name == "SLURM_GPUS_ON_NODE"
-            else sum(map(_length, filter(None, text.split(","))))
-        )
+        if name == "SLURM_GPUS_ON_NODE":
+            count = int(text) if text.isdecimal() else 0
+        else:
+            count = sum(map(_length, filter(None, text.split(","))))
         if count:
             return {"number": count, "source": f"{name}={text}"}
     return None
@@ -162,10 +161,6 @@ def grant_for_later(environment: Mapping[str, str]) -> dict[str, str]:
     """
     grant = granted_gpus(environment)
     return {} if grant is None else {GRANTED: f"{grant['number']} {grant['source']}"}
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
 
 
 def _length(entry: str) -> int:

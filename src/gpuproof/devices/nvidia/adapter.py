@@ -26,14 +26,17 @@ from gpuproof.devices.base import (
     VendorEvent,
 )
 from gpuproof.devices.nvidia import fields
-from gpuproof.devices.nvidia import handles as static
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import (
     NvmlDevice,
+    describe,
     find_handle,
     handle_address,
     list_devices,
     list_processes,
+    mig_instance,
+    text,
+    versions,
 )
 from gpuproof.devices.nvidia.nvml import ask
 from gpuproof.devices.sources import Answer, Source, SourceReader
@@ -54,7 +57,6 @@ _METRIC_IDS = {
     "tensor_active_percent": 5,
     "dram_active_percent": 10,
 }
-_GET_VERSION = 1
 _XID, _DOUBLE_BIT_ECC = 0x8, 0x2
 _MAX_EVENTS_A_POLL = 64
 
@@ -111,7 +113,7 @@ class NvidiaAdapter(DeviceAdapter):
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._open = True
-        self._versions, self._versions_missing = static.versions(nvml)
+        self._versions, self._versions_missing = versions(nvml)
         self._devices = list_devices(nvml)
         self._begin()
 
@@ -206,14 +208,14 @@ class NvidiaAdapter(DeviceAdapter):
             )
 
     def _described(self, device: NvmlDevice) -> VendorDevice:
-        facts, missing = static.describe(self._nvml, device.handle)
+        facts, missing = describe(self._nvml, device.handle)
         if device.mig_parent is not None:
-            facts.update(static.mig_instance(self._nvml, device.handle))
+            facts.update(mig_instance(self._nvml, device.handle))
         return VendorDevice(
             vendor_index=device.vendor_index,
             uuid=device.uuid,
             pci_bus_id=self._pci_bus_id(device),
-            name=static.text(self._nvml.nvmlDeviceGetName(device.handle)),
+            name=text(self._nvml.nvmlDeviceGetName(device.handle)),
             mig_parent=device.mig_parent,
             static={**self._versions, **facts},
             unavailable={**self._versions_missing, **missing},
@@ -236,9 +238,9 @@ class GpmSampler:
 
     def ask(self, nvml: Any, handle: Any) -> Answer:
         """Take a sample and return the means since the last one."""
-        if self._spare is None and self._previous is None and not self._supported(nvml, handle):
-            raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
         if self._spare is None:
+            if self._previous is None and not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
             self._spare = nvml.nvmlGpmSampleAlloc()
         nvml.nvmlGpmSampleGet(handle, self._spare)
         begin, end = self._previous, self._spare
@@ -247,13 +249,9 @@ class GpmSampler:
             return dict.fromkeys(self.metrics, DeviceError("a mean between two readings; this is the first"))
         return self._means(nvml, begin, end)
 
-    @staticmethod
-    def _supported(nvml: Any, handle: Any) -> bool:
-        return bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-
     def _means(self, nvml: Any, begin: Any, end: Any) -> Answer:
         request = nvml.c_nvmlGpmMetricsGet_t()
-        request.version = _GET_VERSION
+        request.version = 1
         request.numMetrics = len(_METRIC_IDS)
         request.sample1, request.sample2 = begin, end
         for place, metric_id in enumerate(_METRIC_IDS.values()):

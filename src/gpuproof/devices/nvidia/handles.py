@@ -93,12 +93,9 @@ def _mig_handles(nvml: Any, handle: Any) -> list[Any]:
     if not mode or not mode[0]:
         return []
     places = range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))
-    handles = (_mig_handle(nvml, handle, place) for place in places)
+    by_index = partial(partial, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle)
+    handles = (_or_none(nvml, by_index(place)) for place in places)
     return [instance for instance in handles if instance is not None]
-
-
-def _mig_handle(nvml: Any, handle: Any, place: int) -> Any:
-    return _or_none(nvml, lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
 
 
 def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:

@@ -23,7 +23,7 @@ from gpuproof.worker.engine.loop import (
     run_window,
     steps_within,
 )
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
@@ -86,11 +86,6 @@ def queued_burst(
         run_chunk(step, prepared.clock, LEFT_OUT + num_steps)
         prepared.clock.synchronize()
     return rounded([*prepared.clock.drain(in_flight=0)])[LEFT_OUT:]
-
-
-def rounded(times_s: list[float]) -> tuple[float, ...]:
-    """Round to nanoseconds, as records have it."""
-    return tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s)
 
 
 class BusyQueue:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -31,21 +32,19 @@ from gpuproof.records.breakdown import (
     SyncRound,
 )
 from gpuproof.records.work.collective import CollectiveSpec
-from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, rounded, without_sync
+from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, without_sync
 from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for, whole_elements
-from gpuproof.worker.collectives.session import time_iterations
+from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.engine.loop import StepFunction
 from gpuproof.worker.rank.idleness import OF_OTHERS, UnseenWorkError, commands_during, reason_unseen
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
+from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder, rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 ITERATIONS = 6
 LONGEST_S = 10.0
 """For which a device is kept busy at most: that is how long hosts take that share few processors."""
-NO_BUCKETS = "{} sends no buckets of gradients"
 COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
-NOT_TOLD = "torch told no sizes of buckets"
 NUM_ROUNDS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst; four bursts make a round."""
@@ -92,10 +91,10 @@ def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
     if shared.gradient_hook is not None:
         return COMPRESSED.format(shared.gradient_hook)
     if not isinstance(step, TrainingStep) or not isinstance(step.module, DistributedDataParallel):
-        return NO_BUCKETS.format(shared.strategy)
+        return f"{shared.strategy} sends no buckets of gradients"
     ddp_log = step.module._get_ddp_logging_data()  # torch has no public name for it
     text = str(ddp_log.get("rebuilt_bucket_sizes") or ddp_log.get("bucket_sizes") or "")
-    return tuple(int(size) for size in text.split(",")) if text else NOT_TOLD
+    return tuple(int(size) for size in text.split(",")) if text else "torch told no sizes of buckets"
 
 
 def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[tuple[float, ...], bool]:
@@ -106,8 +105,17 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
     ranks, clock = prepared.ranks, prepared.clock
     collective = OPERATIONS["all_reduce"](_task(prepared, size_bytes))
     spec = collective.task.spec
+    timed = partial(
+        time_repeats,
+        collective.run,
+        clock=clock,
+        iterations=spec.iterations,
+        warmup_iterations=spec.warmup_iterations,
+        before=collective.refill,
+        is_blocking=spec.blocking,
+    )
     begin_s = perf_counter()
-    times_s = time_iterations(spec, collective, clock=clock, meet=ranks.barrier)
+    times_s = timed(meet=ranks.barrier)
     host_s = perf_counter() - begin_s
 
     def meet() -> None:
@@ -116,7 +124,7 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
 
     before = clock.caught_up
     if busy.is_needed:
-        times_s = time_iterations(spec, collective, clock=clock, meet=meet)
+        times_s = timed(meet=meet)
     return rounded(times_s), clock.caught_up == before
 
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Literal
 
 from gpuproof.accelerators.base import TimingEvent
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import StepPhases
-from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, rounded, steady_burst
+from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, steady_burst
 from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.loop import StepFunction
-from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank.recorder import Recorder, rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
@@ -144,16 +144,6 @@ def _marks_for(prepared: Prepared) -> EventMarks | HostMarks:
     return HostMarks(prepared.clock.synchronize)
 
 
-class Marks(Protocol):
-    """Moments in a step."""
-
-    def mark(self, phase: PhaseOfStep) -> None:
-        """End a phase here."""
-
-    def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase since `begin`, and forget the marks; all must have passed."""
-
-
 class HostMarks:
     """Marks of the host's clock, each taken when the device has done what came before."""
 
@@ -167,7 +157,7 @@ class HostMarks:
         self._moments.append((phase, perf_counter()))
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase."""
+        """Return the seconds of each phase since `begin`, and forget the marks."""
         moments, self._moments = self._moments, []
         return _added((phase, here - before) for (_, before), (phase, here) in pairwise(moments))
 
@@ -190,7 +180,7 @@ class EventMarks:
         return self._events[0][1].query()
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase; waits for the last mark."""
+        """Return the seconds of each phase since `begin`, and forget the marks; waits for the last one."""
         events, self._events = self._events, []
         events[-1][1].synchronize()
         return _added(
@@ -205,7 +195,7 @@ def _added(parts: Iterable[tuple[PhaseOfStep, float]]) -> Mapping[PhaseOfStep, f
     return phases
 
 
-def marked_step(step: TrainingStep, marks: Marks) -> None:
+def marked_step(step: TrainingStep, marks: EventMarks | HostMarks) -> None:
     """Take one step, with a mark after each of its parts."""
     marks.mark("begin")
     step.clear()
@@ -218,7 +208,7 @@ def marked_step(step: TrainingStep, marks: Marks) -> None:
     marks.mark("optimizer")
 
 
-def _marked_micro_batch(step: TrainingStep, marks: Marks) -> None:
+def _marked_micro_batch(step: TrainingStep, marks: EventMarks | HostMarks) -> None:
     batch = step.next_batch()
     marks.mark("data")
     loss = step.forward(batch)

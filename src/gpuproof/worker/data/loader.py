@@ -11,11 +11,9 @@ batch of every rank is left for.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +25,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.processes.group import end_with_parent
 from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch
@@ -34,9 +33,6 @@ from gpuproof.worker.data.datasets import SampleSet
 from gpuproof.worker.data.loader_failure import lost_process
 from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock
 from gpuproof.worker.engine.host_clock import HostClock
-
-PR_SET_PDEATHSIG = 1
-"""Linux: the signal that the kernel sends when the parent is gone. https://man7.org/linux/man-pages/man2/prctl.2.html"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +171,7 @@ def _begin_process(parent_pid: int, _worker: int) -> None:
     signal.set_wakeup_fd(-1)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)  # the rank ended before it could be told to the kernel
+    end_with_parent(parent_pid)
     gc.enable()  # the engine has it off in the rank
 
 

@@ -39,9 +39,10 @@ def time_repeats(
 ) -> list[float]:
     """Return the seconds of each repeat, after the warm-up.
 
-    `before` (an input put back, a cache filled with something else) is done before each, outside of its time; at `meet` all ranks wait for each other: before the first timed repeat, and
-    with `is_blocking` after every one, when the device is done with it. `beat` is called when the device
-    has done more of them, and not because the host asked for more.
+    `before` (an input put back, a cache filled with something else) is done before each, outside of its time.
+    At `meet` all ranks wait for each other: before the first timed repeat, and with `is_blocking` after every
+    one, when the device is done with it. `beat` is called when the device has done more of them, and not
+    because the host asked for more.
     """
     for _ in range(warmup_iterations):
         before()

@@ -22,7 +22,6 @@ from gpuproof.base.redaction import REDACTED, redacted
 
 SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
-VARIABLES = ("NCCL_", "GLOO_", "UCX_")
 PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "ib_peer_mem")
 HPCX = ("/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib")
 """Where the vendor's images keep HPC-X."""
@@ -45,7 +44,7 @@ def describe_fabric(
 ) -> dict[str, Any]:
     """Return interfaces, InfiniBand ports, shared memory, limits, variables and what the host name means."""
     facts: dict[str, Any] = {"interfaces": None, "interfaces_missing": None}
-    facts["variables"] = recorded_variables(environment, VARIABLES)
+    facts["variables"] = recorded_variables(environment, ("NCCL_", "GLOO_", "UCX_"))
     try:
         facts["interfaces"] = describe_interfaces()
     except OSError as error:
@@ -133,8 +132,8 @@ def describe_affinity(
 def recorded_variables(environment: Mapping[str, str], prefixes: Sequence[str] = PREFIXES) -> dict[str, str]:
     """Return the variables that begin so, by name, each with its value or with `redacted` for it.
 
-    A value is given where `variables.txt` lists its name: documented, or read by the library itself. Any other
-    may be somebody's own, a secret among them, whatever its name says.
+    A value is given where `variables.txt` lists its name: documented, or read by the library itself. Any
+    other may be somebody's own, a secret among them, whatever its name says.
 
     >>> recorded_variables({"NCCL_ALGO": "Ring", "NCCL_CRED": "hunter2", "HOME": "/root"})
     {'NCCL_ALGO': 'Ring', 'NCCL_CRED': 'redacted'}

@@ -21,7 +21,7 @@ from gpuproof.records.run import Device
 from gpuproof.records.work.probe import HostMemory, LinkSpec, ProbeFigure
 from gpuproof.worker.engine.clocks import clock_for, time_repeats
 from gpuproof.worker.rank.bench import Bench
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 from gpuproof.worker.step.preparation import device_record
 
 QUANTITY = "link bandwidth"
@@ -217,7 +217,7 @@ def _timed(
         unit="B/s",
         labels={**ends.labels, "direction": direction},
         amount=float(ends.size_bytes * len(ways)),
-        durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+        durations_s=rounded(times_s),
         source=_record(ends.source),
         target=_record(ends.target),
     )

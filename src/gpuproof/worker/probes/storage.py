@@ -21,7 +21,7 @@ from time import perf_counter
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.probe import ProbeFigure, StorageSpec
 from gpuproof.worker.rank.bench import Bench
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 
 DIRECT = "read past the page cache (O_DIRECT)"
 FORGOTTEN = "the page cache was told to forget the file (POSIX_FADV_DONTNEED); what lies under it may hold it"
@@ -236,7 +236,7 @@ class _Trial:
             unit="B/s",
             labels=labels,
             amount=float(amount),
-            durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+            durations_s=rounded(times_s),
             evidence=evidence,
             is_of_host=True,
         )

@@ -49,7 +49,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         measure_costs(prepared, recorder)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
-    if window.own_compute and waits_for_others(prepared):
+    if window.own_compute and prepared.parallelism is not None:  # else it waits for no other rank
         measure_own_compute(prepared, recorder)
     if profiling.breakdown and prepared.work.trains:
         measure_breakdown(prepared, recorder)
@@ -158,11 +158,6 @@ def profile(prepared: Prepared, recorder: Recorder) -> None:
             trace = recorder.path.with_name("trace_rank0.json")
             profiler.export_chrome_trace(str(trace))
             recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
-
-
-def waits_for_others(prepared: Prepared) -> bool:
-    """Say whether a step of this rank lasts as long as the slowest rank's."""
-    return prepared.parallelism is not None
 
 
 def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:

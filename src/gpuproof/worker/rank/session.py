@@ -9,10 +9,8 @@ from __future__ import annotations
 import gc
 import math
 import os
-import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
 
 import torch
 from torch.distributed.distributed_c10d import Store
@@ -22,11 +20,8 @@ from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import (
     DeviceNeighbours,
-    Environment,
     HostLoad,
     PhaseName,
-    RankResult,
-    Setup,
     Window,
 )
 from gpuproof.records.what_ran import Effective
@@ -75,16 +70,19 @@ def run_case(
     """Run the whole case on this rank; its last record is the result. Returns what must be released."""
     with recorder.phase("prepare"):
         if case.capture_env and identity.local_rank == 0:
-            from gpuproof.worker.host.environment import describe_host  # of the first launch
-
-            facts = describe_host(device=case.placement.device)
-            recorder.write(Environment(host=socket.gethostname(), facts=facts))
+            recorder.describe_host(case.placement.device)
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
         recorder.heartbeat.clock = prepared.clock
 
     counted = count_work(prepared, recorder)
     compile_and_capture(prepared, recorder)
-    recorder.write(_with_count(setup_record(prepared), counted))
+    setup = replace(
+        setup_record(prepared),
+        flops_per_step_counted=counted.flops_per_step,
+        flops_not_counted=counted.missing,
+        flops_skippable_per_step=counted.skippable_per_step,
+    )
+    recorder.write(setup)
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _reason_hidden(prepared) else observed)
@@ -98,8 +96,7 @@ def run_case(
     loss = _finite_loss(prepared.step.last_loss)
     run_after_window(prepared, recorder, window)
 
-    recorder.begin("finish")
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
+    recorder.finish(last_loss=loss)
     return prepared
 
 
@@ -131,15 +128,6 @@ def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
         return CountedFlops(flops_per_step=None, missing="compared with the closed form in the first launch")
     with recorder.phase("count"):
         return count_step_flops(prepared)
-
-
-def _with_count(setup: Setup, counted: CountedFlops) -> Setup:
-    return replace(
-        setup,
-        flops_per_step_counted=counted.flops_per_step,
-        flops_not_counted=counted.missing,
-        flops_skippable_per_step=counted.skippable_per_step,
-    )
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
@@ -230,15 +218,10 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     peak_bytes, _ = accelerator.peak_memory_bytes(prepared.device)
     accelerator.forget_peak_memory(prepared.device)
     step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
-    power_cap = _settled(prepared, recorder, step_s)
-    return WarmUp(step_s=step_s, peak_bytes=peak_bytes, power_cap=power_cap)
-
-
-def _settled(prepared: Prepared, recorder: Recorder, step_s: float | None) -> PowerCapWatch | None:
-    """Run until a power cap has settled, where the window is long enough to meet it."""
     shards = prepared.arrangement.data_parallel_size
     steps = num_steps_of_window(prepared.work, num_samples=prepared.pool.used.num_samples, num_shards=shards)
-    return settle(prepared, recorder, step_s=step_s, steps=steps)
+    power_cap = settle(prepared, recorder, step_s=step_s, steps=steps)
+    return WarmUp(step_s=step_s, peak_bytes=peak_bytes, power_cap=power_cap)
 
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:

@@ -116,16 +116,14 @@ class Watchdog:
             # Never due while this thread gets the interpreter's lock twice a second.
             faulthandler.dump_traceback_later(self._hang_timeout_s + LINGER_S, exit=True)
             ready, _, _ = select.select([self._signals], [], [], POLL_S)
-            received = self._received_signal() if ready else None
-            if received is not None:
-                self._end("interrupted", f"ended by {received.name}", "Finish the run with --resume")
-            self._check_parent()
+            received = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS] if ready else []
+            if received:
+                name = signal.Signals(received[0]).name
+                self._end("interrupted", f"ended by {name}", "Finish the run with --resume")
+            if gone := self.parent_gone():
+                self._end(*gone, "Finish the run with --resume", linger_s=LINGER_S)
             if not self._resting.is_set():
                 self._check_progress()
-
-    def _received_signal(self) -> signal.Signals | None:
-        numbers = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS]
-        return signal.Signals(numbers[0]) if numbers else None
 
     def parent_gone(self) -> tuple[FailureCause, str] | None:
         """Say that the launcher, or the agent of several ranks, is gone; None while both live.
@@ -140,11 +138,6 @@ class Watchdog:
         if os.getppid() != self._agent_pid:
             return "lost_rank", f"the process that started this one (process {self._agent_pid}) is gone"
         return None
-
-    def _check_parent(self) -> None:
-        gone = self.parent_gone()
-        if gone is not None:
-            self._end(*gone, "Finish the run with --resume", linger_s=LINGER_S)
 
     def _check_progress(self) -> None:
         silent_s = monotonic() - self._heartbeat.at_s
@@ -213,18 +206,14 @@ def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> R
         if in_group:
             progress[0] = replace(progress[0], **_answer(distributed))
         if clock is not None:
-            progress[0] = replace(progress[0], **_reached(clock))
+            launched, begun, completed = clock.progress()
+            progress[0] = replace(progress[0], launched=launched, begun=begun, completed=completed)
         progress[0] = replace(progress[0], missing=None)
 
     thread = threading.Thread(target=look, name="gpuproof-progress", daemon=True)
     thread.start()
     thread.join(ANSWER_S)
     return progress[0]
-
-
-def _reached(clock: ProgressClock) -> dict[str, Any]:
-    launched, begun, completed = clock.progress()
-    return {"launched": launched, "begun": begun, "completed": completed}
 
 
 def _answer(distributed: Any) -> dict[str, Any]:

@@ -112,14 +112,6 @@ class Wire:
     issued: int
     done: int
 
-    def issue(self, count: int) -> None:
-        """Tell the server of `count` more requests."""
-        os.eventfd_write(self.issued, count)
-
-    def wait_for_done(self) -> int:
-        """Wait until at least one request is done; return how many are since the last call."""
-        return os.eventfd_read(self.done)
-
 
 def schedule(
     arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: int, burstiness: float = 1.0
@@ -171,7 +163,7 @@ def issue_by_schedule(
         if due == first:
             sleep(times_s[first] - now_s)
             continue
-        wire.issue(due - first)
+        os.eventfd_write(wire.issued, due - first)
         issued[first:due] = array("d", [now_s]) * (due - first)
         first = due
     return issued
@@ -189,8 +181,8 @@ def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
         if now_s >= plan.max_s or (now_s >= plan.min_s and len(issued) >= plan.min_requests):
             return issued
         issued.extend(array("d", [now_s]) * free)
-        wire.issue(free)
-        free = wire.wait_for_done()
+        os.eventfd_write(wire.issued, free)
+        free = os.eventfd_read(wire.done)  # waits for one at least
 
 
 def run_plan(plan: TrafficPlan, wire: Wire) -> array[float]:
@@ -288,9 +280,6 @@ class Traffic:
         if not self.exhausted:
             ready, _, _ = select.select([self._wire.issued, self._pipe], [], [], timeout_s)
             self.exhausted = self._pipe in ready
-        return self._count()
-
-    def _count(self) -> int:
         try:
             return os.eventfd_read(self._wire.issued)
         except BlockingIOError:

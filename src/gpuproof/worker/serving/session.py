@@ -20,7 +20,7 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.neighbours import other_users
 from gpuproof.processes.granted import usable_cpus
 from gpuproof.records.case import Case, ServingWork
-from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
+from gpuproof.records.run import DeviceNeighbours, HostLoad, Progress
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.engine.loop import paused_collector
@@ -61,11 +61,7 @@ def run_serving_case(
     device_uuid = None
     with recorder.phase("prepare"):
         if case.capture_env:
-            from gpuproof.worker.host.environment import describe_host  # of the first launch
-
-            recorder.write(
-                Environment(host=socket.gethostname(), facts=describe_host(device=case.placement.device))
-            )
+            recorder.describe_host(case.placement.device)
         if spec.target == "model":
             prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
             from gpuproof.worker.step.preparation import setup_record
@@ -77,8 +73,7 @@ def run_serving_case(
         _measure_endpoint(spec, recorder, seed=seed)
     else:
         _measure(spec, run_batch, recorder, seed=seed, device_uuid=device_uuid)
-    recorder.begin("finish")
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
+    recorder.finish()
     return prepared
 
 

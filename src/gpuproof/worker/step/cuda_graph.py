@@ -30,7 +30,6 @@ from gpuproof.workloads.info.lookup import find_workload
 Step = Callable[[], None]
 STEPS_BEFORE_CAPTURE = 3
 """On a side stream: libraries choose algorithms and workspaces, optimizers make their state."""
-REASON_LENGTH = 200
 
 
 class Capture(Protocol):
@@ -249,4 +248,4 @@ def compilation_record(
 def _first_line(reason: str) -> str:
     """Torch's reasons go on with explanations and links; the first line is the reason."""
     lines = reason.strip().splitlines()
-    return lines[0][:REASON_LENGTH] if lines else "no reason given"
+    return lines[0][:200] if lines else "no reason given"

@@ -92,7 +92,7 @@ class SavedTensors:
     def __init__(self, prepared: Prepared) -> None:
         pool = prepared.pool
         held = [*prepared.workload.module.parameters(), *prepared.workload.module.buffers()]
-        self._addresses = {_address(local_part(tensor)) for tensor in (*held, *pool.held)}
+        self._addresses = {local_part(tensor).untyped_storage().data_ptr() for tensor in (*held, *pool.held)}
         self._forward = True
         self.num_bytes = 0
 
@@ -110,10 +110,6 @@ class SavedTensors:
         """Give a tensor to the backward pass, whose beginning ends the count."""
         self._forward = False
         return tensor
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:

@@ -146,7 +146,9 @@ class MirroredTraining:
 
     def __init__(self, tf: Any, work: TrainingWork, shape: InputShape, mirrors: Mirrors) -> None:
         self._tf = tf
-        self.reduction: Reduction = chosen_reduction(work.training.reduction, is_gpu=mirrors.is_gpu)
+        usual: Reduction = "nccl" if mirrors.is_gpu else "reduction_to_one_device"  # as TensorFlow decides
+        asked = work.training.reduction
+        self.reduction: Reduction = usual if asked == "auto" else asked
         self._strategy = tf.distribute.MirroredStrategy(
             devices=list(mirrors.names), cross_device_ops=_reducer(tf, self.reduction)
         )
@@ -245,13 +247,6 @@ def draw_features(tf: Any, shape: InputShape, num_samples: int, *, seed: tuple[i
     second = 0.7 * first + 0.3 * second
     third = 0.5 * first - 0.3 * second + 0.4 * third
     return tf.concat([first, second, third, drawn[:, 3:]], axis=1)
-
-
-def chosen_reduction(reduction: Reduction, *, is_gpu: bool) -> Reduction:
-    """Return how gradients are summed: auto is as TensorFlow itself decides, NCCL where it has GPUs."""
-    if reduction != "auto":
-        return reduction
-    return "nccl" if is_gpu else "reduction_to_one_device"
 
 
 def _reducer(tf: Any, reduction: Reduction) -> Any:
