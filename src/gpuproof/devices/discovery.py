@@ -36,7 +36,6 @@ seconds to be told that a driver hangs."""
 SLOWEST_DRIVER_S = 60.0
 """Of eight GPUs without persistence mode. Work that takes place on a GPU waits for its driver in any case."""
 
-_NOT_OFFERED = "the vendor's interface has no such fact"
 _NOT_NUMBERED = "no framework index is defined for this vendor"
 
 
@@ -149,7 +148,9 @@ def _identity(
     static: dict[str, Any] = dict(device.static)
     if candidate.mig_parent_uuid is not None:
         static["mig_parent_uuid"] = candidate.mig_parent_uuid
-    unavailable = {name: _NOT_OFFERED for name in names(kind="static") if name not in static}
+    unavailable = {
+        name: "the vendor's interface has no such fact" for name in names(kind="static") if name not in static
+    }
     unavailable |= device.unavailable
     if index in numbering.reasons:
         unavailable["framework_index"] = numbering.reasons[index]

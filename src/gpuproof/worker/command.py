@@ -22,7 +22,7 @@ from time import monotonic
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.monitor.marks import MarkReader
-from gpuproof.monitor.session import marks_pipe
+from gpuproof.monitor.watch import marks_pipe
 from gpuproof.processes.group import adopt_orphans, descendants, end_tree, highest_resident_bytes
 from gpuproof.processes.start import exit_status, signal_name, starting
 from gpuproof.records.readings import Mark

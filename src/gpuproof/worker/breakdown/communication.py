@@ -159,9 +159,9 @@ def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRound]:
-    step, last_loss = prepared.step, prepared.step.last_loss
+    step = prepared.step
     assert isinstance(step, TrainingStep)
-    kinds = _kinds_of_step(step, prepared)
+    kinds, last_loss = _kinds_of_step(step, prepared), step.last_loss
     host_s = max(_host_s(kind) for kind in kinds.values())
     busy = BusyQueue(prepared.device, prepared.clock)
     num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)

@@ -174,8 +174,7 @@ def _sharded(
             next_step="Use torch 2.6 or newer, or distributed.strategy=ddp",
         ) from error
     sharding = mesh["replicate", "shard"] if arrangement.replicate > 1 else mesh["shard"]
-    # Batch norm keeps float32 statistics, which its products in half precision cannot be mixed with.
-    dtype = None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)
+    dtype = None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)  # its statistics: float32
     of_blocks = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
     of_root = replace(of_blocks, output_dtype=dtype and torch.float32)
     blocks = repeated_blocks(module)

@@ -168,7 +168,13 @@ class _Trial:
         sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
         blocks = {access: whole // size for access, size in sizes.items()}
         if not blocks["sequential"] or not blocks["random"]:
-            yield self._missing(f"only {self.written_bytes:,} bytes were written in the time there was")
+            yield ProbeFigure(
+                rank=self.bench.identity.rank,
+                quantity="storage read",
+                unit="B/s",
+                missing=f"only {self.written_bytes:,} bytes were written in the time there was",
+                is_of_host=True,
+            )
             return
         draw = random.Random(0)  # noqa: S311  # no secret
         at_random = [draw.randrange(blocks["random"]) for _ in range(spec.random_reads)]
@@ -240,7 +246,3 @@ class _Trial:
             evidence=evidence,
             is_of_host=True,
         )
-
-    def _missing(self, reason: str) -> ProbeFigure:
-        rank = self.bench.identity.rank
-        return ProbeFigure(rank=rank, quantity="storage read", unit="B/s", missing=reason, is_of_host=True)

@@ -22,7 +22,6 @@ from gpuproof.worker.data.sources import open_held_out
 from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.recorder import Recorder
-from gpuproof.worker.step.cuda_graph import CapturedStep
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
@@ -137,8 +136,7 @@ def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
     """See in one more step what is rounded to fp8, and time that alone."""
     from gpuproof.worker.step.fp8 import casts_of_step, time_casts
 
-    step = prepared.step
-    eager = step.eager if isinstance(step, CapturedStep) else step
+    eager = prepared.eager_step
     with recorder.phase("casts"):
         seen = casts_of_step(eager.module, eager)
         beat = recorder.heartbeat.beat
@@ -180,9 +178,9 @@ def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def _bursts(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[tuple[float, ...]]:
-    step, clock, last_loss = prepared.step, prepared.clock, prepared.step.last_loss
+    step, clock = prepared.step, prepared.clock
     assert isinstance(step, TrainingStep)  # a captured graph holds one rank only
-    local_step = without_sync(step)
+    local_step, last_loss = without_sync(step), step.last_loss
     num_steps = agreed_steps(prepared, local_step, least=MIN_STEPS, most=MAX_STEPS)
     for _ in range(NUM_BURSTS):
         run_window(step, clock, FixedSteps(num_steps), lambda _times: beat())

@@ -50,7 +50,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
-from gpuproof.worker.step.generation import DecodeStep, tokens_before
+from gpuproof.worker.step.generation import DecodeStep
 from gpuproof.worker.step.inference import OutputWatch
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -93,7 +93,7 @@ def run_case(
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     if isinstance(prepared.step, TrainingStep) and prepared.step.pruner is not None:
         recorder.write(prepared.step.pruner.record(rank=identity.rank))
-    loss = _finite_loss(prepared.step.last_loss)
+    loss = _finite_loss(prepared.eager_step.last_loss)
     run_after_window(prepared, recorder, window)
 
     recorder.finish(last_loss=loss)
@@ -237,11 +237,10 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
-        step = prepared.step
-        tokens = tokens_before(step.eager if isinstance(step, CapturedStep) else step)
+        eager = prepared.eager_step
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
-        watch = OutputWatch(prepared.step, feed_plan(plan, writer))
+        watch = OutputWatch(eager, feed_plan(plan, writer))
         timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
@@ -250,7 +249,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             _window_record(prepared, timing, planned, load=load, neighbours=neighbours),
             peak_with_warmup_bytes=warm.peak_bytes,
             data_wait_s=writer.data_wait_s,
-            tokens_before=tokens,
+            tokens_before=eager.tokens_before if isinstance(eager, DecodeStep) else None,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             not_finite_after=watch.not_finite_after(),
             power_cap=None if cap is None else cap.record(timing.wall_s),

@@ -99,6 +99,7 @@ class CapturedStep:
     """A step that replays a graph, or one of several."""
 
     eager: ModelStep
+    """What was captured; every replay writes its loss and its outputs to the same places."""
     run: Step
     effective: Effective
     """What the kernels were given, seen in a step before the capture: a replay hides it."""
@@ -107,21 +108,6 @@ class CapturedStep:
     def __call__(self) -> None:
         """Run one step."""
         self.run()
-
-    @property
-    def module(self) -> nn.Module:
-        """What ran forward while the step was captured."""
-        return self.eager.module
-
-    @property
-    def last_loss(self) -> torch.Tensor | None:
-        """The loss of the latest step, which every replay writes to the same place."""
-        return self.eager.last_loss
-
-    @property
-    def outputs(self) -> object:
-        """What the latest step put out, at the same place each time too."""
-        return self.eager.outputs
 
 
 def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> str | None:

@@ -43,7 +43,7 @@ class MemoryWatch:
     def _look(self) -> None:
         prepared = self._prepared
         step = prepared.step
-        eager = step.eager if isinstance(step, CapturedStep) else step
+        eager = prepared.eager_step
         optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
         self._missing = _reason_unseen(step, prepared.work)
         if self._missing is not None:

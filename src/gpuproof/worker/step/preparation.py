@@ -49,7 +49,6 @@ from gpuproof.worker.step.generation import (
     generation_notes,
     generation_step,
     graph_ends,
-    kv_cache_bytes,
     padded_bytes_per_step,
 )
 from gpuproof.worker.step.inference import InferenceStep
@@ -98,6 +97,11 @@ class Prepared:
     def work(self) -> ModelWork:
         """What is asked of the model."""
         return self.case.model_work
+
+    @property
+    def eager_step(self) -> ModelStep:
+        """The step as it is written, which a captured one replays: what has its module, loss and outputs."""
+        return self.step.eager if isinstance(self.step, CapturedStep) else self.step
 
     @property
     def samples_per_step(self) -> int:
@@ -289,7 +293,7 @@ def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     work, workload = prepared.work, prepared.workload
     device, compiling = device_record(prepared.device), work.training.compile
-    step = prepared.step.eager if isinstance(prepared.step, CapturedStep) else prepared.step
+    step = prepared.eager_step
     return Setup(
         rank=prepared.identity.rank,
         device=device,
@@ -315,7 +319,7 @@ def setup_record(prepared: Prepared) -> Setup:
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
         input_shape=workload.shape.shape,
-        kv_cache_bytes=kv_cache_bytes(step),
+        kv_cache_bytes=step.generation.cache.num_bytes if isinstance(step, GenerationStep) else None,
         bytes_per_step=workload.bytes_per_step or bytes_per_step(work, workload.info, workload.module, step),
         padded_bytes_per_step=padded_bytes_per_step(work, workload.info, step),
         data_used=prepared.pool.used,
