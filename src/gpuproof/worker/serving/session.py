@@ -29,10 +29,9 @@ from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
-from gpuproof.worker.serving.clients import clients, num_clients
+from gpuproof.worker.serving.clients import clients, num_clients, run_precisely
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan, traffic, traffic_plan
-from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.twin import measure_client
 
