@@ -153,24 +153,20 @@ def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None
         CommandNotStartedError: Python cannot be started again.
     """
     ours, theirs = socket.socketpair()
-    descriptors = [theirs.fileno()] + ([marks.descriptor] if marks else [])
+    command = [*our_command("gpuproof.worker.commands.sample"), f"--out={out}"]
+    command.append(f"--control-fd={theirs.fileno()}")
+    descriptors = [theirs.fileno()]
+    if marks is not None:
+        command.append(f"--marks-fd={marks.descriptor}")
+        descriptors.append(marks.descriptor)
     try:
-        process = start_process(
-            _command(out, options=options, control_fd=theirs.fileno(), marks=marks), pass_fds=descriptors
-        )
+        process = start_process([*command, *options.arguments], pass_fds=descriptors)
     except CommandNotStartedError:
         ours.close()
         raise
     finally:
         theirs.close()
     return SamplerSession(process, control=ours)
-
-
-def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: MarksPipe | None) -> list[str]:
-    arguments = [f"--out={out}", f"--control-fd={control_fd}"]
-    if marks is not None:
-        arguments.append(f"--marks-fd={marks.descriptor}")
-    return our_command("gpuproof.worker.commands.sample") + arguments + options.arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,10 @@ def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
 
 def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Read the driver's version and the newest CUDA that it supports, and why either is missing."""
-    readers = {"driver_version": _driver_version, "cuda_version": _cuda_version}
+    readers = {
+        "driver_version": lambda nvml: text(nvml.nvmlSystemGetDriverVersion()),
+        "cuda_version": _cuda_version,
+    }
     return collect({name: partial(ask, nvml, partial(read, nvml)) for name, read in readers.items()})
 
 
@@ -135,10 +138,6 @@ def mig_instance(nvml: Any, handle: Any) -> dict[str, int]:
         "mig_gpu_instance_id": nvml.nvmlDeviceGetGpuInstanceId(handle),
         "mig_compute_instance_id": nvml.nvmlDeviceGetComputeInstanceId(handle),
     }
-
-
-def _driver_version(nvml: Any) -> str:
-    return text(nvml.nvmlSystemGetDriverVersion())
 
 
 def _cuda_version(nvml: Any) -> str:

@@ -33,7 +33,7 @@ from gpuproof.records.breakdown import (
 )
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, without_sync
-from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for, whole_elements
+from gpuproof.worker.collectives.operations import OPERATIONS, task_for
 from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.engine.loop import StepFunction
 from gpuproof.worker.rank.idleness import OF_OTHERS, UnseenWorkError, commands_during, reason_unseen
@@ -103,8 +103,15 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
     Returns the times, and whether the device was behind the host in all of them.
     """
     ranks, clock = prepared.ranks, prepared.clock
-    collective = OPERATIONS["all_reduce"](_task(prepared, size_bytes))
-    spec = collective.task.spec
+    spec = CollectiveSpec(
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
+        warmup_iterations=3,
+        iterations=ITERATIONS,
+        check_iterations=0,
+    )
+    task = task_for("all_reduce", size_bytes, spec=spec, identity=prepared.identity, device=prepared.device)
+    collective = OPERATIONS["all_reduce"](task)
     timed = partial(
         time_repeats,
         collective.run,
@@ -126,26 +133,6 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
     if busy.is_needed:
         times_s = timed(meet=meet)
     return rounded(times_s), clock.caught_up == before
-
-
-def _task(prepared: Prepared, size_bytes: int) -> CollectiveTask:
-    identity = prepared.identity
-    spec = CollectiveSpec(
-        min_bytes=size_bytes,
-        max_bytes=size_bytes,
-        warmup_iterations=3,
-        iterations=ITERATIONS,
-        check_iterations=0,
-    )
-    return CollectiveTask(
-        operation="all_reduce",
-        num_elements=whole_elements("all_reduce", size_bytes, "float32", identity.world_size),
-        rank=identity.rank,
-        num_ranks=identity.world_size,
-        pattern=pattern_for("float32", "sum", identity.world_size),
-        spec=spec,
-        device=prepared.device,
-    )
 
 
 def measure_sync(prepared: Prepared, recorder: Recorder) -> None:

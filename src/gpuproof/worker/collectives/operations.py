@@ -25,6 +25,7 @@ from gpuproof.records.work.collective import (
     Operation,
     Reduction,
 )
+from gpuproof.worker.rank.identity import RankIdentity
 
 TORCH_TYPES: dict[ElementType, torch.dtype] = {
     "float64": torch.float64,
@@ -80,6 +81,27 @@ class CollectiveTask:
     def empty(self, count: int) -> torch.Tensor:
         """Return a buffer; shape (count,)."""
         return torch.empty(count, dtype=TORCH_TYPES[self.spec.dtype], device=self.device)
+
+
+def task_for(
+    operation: Operation,
+    size_bytes: int,
+    *,
+    spec: CollectiveSpec,
+    identity: RankIdentity,
+    device: torch.device,
+) -> CollectiveTask:
+    """Return what this rank does of an operation at a size, in whole elements."""
+    num_ranks = identity.world_size
+    return CollectiveTask(
+        operation=operation,
+        num_elements=whole_elements(operation, size_bytes, spec.dtype, num_ranks),
+        rank=identity.rank,
+        num_ranks=num_ranks,
+        pattern=pattern_for(spec.dtype, spec.reduction, num_ranks),
+        spec=spec,
+        device=device,
+    )
 
 
 def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, num_ranks: int) -> int:

@@ -6,8 +6,8 @@ over all of them, to which readings of the host are joined.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from time import monotonic
 
 from torch.distributed.distributed_c10d import Store
@@ -20,8 +20,7 @@ from gpuproof.worker.collectives.operations import (
     OPERATIONS,
     Collective,
     CollectiveTask,
-    pattern_for,
-    whole_elements,
+    task_for,
 )
 from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model, window_of
@@ -62,28 +61,10 @@ def _measure(bench: Bench, spec: CollectiveSpec) -> None:
     """Time every operation at every size in turn, and write down the window over all of them."""
     expected = len(spec.operations) * len(spec.sizes_bytes) * spec.iterations
     with window_of(bench, expected_steps=expected, stop_reason="all sizes were measured"):
-        for asked_bytes, task in _tasks(bench, spec):
-            bench.recorder.write(_trial(bench, task, asked_bytes=asked_bytes))
+        for operation, size_bytes in product(spec.operations, spec.sizes_bytes):
+            task = task_for(operation, size_bytes, spec=spec, identity=bench.identity, device=bench.device)
+            bench.recorder.write(_trial(bench, task, asked_bytes=size_bytes))
             bench.write_progress()
-
-
-def _tasks(bench: Bench, spec: CollectiveSpec) -> Iterator[tuple[int, CollectiveTask]]:
-    """Yield each operation at each size, with the size in bytes that was asked for."""
-    identity = bench.identity
-    for operation in spec.operations:
-        for size_bytes in spec.sizes_bytes:
-            yield (
-                size_bytes,
-                CollectiveTask(
-                    operation=operation,
-                    num_elements=whole_elements(operation, size_bytes, spec.dtype, identity.world_size),
-                    rank=identity.rank,
-                    num_ranks=identity.world_size,
-                    pattern=pattern_for(spec.dtype, spec.reduction, identity.world_size),
-                    spec=spec,
-                    device=bench.device,
-                ),
-            )
 
 
 def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> CollectiveTrial:

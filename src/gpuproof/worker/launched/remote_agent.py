@@ -168,7 +168,7 @@ class RemoteAgent:
         group, about = self._launches[words["about"]], words["about"]
 
         def end() -> None:
-            group.end(words["grace_s"])
+            group.processes.end(words["grace_s"])
             self._orders.put(Frame(header={"do": "ended", "about": about}, payload=b""))
 
         threading.Thread(target=end, name="gpuproof-end", daemon=True).start()
@@ -232,7 +232,7 @@ class RemoteAgent:
         with self._leaving:
             groups = list(self._launches.values())
             self._launches = {}
-            enders = [threading.Thread(target=g.end, args=(ABANDON_GRACE_S,)) for g in groups]
+            enders = [threading.Thread(target=g.processes.end, args=(ABANDON_GRACE_S,)) for g in groups]
             for ender in enders:
                 ender.start()
             for ender in enders:
@@ -303,12 +303,8 @@ class LaunchedGroup:
 
     def __init__(self, processes: ProcessGroup, folder: Path, *, ignored: frozenset[str]) -> None:
         self.folder = folder
+        self.processes = processes
         self._sent = dict.fromkeys(ignored, -1)
-        self._processes = processes
-
-    def end(self, grace_s: float) -> None:
-        """SIGTERM, `grace_s` to end by themselves, SIGKILL; then the samplers likewise."""
-        self._processes.end(grace_s)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:
         """Yield what has come since the last call, whole lines only of JSON Lines unless `everything`.
