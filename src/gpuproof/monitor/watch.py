@@ -202,8 +202,8 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
         try:
             returncode = run_in_foreground(command, env=environment, pass_fds=descriptors)
             not_started = None
-        except CommandNotStartedError as error:
-            returncode, not_started = error.status, str(error)
+        except CommandNotStartedError as refusal:
+            returncode, not_started = refusal.status, str(refusal)
         trouble = _stop(session, ready=ready, returncode=returncode)
     return Watched(returncode=returncode, not_started=not_started, trouble=trouble)
 

@@ -112,13 +112,7 @@ def _pstate(nvml: Any, handle: Any) -> Answer:
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> Answer:
-    corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
-    return {
-        "remapped_rows_corrected_count": corrected,
-        "remapped_rows_uncorrected_count": uncorrected,
-        "remapped_rows_pending": pending,
-        "remapped_rows_failed": failed,
-    }
+    return dict(zip(_REMAPPED_ROWS, nvml.nvmlDeviceGetRemappedRows(handle), strict=True))
 
 
 def _pcie_rates(nvml: Any, handle: Any) -> Answer:
@@ -188,6 +182,13 @@ _PCIE_BYTES = (
     NvmlField(metric="pcie_tx_bytes", field_id=197),
     NvmlField(metric="pcie_rx_bytes", field_id=198),
 )
+_REMAPPED_ROWS = (
+    "remapped_rows_corrected_count",
+    "remapped_rows_uncorrected_count",
+    "remapped_rows_pending",
+    "remapped_rows_failed",
+)
+"""In the order of `nvmlDeviceGetRemappedRows`."""
 _PCIE_RATES = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
 """In the order of `nvmlPcieUtilCounter_t`."""
 MEMORY = Source(metrics=("mem_used_bytes", "mem_reserved_bytes"), ask=memory)
@@ -230,15 +231,7 @@ SOURCES: tuple[Source, ...] = (
         NvmlField(metric="throttle_time_power_brake_s", field_id=271, scale=1e-9),
     ),
     _one("pcie_replay_count", "nvmlDeviceGetPcieReplayCounter"),
-    Source(
-        metrics=(
-            "remapped_rows_corrected_count",
-            "remapped_rows_uncorrected_count",
-            "remapped_rows_pending",
-            "remapped_rows_failed",
-        ),
-        ask=_remapped_rows,
-    ),
+    Source(metrics=_REMAPPED_ROWS, ask=_remapped_rows),
     Source(metrics=_PCIE_RATES, ask=_pcie_rates),
     Source(metrics=("nvlink_links_active",), ask=_nvlinks_active),
     *(_violation(metric, policy) for metric, policy in _VIOLATION_POLICIES.items()),

@@ -41,7 +41,6 @@ from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder, rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
-ITERATIONS = 6
 LONGEST_S = 10.0
 """For which a device is kept busy at most: that is how long hosts take that share few processors."""
 COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
@@ -107,7 +106,7 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
         min_bytes=size_bytes,
         max_bytes=size_bytes,
         warmup_iterations=3,
-        iterations=ITERATIONS,
+        iterations=6,
         check_iterations=0,
     )
     task = task_for("all_reduce", size_bytes, spec=spec, identity=prepared.identity, device=prepared.device)

@@ -36,7 +36,7 @@ PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
+class _MarkedStep:
     """One marked step."""
 
     seconds: Mapping[PhaseOfStep, float]
@@ -56,53 +56,53 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
         return
     last_loss = step.last_loss
     busy = BusyQueue(prepared.device, prepared.clock)
-    looked = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
+    marked = _marked_steps(prepared, step, busy, beat=recorder.heartbeat.beat)
     alone = []
     if prepared.parallelism is not None and prepared.parallelism.strategy == "ddp":
         with step.without_sync():
-            alone = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
+            alone = _marked_steps(prepared, step, busy, beat=recorder.heartbeat.beat)
     plain_s, marked_s = _bursts(prepared, step, beat=recorder.heartbeat.beat)
     step.last_loss = last_loss
     recorder.write(
         StepPhases(
             rank=rank,
             clock=clock,
-            is_queued=busy.is_needed and all(step.is_queued for step in (*looked, *alone)),
-            data_s=_of("data", looked),
-            forward_s=_of("forward", looked),
-            backward_s=_of("backward", looked),
-            optimizer_s=_of("optimizer", looked),
+            is_queued=busy.is_needed and all(one.is_queued for one in (*marked, *alone)),
+            data_s=_of("data", marked),
+            forward_s=_of("forward", marked),
+            backward_s=_of("backward", marked),
+            optimizer_s=_of("optimizer", marked),
             backward_without_sync_s=_of("backward", alone),
             plain_step_s=rounded(plain_s),
             marked_step_s=rounded(marked_s),
-            allocated_before_bytes=_allocated(looked, 0),
-            allocated_after_bytes=_allocated(looked, 1),
+            allocated_before_bytes=_allocated(marked, 0),
+            allocated_after_bytes=_allocated(marked, 1),
         )
     )
 
 
-def _of(phase: PhaseOfStep, looked: Sequence[_Looked]) -> tuple[float, ...]:
-    return rounded([step.seconds[phase] for step in looked])
+def _of(phase: PhaseOfStep, marked: Sequence[_MarkedStep]) -> tuple[float, ...]:
+    return rounded([step.seconds[phase] for step in marked])
 
 
-def _allocated(looked: Sequence[_Looked], place: int) -> tuple[int, ...]:
-    return tuple(count for step in looked if (count := step.allocated_bytes[place]) is not None)
+def _allocated(marked: Sequence[_MarkedStep], place: int) -> tuple[int, ...]:
+    return tuple(count for step in marked if (count := step.allocated_bytes[place]) is not None)
 
 
-def _looked(
+def _marked_steps(
     prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, beat: Callable[[], None]
-) -> list[_Looked]:
+) -> list[_MarkedStep]:
     """Take steps with marks behind a busy device; those that were queued whole, or all where none was."""
-    first = _look(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
-    steps, hold_s = list[_Looked](), first.host_s
+    first = _marked(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
+    steps, hold_s = list[_MarkedStep](), first.host_s
     for _ in range(NUM_QUEUES):
-        steps.append(_look(prepared, step, busy, hold_s=hold_s))
+        steps.append(_marked(prepared, step, busy, hold_s=hold_s))
         hold_s *= 1 if steps[-1].is_queued else 2
         beat()
     return [one for one in steps if one.is_queued] or steps
 
 
-def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _Looked:
+def _marked(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _MarkedStep:
     """Queue two steps behind a busy device, and look at the second."""
     prepared.clock.synchronize()
     prepared.ranks.barrier()
@@ -115,7 +115,7 @@ def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: fl
     after = accelerator_of(prepared.device).allocated_bytes(prepared.device)
     host_s = perf_counter() - begin_s
     is_queued = not (isinstance(marks, EventMarks) and marks.has_begun())
-    return _Looked(
+    return _MarkedStep(
         seconds=marks.take_s(), is_queued=is_queued, host_s=host_s, allocated_bytes=(before, after)
     )
 

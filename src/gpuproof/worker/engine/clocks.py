@@ -22,51 +22,6 @@ from gpuproof.worker.engine.loop import StepClock, paused_collector
 RING_PAIRS = 1024
 
 
-def nothing() -> None:
-    """Do nothing."""
-
-
-def time_repeats(
-    run: Callable[[], None],
-    *,
-    clock: StepClock,
-    iterations: int,
-    warmup_iterations: int,
-    before: Callable[[], None] = nothing,
-    meet: Callable[[], None] = nothing,
-    is_blocking: bool = False,
-    beat: Callable[[], None] = nothing,
-) -> list[float]:
-    """Return the seconds of each repeat, after the warm-up.
-
-    `before` (an input put back, a cache filled with something else) is done before each, outside of its time.
-    At `meet` all ranks wait for each other: before the first timed repeat, and with `is_blocking` after every
-    one, when the device is done with it. `beat` is called when the device has done more of them, and not
-    because the host asked for more.
-    """
-    for _ in range(warmup_iterations):
-        before()
-        run()
-    clock.synchronize()
-    meet()
-    times_s: list[float] = []
-    with paused_collector():
-        for _ in range(iterations):
-            before()
-            clock.begin()
-            run()
-            clock.end()
-            done = clock.drain(in_flight=iterations)
-            times_s += done
-            if done:
-                beat()
-            if is_blocking:
-                clock.synchronize()
-                meet()
-        times_s += clock.drain(in_flight=0)
-    return times_s
-
-
 class EventClock:
     """Times steps on the device by pairs of events from a ring."""
 
@@ -134,3 +89,44 @@ def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventC
     if synchronised or not accelerator.has_events():
         return SynchronisedClock(synchronize)
     return EventClock(accelerator.make_event, synchronize)
+
+
+def time_repeats(
+    run: Callable[[], None],
+    *,
+    clock: StepClock,
+    iterations: int,
+    warmup_iterations: int,
+    before: Callable[[], None] = lambda: None,
+    meet: Callable[[], None] = lambda: None,
+    is_blocking: bool = False,
+    beat: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Return the seconds of each repeat, after the warm-up.
+
+    `before` (an input put back, a cache filled with something else) is done before each, outside of its time.
+    At `meet` all ranks wait for each other: before the first timed repeat, and with `is_blocking` after every
+    one, when the device is done with it. `beat` is called when the device has done more of them, and not
+    because the host asked for more.
+    """
+    for _ in range(warmup_iterations):
+        before()
+        run()
+    clock.synchronize()
+    meet()
+    times_s: list[float] = []
+    with paused_collector():
+        for _ in range(iterations):
+            before()
+            clock.begin()
+            run()
+            clock.end()
+            done = clock.drain(in_flight=iterations)
+            times_s += done
+            if done:
+                beat()
+            if is_blocking:
+                clock.synchronize()
+                meet()
+        times_s += clock.drain(in_flight=0)
+    return times_s

@@ -151,7 +151,7 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
 
 def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches | None) -> None:
     """Make the step one CUDA graph, or one for each bucket of lengths."""
-    rank, step = prepared.identity.rank, prepared.step
+    rank, step = prepared.identity.rank, prepared.eager_step
 
     def look(run: StepFunction) -> Effective:
         if not prepared.work.training.compile.enabled:

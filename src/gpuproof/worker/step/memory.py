@@ -115,11 +115,8 @@ class SavedTensors:
 def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:
     """Count the bytes of this rank's parameters, gradients and optimizer state in the tensors themselves."""
     parameters = list(module.parameters())
-    state = (
-        []
-        if optimizer is None
-        else [value for values in optimizer.state.values() for value in values.values()]
-    )
+    states = () if optimizer is None else optimizer.state.values()
+    state = (value for values in states for value in values.values())
     return MemoryParts(
         parameters_bytes=_num_bytes(parameters),
         gradients_bytes=_num_bytes(p.grad for p in parameters if p.grad is not None),
