@@ -69,11 +69,6 @@ class CollectiveTask:
         return self.num_elements // self.num_ranks
 
     @property
-    def element_bytes(self) -> int:
-        """Bytes of one element."""
-        return ELEMENT_BYTES[self.spec.dtype]
-
-    @property
     def is_root(self) -> bool:
         """Whether this rank is the root."""
         return self.rank == self.spec.root

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import Store
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.run import RankResult
-from gpuproof.records.work.collective import CollectiveSpec, CollectiveTrial
+from gpuproof.records.work.collective import ELEMENT_BYTES, CollectiveSpec, CollectiveTrial
 from gpuproof.worker.collectives.operations import (
     OPERATIONS,
     Collective,
@@ -100,7 +100,7 @@ def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> Collectiv
     checked, wrong = (0, 0) if not_checked else _check(bench, collective)
     return replace(
         trial,
-        size_bytes=collective.size_elements * task.element_bytes,
+        size_bytes=collective.size_elements * ELEMENT_BYTES[task.spec.dtype],
         num_elements=collective.size_elements,
         durations_s=rounded(times_s),
         num_checked=checked,

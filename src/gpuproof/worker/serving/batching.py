@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from gpuproof.worker.step.generation import AnswerStep
-from gpuproof.worker.step.preparation import Prepared
+if TYPE_CHECKING:
+    from gpuproof.worker.step.generation import AnswerStep
+    from gpuproof.worker.step.preparation import Prepared
 
 RunBatch = Callable[[int], float | None]
 """Runs so many samples to their end; returns when their first tokens were there, on the clock of the caller,
@@ -25,7 +24,7 @@ or None where none are made."""
 
 
 class RequestSource(Protocol):
-    """Where requests come from: `traffic.Traffic`, or a list in a test."""
+    """Where requests come from: `generator.Traffic`, or a list in a test."""
 
     exhausted: bool
 
@@ -108,6 +107,10 @@ def serve(
 
 def model_target(prepared: Prepared) -> RunBatch:
     """Return the function that has the model answer that many samples and waits for the device."""
+    import torch  # where a model is served, and not to load an endpoint
+
+    from gpuproof.worker.step.generation import AnswerStep
+
     if isinstance(prepared.step, AnswerStep):
         return text_target(prepared.step, prepared.clock.synchronize)
     module = prepared.workload.module.eval()

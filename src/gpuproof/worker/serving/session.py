@@ -28,7 +28,15 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.serving.answers import RequestTimes
-from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
+from gpuproof.worker.serving.batching import (
+    BatchingRule,
+    RunBatch,
+    ServedRequests,
+    model_target,
+    run_nothing,
+    serve,
+    warm,
+)
 from gpuproof.worker.serving.clients import clients, num_clients, run_precisely
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan, traffic, traffic_plan
@@ -62,9 +70,12 @@ def run_serving_case(
         if case.capture_env:
             recorder.describe_host(case.placement.device)
         if spec.target == "model":
-            prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
-            from gpuproof.worker.step.preparation import setup_record
+            from gpuproof.accelerators.choose import accelerator_of
+            from gpuproof.worker.step.preparation import prepare, setup_record
 
+            prepared = prepare(case, identity=identity, run_folder=run_folder)
+            run_batch = model_target(prepared)
+            device_uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
             recorder.write(setup_record(prepared))
     if prepared is not None:
         _warm_up(spec, run_batch, recorder)
@@ -76,17 +87,6 @@ def run_serving_case(
     return prepared
 
 
-def _prepare_model(
-    case: Case, identity: RankIdentity, run_folder: Path
-) -> tuple[Prepared, RunBatch, str | None]:
-    from gpuproof.accelerators.choose import accelerator_of
-    from gpuproof.worker.serving.batching import model_target
-    from gpuproof.worker.step.preparation import prepare
-
-    prepared = prepare(case, identity=identity, run_folder=run_folder)
-    return prepared, model_target(prepared), accelerator_of(prepared.device).properties(prepared.device).uuid
-
-
 def _rule(spec: ServingSpec) -> BatchingRule:
     return BatchingRule(
         samples_per_request=spec.samples_per_request, max_batch=spec.max_batch, max_wait_s=spec.max_wait_s
@@ -94,8 +94,6 @@ def _rule(spec: ServingSpec) -> BatchingRule:
 
 
 def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None:
-    from gpuproof.worker.serving.batching import warm
-
     rule = _rule(spec)
     with recorder.phase("warmup", expected_steps=rule.max_requests + 1):
         warm(

@@ -49,7 +49,8 @@ class TrainingStep:
         self.next_batch = pool.next_batch
         self._autocast = precision.autocast()
         self.num_micro_batches = work.parallel.gradient_accumulation_steps
-        self._scaler = precision.gradient_scaler()
+        is_scaled = precision.name == "amp"  # for other precisions it passes everything through
+        self._scaler = torch.amp.GradScaler(precision.device_type, enabled=is_scaled)
         self.without_sync = without_gradient_sync(module)
         training, groups = work.training, groups_alike(module)
         total_steps = training.total_steps or total_steps

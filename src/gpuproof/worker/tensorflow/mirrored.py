@@ -25,7 +25,6 @@ from gpuproof.workloads.info.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
 """Its own remarks at every start are kept out of the rank's output; what is set already stays."""
-MIB_BYTES = 2**20
 
 
 def import_tensorflow() -> Any:
@@ -133,7 +132,7 @@ def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement
         if limit_bytes is None:
             tf.config.experimental.set_memory_growth(gpu, True)
         else:
-            part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // MIB_BYTES)
+            part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // 2**20)
             tf.config.set_logical_device_configuration(gpu, [part])
     first = Device(
         kind="cuda", index=indices[0], name=_gpu_name(tf, chosen[0]), uuid=None, memory_total_bytes=None
@@ -166,11 +165,6 @@ class MirroredTraining:
         """Take one step on all mirrors."""
         self._loss = self._train(*self._batches[self._position])
         self._position = (self._position + 1) % len(self._batches)
-
-    @property
-    def num_parameters(self) -> int:
-        """Of one copy of the model, counted."""
-        return int(self.model.count_params())
 
     @property
     def num_pool_batches(self) -> int:

@@ -140,7 +140,7 @@ def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
         device=prepared.mirrors.first,
         backend=reduction,
         threads=prepared.threads,
-        num_parameters=training.num_parameters,
+        num_parameters=int(training.model.count_params()),
         items_per_step=prepared.items_per_step,
         item="samples",
         flops_per_step=None if costs is None else batch * costs.training_flops,
