@@ -257,7 +257,9 @@ class Sampler:
             self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
 
     def _sample(self, lane: Lane, *, reads_host: bool) -> None:
-        self._note_arrivals()
+        if arrived := self._devices.arrivals():  # who has come, and where its running totals stand
+            self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
+            self._count("appeared")
         now_s, unix_s = self._clock.monotonic(), self._clock.wall()
         readouts = self._devices.read(lane)
         self._note_reasons(now_s, readouts)
@@ -275,13 +277,6 @@ class Sampler:
             for event in self._devices.poll_events():  # at every tick: about a third of a fast reading
                 self._recorder.append(event)
             self._note_processes(now_s)
-
-    def _note_arrivals(self) -> None:
-        """Write who has come, and where its running totals stand."""
-        arrived = self._devices.arrivals()
-        if arrived:
-            self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
-            self._count("appeared")
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
         """Write a device's map of what it does not give, whenever that map changes."""

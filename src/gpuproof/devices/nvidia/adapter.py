@@ -209,22 +209,19 @@ class NvidiaAdapter(DeviceAdapter):
 
     def _described(self, device: NvmlDevice) -> VendorDevice:
         facts, missing = describe(self._nvml, device.handle)
+        whole = device if device.mig_parent is None else self._devices[device.mig_parent]
+        pci = self._nvml.nvmlDeviceGetPciInfo(whole.handle)
         if device.mig_parent is not None:
             facts.update(mig_instance(self._nvml, device.handle))
         return VendorDevice(
             vendor_index=device.vendor_index,
             uuid=device.uuid,
-            pci_bus_id=self._pci_bus_id(device),
+            pci_bus_id=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
             name=text(self._nvml.nvmlDeviceGetName(device.handle)),
             mig_parent=device.mig_parent,
             static={**self._versions, **facts},
             unavailable={**self._versions_missing, **missing},
         )
-
-    def _pci_bus_id(self, device: NvmlDevice) -> str:
-        whole = device if device.mig_parent is None else self._devices[device.mig_parent]
-        info = self._nvml.nvmlDeviceGetPciInfo(whole.handle)
-        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 class GpmSampler:

@@ -31,7 +31,6 @@ NUM_QUEUES = 8
 NUM_BURSTS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst of steps with or without marks."""
-CAPTURED = "a captured graph is one launch, and nothing of it can be told apart"
 PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
 
 
@@ -52,7 +51,8 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
     """Take steps apart and write their phases down, or why there are none."""
     rank, clock, step = prepared.identity.rank, prepared.clock.name, prepared.step
     if not isinstance(step, TrainingStep):
-        recorder.write(StepPhases(rank=rank, clock=clock, is_queued=False, missing=CAPTURED))
+        missing = "a captured graph is one launch, and nothing of it can be told apart"
+        recorder.write(StepPhases(rank=rank, clock=clock, is_queued=False, missing=missing))
         return
     last_loss = step.last_loss
     busy = BusyQueue(prepared.device, prepared.clock)
