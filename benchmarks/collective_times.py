@@ -110,7 +110,7 @@ def _ours(rank: int, size_bytes: int) -> Any:
 
     from gpuproof.records.work.collective import CollectiveSpec
     from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for
-    from gpuproof.worker.collectives.session import time_iterations
+    from gpuproof.worker.engine.clocks import time_repeats
     from gpuproof.worker.engine.host_clock import HostClock
 
     spec = CollectiveSpec(
@@ -131,7 +131,15 @@ def _ours(rank: int, size_bytes: int) -> Any:
         device=torch.device("cpu"),
     )
     collective = OPERATIONS["all_reduce"](task)
-    return lambda: time_iterations(spec, collective, clock=HostClock(), meet=torch.distributed.barrier)
+    return lambda: time_repeats(
+        collective.run,
+        clock=HostClock(),
+        iterations=spec.iterations,
+        warmup_iterations=spec.warmup_iterations,
+        before=collective.refill,
+        meet=torch.distributed.barrier,
+        is_blocking=spec.blocking,
+    )
 
 
 def _of_the_slower(times_s: list[float]) -> float:

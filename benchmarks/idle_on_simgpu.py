@@ -19,7 +19,6 @@ from itertools import pairwise
 import torch
 
 from gpuproof.accelerators.base import Accelerator
-from gpuproof.accelerators.busy import busy_during
 from gpuproof.accelerators.choose import choose_accelerator
 from gpuproof.base.units import share
 from gpuproof.readings.limits import HOST_BOUND
@@ -27,7 +26,7 @@ from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.loop import FixedSteps, TimeLimit, WindowTiming, run_window
-from gpuproof.worker.rank.idleness import block_steps, busy_blocks, may_wait
+from gpuproof.worker.rank.idleness import block_steps, busy_blocks, busy_during, may_wait
 
 KERNEL_S = 0.04
 KERNELS = 4

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cases import small_case
-from gpuproof.monitor.session import SamplerOptions, start_sampler
+from gpuproof.monitor.watch import SamplerOptions, start_sampler
 from pairing import Block, judge_ratios, launch_ratios, machine_line, palindromes
 from timed_commands import python, timed
 

@@ -38,9 +38,9 @@ from client_runs import (
 from gpuproof.base.units import seconds
 from gpuproof.records.work.serving import EndpointSpec, ServingSpec
 from gpuproof.worker.serving.answers import RequestTimes
+from gpuproof.worker.serving.clients import run_precisely
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.twin import Told, twin
 from pairing import machine_line

@@ -20,7 +20,7 @@ from statistics import median
 from subprocess import PIPE, Popen
 from threading import Thread
 
-from gpuproof.worker.serving.loop import run_precisely
+from gpuproof.worker.serving.clients import run_precisely
 from gpuproof.worker.serving.twin import HEAD, Answering, Told, event_chunk
 
 INNER = 0.1

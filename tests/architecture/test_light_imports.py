@@ -68,6 +68,12 @@ def test_a_worker_that_has_not_begun_has_loaded_no_torch() -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
+def test_a_worker_that_loads_an_endpoint_has_loaded_no_torch() -> None:
+    loaded = modules_after("import gpuproof.worker.serving.session")
+    assert "gpuproof.records.run" in loaded
+    assert "torch" not in loaded
+
+
 def test_the_package_itself_loads_nothing_of_ours_until_a_name_is_used() -> None:
     loaded = modules_after("import gpuproof; dir(gpuproof)")
     assert {name for name in loaded if name.partition(".")[0] == "gpuproof"} == {"gpuproof"}

@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gpuproof.worker.step.effective import attention_backward_flops, attention_flops
 from gpuproof.worker.step.flop_count import (
     count_flops,
     count_forward_flops,
     count_training_flops,
 )
-from gpuproof.worker.step.flop_formulas import attention_backward_flops, attention_flops
 
 
 def test_a_product_is_two_operations_for_each_of_its_multiply_adds() -> None:

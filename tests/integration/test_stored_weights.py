@@ -157,8 +157,8 @@ def test_training_with_stored_weights_learns_in_their_type() -> None:
     assert {p.dtype for p in module.parameters()} == {torch.bfloat16}
     assert {p.grad.dtype for p in module.parameters() if p.grad is not None} == {torch.bfloat16}
     assert any(not torch.equal(p, was) for p, was in zip(module.parameters(), before, strict=True))
-    assert isinstance(prepared.step.last_loss, torch.Tensor)
-    assert prepared.step.last_loss.dtype == torch.float32
+    assert isinstance(prepared.eager_step.last_loss, torch.Tensor)
+    assert prepared.eager_step.last_loss.dtype == torch.float32
     watch = MemoryWatch(prepared)
     watch()
     memory = watch.record(device_used_bytes=None)

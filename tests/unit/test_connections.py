@@ -11,8 +11,8 @@ import pytest
 
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.what_ran import CountedConnection
-from gpuproof.worker.host import connections
-from gpuproof.worker.host.connections import read_connections
+from gpuproof.worker.host import host_load as connections
+from gpuproof.worker.host.host_load import read_connections
 
 HERE, THERE = "127.0.0.71", "127.0.0.72"
 """Addresses that no other socket of the tests' process has."""

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from gpuproof.accelerators.base import Accelerator
-from gpuproof.accelerators.busy import UnseenWorkError, busy_during, reason_unseen
 from gpuproof.accelerators.choose import PROCESSOR
 from gpuproof.hardware.boards import find_peak
 from gpuproof.launches.limits import idle_share
@@ -30,7 +29,15 @@ from gpuproof.verdict.summary import summarize
 from gpuproof.worker.engine import loop
 from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.loop import FixedSteps, run_window
-from gpuproof.worker.rank.idleness import BLOCKS, block_steps, busy_blocks, may_wait
+from gpuproof.worker.rank.idleness import (
+    BLOCKS,
+    UnseenWorkError,
+    block_steps,
+    busy_blocks,
+    busy_during,
+    may_wait,
+    reason_unseen,
+)
 from records_by_hand import Story, case, window
 from virtual_device import VirtualDevice
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.monitor.marks import FD_VARIABLE, MAX_LINE_BYTES, PIPE_VARIABLE, MarkReader, publish
-from gpuproof.monitor.session import MarksPipe
+from gpuproof.monitor.watch import MarksPipe
 
 
 @pytest.fixture

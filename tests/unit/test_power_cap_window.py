@@ -19,8 +19,7 @@ from gpuproof.records.readings import DeviceIdentity, PhysicalIndex, VendorIndex
 from gpuproof.records.what_ran import AT_POWER_CAP
 from gpuproof.statistics.power_cap import period_of_steps
 from gpuproof.worker.engine.loop import StepPlan, TimeLimit
-from gpuproof.worker.rank.cap_period import period_of_ends
-from gpuproof.worker.rank.power_cap import COUNTER, CapMeter, LongEnoughAtCap, Settling
+from gpuproof.worker.rank.power_cap import COUNTER, CapMeter, LongEnoughAtCap, Settling, period_of_ends
 
 STEP_S = 0.1
 

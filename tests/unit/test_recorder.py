@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from gpuproof.monitor.marks import MarkReader
-from gpuproof.monitor.session import MarksPipe
+from gpuproof.monitor.watch import MarksPipe
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.worker.rank import watchdog

@@ -143,7 +143,7 @@ def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
     assert grown(everything=True) == {"rank-0.jsonl": (22, b'{"to')}
     text.write_bytes(b"ha")
     assert grown() == {"stderr-0.txt": (2, b"")}
-    group.end(1.0)
+    group.processes.end(1.0)
 
 
 def key_at(folder: Path, text: str, mode: int = 0o600) -> InventoryHost:

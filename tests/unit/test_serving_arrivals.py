@@ -8,8 +8,7 @@ from statistics import fmean, pstdev
 import pytest
 
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.worker.serving.generator import at_once, schedule
-from gpuproof.worker.serving.traffic import traffic_plan
+from gpuproof.worker.serving.generator import at_once, schedule, traffic_plan
 
 
 def test_constant_arrivals_are_a_gap_apart() -> None:

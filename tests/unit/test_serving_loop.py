@@ -9,7 +9,7 @@ import selectors
 
 import pytest
 
-from gpuproof.worker.serving.loop import PreciseSelector, run_precisely
+from gpuproof.worker.serving.clients import PreciseSelector, run_precisely
 
 
 def test_a_wait_is_passed_on_as_it_is_and_epoll_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

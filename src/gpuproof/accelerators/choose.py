@@ -1,10 +1,7 @@
 """Which type of device a case runs on, by its name; other packages' are imported on use.
 
-The processor, Intel's GPUs and Apple's, where they differ from torch's conventions.
-
-Neither of the two kinds of GPU was tried on hardware.
-
-CUDA devices, AMD's under ROCm among them: torch has one module for both.
+CUDA devices (AMD's under ROCm among them: torch has one module for both), the processor, Intel's GPUs and
+Apple's, where they differ from torch's conventions. Neither of the last two was tried on hardware.
 """
 
 from __future__ import annotations

@@ -51,7 +51,11 @@ def describe_devices(
                 if identity.name != SILENT_NAME
             ],
             "silent": [
-                _silent(identity, devices.absent)
+                {
+                    "vendor": identity.vendor,
+                    "pci_bus_id": identity.pci_bus_id,
+                    "reason": devices.absent.get(identity.vendor, _NOT_GIVEN),
+                }
                 for identity in devices.identities
                 if identity.name == SILENT_NAME
             ],
@@ -100,14 +104,6 @@ def _users(identity: DeviceIdentity, processes: tuple[DeviceProcess, ...] | str)
 def _device(identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
     unavailable = {name: missing.get(name, _NOT_GIVEN) for name in STATE if name not in state}
     return {**to_json(identity), "state": dict(state), "state_unavailable": unavailable}
-
-
-def _silent(identity: DeviceIdentity, absent: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "vendor": identity.vendor,
-        "pci_bus_id": identity.pci_bus_id,
-        "reason": absent.get(identity.vendor, _NOT_GIVEN),
-    }
 
 
 def _drivers(identities: Sequence[DeviceIdentity]) -> dict[str, dict[str, Any]]:

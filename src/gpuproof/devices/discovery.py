@@ -3,14 +3,10 @@
 Every vendor is asked; one that is absent leaves its reason, and one whose driver does not answer joins when
 it does (`opening`). Devices are numbered in the order of their PCI addresses, MIG instances after their GPU;
 those that come late take the places that were kept for them, or the next ones. The environment and the root
-of sysfs come in as parameters.
-`GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES` replace all vendors.
-
-Which number does the framework give each device, after the variables that hide and reorder devices?
-
-Pure: in come the devices in PCI order and the environment, out come framework indices, and a reason for each
-device that has none. CUDA's own order is only known from outside where all GPUs are alike or
-CUDA_DEVICE_ORDER is PCI_BUS_ID; elsewhere a numeric choice is answered by a reason, never by a guess.
+of sysfs come in as parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES`
+replace all vendors. Framework indices follow from the variables that hide and reorder devices. CUDA's own
+order is only known from outside where all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID; elsewhere a
+numeric choice is answered by a reason, never by a guess.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ seconds to be told that a driver hangs."""
 SLOWEST_DRIVER_S = 60.0
 """Of eight GPUs without persistence mode. Work that takes place on a GPU waits for its driver in any case."""
 
-_NOT_OFFERED = "the vendor's interface has no such fact"
+_NOT_NUMBERED = "no framework index is defined for this vendor"
 
 
 def open_devices(
@@ -152,7 +148,9 @@ def _identity(
     static: dict[str, Any] = dict(device.static)
     if candidate.mig_parent_uuid is not None:
         static["mig_parent_uuid"] = candidate.mig_parent_uuid
-    unavailable = {name: _NOT_OFFERED for name in names(kind="static") if name not in static}
+    unavailable = {
+        name: "the vendor's interface has no such fact" for name in names(kind="static") if name not in static
+    }
     unavailable |= device.unavailable
     if index in numbering.reasons:
         unavailable["framework_index"] = numbering.reasons[index]
@@ -167,9 +165,6 @@ def _identity(
         static=static,
         unavailable=unavailable,
     )
-
-
-_NOT_NUMBERED = "no framework index is defined for this vendor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from gpuproof.devices.base import (
     DeviceAdapter,
@@ -34,6 +35,7 @@ from gpuproof.records.readings import (
     VendorIndex,
 )
 
+T = TypeVar("T")
 _EVENTS: Mapping[type[DeviceError], str] = {
     DeviceLostError: "lost",
     DeviceHungError: "hung",
@@ -125,10 +127,7 @@ class GuardedDevices:
 
     def gather(self, wanted: tuple[str, ...]) -> dict[PhysicalIndex, Gathered]:
         """Read these metrics of every device once, and say why one is missing."""
-        answers = self._guard.call_all(
-            {_key(d): partial(d.adapter.gather, d.vendor_index, wanted) for d in self._devices}
-        )
-        listed = {device.physical_index: answers[_key(device)] for device in self._devices}
+        listed = self._asked(lambda device: partial(device.adapter.gather, device.vendor_index, wanted))
         return {
             i: ({}, dict.fromkeys(wanted, answer.cause)) if isinstance(answer, DeviceError) else answer
             for i, answer in listed.items()
@@ -136,10 +135,7 @@ class GuardedDevices:
 
     def processes(self) -> dict[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
         """List the processes on every device, or say why they are not known."""
-        answers = self._guard.call_all(
-            {_key(d): partial(d.adapter.processes, d.vendor_index) for d in self._devices}
-        )
-        listed = {device.physical_index: answers[_key(device)] for device in self._devices}
+        listed = self._asked(lambda device: partial(device.adapter.processes, device.vendor_index))
         return {
             i: answer.cause if isinstance(answer, DeviceError) else answer for i, answer in listed.items()
         }
@@ -168,21 +164,23 @@ class GuardedDevices:
     def close(self) -> None:
         """Release every driver, within the deadline each."""
         for adapter in self._adapters:
-            self._close(adapter)
+            with contextlib.suppress(DeviceError):
+                self._guard.call(f"close {adapter.vendor}", adapter.close)
         self._guard.close()
-
-    def _close(self, adapter: DeviceAdapter) -> None:
-        with contextlib.suppress(DeviceError):
-            self._guard.call(f"close {adapter.vendor}", adapter.close)
 
     def _readouts(
         self, ask: Callable[[OpenDevice], Callable[[], Readout]], expected: tuple[str, ...]
     ) -> dict[PhysicalIndex, Readout]:
-        answers = self._guard.call_all({_key(device): ask(device) for device in self._devices})
+        answers = self._asked(ask)
         return {
-            device.physical_index: self._readout(device, answers[_key(device)], expected)
+            device.physical_index: self._readout(device, answers[device.physical_index], expected)
             for device in self._devices
         }
+
+    def _asked(self, ask: Callable[[OpenDevice], Callable[[], T]]) -> dict[PhysicalIndex, T | DeviceError]:
+        calls = {f"device {device.physical_index}": ask(device) for device in self._devices}
+        answers = self._guard.call_all(calls)
+        return {d.physical_index: answers[f"device {d.physical_index}"] for d in self._devices}
 
     def _readout(
         self, device: OpenDevice, answer: Readout | DeviceError, expected: tuple[str, ...]
@@ -209,10 +207,6 @@ class GuardedDevices:
 
 def _adapters(devices: Sequence[OpenDevice]) -> tuple[DeviceAdapter, ...]:
     return tuple({id(d.adapter): d.adapter for d in devices}.values())
-
-
-def _key(device: OpenDevice) -> str:
-    return f"device {device.identity.physical_index}"
 
 
 def _read(device: OpenDevice, lane: Lane) -> Readout:

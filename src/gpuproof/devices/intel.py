@@ -1,12 +1,9 @@
 """Intel GPUs, read from the files of the xe and i915 drivers: no library and no rights needed.
 
-Watts come from the energy counter over the time between two readings, and utilisation from the time that
-the compute unit (GT) was not in its idle state: both need two readings. Power limits are the
-sustained ones (PL1); `power1_crit` is a current limit and no cap.
-
-Where xe and i915 keep what is the same in both: clocks, idle time, throttle reasons.
-
-Intel GPUs, read from the files of the xe and i915 drivers.
+Watts come from the energy counter over the time between two readings, and utilisation from the time that the
+compute unit (GT) was not in its idle state: both need two readings. Power limits are the sustained ones
+(PL1); `power1_crit` is a current limit and no cap. `LAYOUTS` says where the two drivers keep what is the same
+in both.
 """
 
 from __future__ import annotations
@@ -35,6 +32,16 @@ from gpuproof.records.metrics import names
 from gpuproof.records.readings import ThrottleReason, VendorIndex
 
 _FIRST_READING = "a difference between two readings; this is the first"
+THROTTLE_FILES: dict[str, ThrottleReason] = {
+    "pl1": "power_cap",
+    "pl2": "power_cap",
+    "pl4": "current_limit",
+    "thermal": "thermal_hardware",
+    "prochot": "hardware_slowdown",
+    "ratl": "thermal_hardware",
+    "vr_thermalert": "voltage_regulator",
+    "vr_tdc": "current_limit",
+}
 
 
 def open_adapter(sysfs_root: Path, *, clock: Callable[[], float] = time.monotonic) -> IntelAdapter:
@@ -254,15 +261,4 @@ LAYOUTS = {
         throttle_prefix="gt/gt0/throttle_reason_",
         reason_prefix="",
     ),
-}
-
-THROTTLE_FILES: dict[str, ThrottleReason] = {
-    "pl1": "power_cap",
-    "pl2": "power_cap",
-    "pl4": "current_limit",
-    "thermal": "thermal_hardware",
-    "prochot": "hardware_slowdown",
-    "ratl": "thermal_hardware",
-    "vr_thermalert": "voltage_regulator",
-    "vr_tdc": "current_limit",
 }

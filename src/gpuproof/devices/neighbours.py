@@ -104,19 +104,13 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
 def _handle(nvml: Any, device_uuid: str) -> Any:
     """Look up a UUID, which torch writes without saying whether it is a GPU's or a MIG instance's."""
     *others, last = spellings(device_uuid)
-    handles = (_handle_or_none(nvml, spelling) for spelling in others)
-    return next((handle for handle in handles if handle is not None), None) or nvml.nvmlDeviceGetHandleByUUID(
-        last
-    )
-
-
-def _handle_or_none(nvml: Any, device_uuid: str) -> Any:
-    try:
-        return nvml.nvmlDeviceGetHandleByUUID(device_uuid)
-    except nvml.NVMLError as error:
-        if nvml_border.error_code(error) != nvml_border.NOT_FOUND:
-            raise
-        return None
+    for spelling in others:
+        try:
+            return nvml.nvmlDeviceGetHandleByUUID(spelling)
+        except nvml.NVMLError as error:  # noqa: PERF203  # two spellings, once a window
+            if nvml_border.error_code(error) != nvml_border.NOT_FOUND:
+                raise
+    return nvml.nvmlDeviceGetHandleByUUID(last)
 
 
 def _process_name(pid: int, proc: Path) -> str | None:

@@ -70,6 +70,13 @@ class SourceReader:
             return dict.fromkeys(source.metrics, error)
 
 
+def too_old(package: str, binding: Any, error: AttributeError) -> NotSupportedError:
+    """Explain a function that this version of a binding does not have; any other AttributeError is ours."""
+    if error.obj is not binding:
+        raise error
+    return NotSupportedError(f"this {package} is too old to offer {error.name}")
+
+
 def collect(questions: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
     """Ask for each metric by itself; what is refused becomes a reason.
 

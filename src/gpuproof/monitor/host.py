@@ -21,6 +21,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MIN_CPU_SPAN_S = 0.05
 """The kernel counts CPU time in ticks of 10 ms; a share over less than five of them says nothing."""
 
+_CPU_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 _VIRTUAL_LINKS = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali")
 _SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector is
@@ -125,7 +126,7 @@ def read_psutil() -> HostTotals:
         if not name.startswith(_VIRTUAL_LINKS)
     ]
     return HostTotals(
-        cpu=_cpu_times([_cpu_seconds(cpu) for cpu in per_cpu]),
+        cpu=_cpu_times([[float(getattr(cpu, name, 0.0)) for name in _CPU_TIMES] for cpu in per_cpu]),
         values={
             "mem_used_bytes": float(memory.total - memory.available),
             "mem_available_bytes": float(memory.available),
@@ -136,11 +137,6 @@ def read_psutil() -> HostTotals:
             "net_tx_bytes": float(sum(io.bytes_sent for io in links)),
         },
     )
-
-
-def _cpu_seconds(cpu: Any) -> list[float]:
-    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-    return [float(getattr(cpu, name, 0.0)) for name in names]
 
 
 def read_proc(root: Path = Path("/proc")) -> HostTotals:
@@ -155,7 +151,7 @@ def read_proc(root: Path = Path("/proc")) -> HostTotals:
 
 
 def _cpu_times(cpus: list[list[float]]) -> CpuTimes:
-    """Sum user, nice, system, idle, iowait, irq, softirq, steal; guest time is inside user already."""
+    """Sum each CPU's `_CPU_TIMES`; guest time is inside user already."""
     totals = [sum(cpu) for cpu in cpus]
     return CpuTimes(
         busy_s=tuple(total - cpu[3] - cpu[4] for total, cpu in zip(totals, cpus, strict=True)),

@@ -89,8 +89,9 @@ class SystemListener:
             if key.fileobj is self._wake:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
-            elif key.fileobj is self._control:
-                self._read_parent()
+            elif self._control is not None and key.fileobj is self._control:
+                self._selector.unregister(self._control)
+                self._reason, self.exit_code = _parent_message(self._control)
 
     def stop_reason(self) -> str | None:
         """Return the reason to end, looking after the parent too."""
@@ -121,11 +122,6 @@ class SystemListener:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._reason = self._reason or signal.Signals(number).name
-
-    def _read_parent(self) -> None:
-        assert self._control is not None
-        self._selector.unregister(self._control)
-        self._reason, self.exit_code = _parent_message(self._control)
 
 
 def _parent_message(control: socket.socket) -> tuple[str, int | None]:

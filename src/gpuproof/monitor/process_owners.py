@@ -67,13 +67,11 @@ def owner_of(pid: int, *, proc: Path, logs: Path) -> dict[str, Any]:
 
 def _pod_names(uid: str, container: str | None, logs: Path) -> dict[str, str]:
     """Look for POD_NAMESPACE_CONTAINER-ID.log, else for a folder NAMESPACE_POD_UID."""
-    of_container = (
-        next(iter(_matches(logs / "containers", f"*-{container}.log")), None) if container else None
-    )
+    of_container = _first_match(logs / "containers", f"*-{container}.log") if container else None
     if of_container is not None:
         pod, namespace, rest = of_container.split("_", 2)
         return {"pod": pod, "namespace": namespace, "container": rest.removesuffix(f"-{container}.log")}
-    of_pod = next(iter(_matches(logs / "pods", f"*_*_{uid}")), None)
+    of_pod = _first_match(logs / "pods", f"*_*_{uid}")
     if of_pod is not None:
         namespace, pod, _ = of_pod.split("_", 2)
         return {"pod": pod, "namespace": namespace}
@@ -120,11 +118,11 @@ def _environment(folder: Path) -> dict[str, str]:
     return {name: value for name, _, value in words}
 
 
-def _matches(folder: Path, pattern: str) -> list[str]:
+def _first_match(folder: Path, pattern: str) -> str | None:
     try:
-        return sorted(path.name for path in folder.glob(pattern))
+        return min((path.name for path in folder.glob(pattern)), default=None)
     except OSError:
-        return []
+        return None
 
 
 def _text(path: Path) -> str:

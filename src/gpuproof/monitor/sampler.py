@@ -257,7 +257,9 @@ class Sampler:
             self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
 
     def _sample(self, lane: Lane, *, reads_host: bool) -> None:
-        self._note_arrivals()
+        if arrived := self._devices.arrivals():  # who has come, and where its running totals stand
+            self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
+            self._count("appeared")
         now_s, unix_s = self._clock.monotonic(), self._clock.wall()
         readouts = self._devices.read(lane)
         self._note_reasons(now_s, readouts)
@@ -272,15 +274,9 @@ class Sampler:
         )
         self._samples += 1
         if lane == "slow":
-            self._note_events()
+            for event in self._devices.poll_events():  # at every tick: about a third of a fast reading
+                self._recorder.append(event)
             self._note_processes(now_s)
-
-    def _note_arrivals(self) -> None:
-        """Write who has come, and where its running totals stand."""
-        arrived = self._devices.arrivals()
-        if arrived:
-            self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
-            self._count("appeared")
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
         """Write a device's map of what it does not give, whenever that map changes."""
@@ -297,11 +293,6 @@ class Sampler:
                 self._recorder.append(
                     UnavailableMetrics(monotonic_s=now_s, physical_index=index, reasons=now)
                 )
-
-    def _note_events(self) -> None:
-        """Write what drivers announced; asked at every tick it would cost about a third of a fast reading."""
-        for event in self._devices.poll_events():
-            self._recorder.append(event)
 
     def _note_processes(self, now_s: float) -> None:
         """Write who uses the devices, whenever that changes."""

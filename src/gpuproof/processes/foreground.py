@@ -132,11 +132,7 @@ def _wait(process: subprocess.Popen[bytes], watched: set[signal.Signals], witnes
         if arrived.si_signo == signal.SIGCHLD:
             continue
         is_of_group = witness.has_seen(arrived.si_signo)
-        if _was_sent_by_a_process(arrived) and not is_of_group:
+        # Not from the terminal (si_code: SI_KERNEL is 128), whose signals the command got by itself.
+        if arrived.si_code <= 0 and not is_of_group:
             process.send_signal(arrived.si_signo)
     return returncode
-
-
-def _was_sent_by_a_process(arrived: signal.struct_siginfo) -> bool:
-    """Tell `kill` from the terminal, whose signals the command got by itself (si_code: SI_KERNEL is 128)."""
-    return arrived.si_code <= 0

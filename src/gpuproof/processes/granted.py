@@ -1,14 +1,9 @@
-"""How many processors may this process keep busy? What the kernel, the container and the user allow.
+"""How many processors may this process keep busy, and how many GPUs were granted on this host?
 
-In: the process's affinity, the CPU quota of its control groups (docker --cpus, limits of a pod, Slurm), and
-OMP_NUM_THREADS as the user set it. Out: threads. More of them than processors make every one wait for others.
-
-How many GPUs did a scheduler grant here? As Slurm says it, or whoever made the pod or started the gate.
-
->>> granted_gpus({"SLURM_JOB_GPUS": "0,1"})
-{'number': 2, 'source': 'SLURM_JOB_GPUS=0,1'}
->>> granted_gpus({"GPUPROOF_GRANTED_GPUS": "8 nvidia.com/gpu of the pod"})
-{'number': 8, 'source': 'nvidia.com/gpu of the pod'}
+Processors: what the kernel, the container and the user allow, by the process's affinity, the CPU quota of its
+control groups (docker --cpus, limits of a pod, Slurm), and OMP_NUM_THREADS as the user set it. More threads
+than processors make every one wait for others. GPUs: as Slurm says it, or whoever made the pod or started the
+gate.
 """
 
 from __future__ import annotations
@@ -23,6 +18,11 @@ from typing import Any, Final
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AGENT_MARK: Final = "TORCHELASTIC_RUN_ID"
 """What torchrun sets for its ranks, and with several ranks OMP_NUM_THREADS=1 where nobody set it."""
+GRANTED: Final = "GPUPROOF_GRANTED_GPUS"
+"""Where neither Slurm nor the driver says it: the number, and after a space who granted it."""
+OF_SLURM: Final = ("SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
+"""Of a step before those of its job (https://slurm.schedmd.com/srun.html, prolog_epilog.html): of these
+SLURM_GPUS_ON_NODE is a number, the others are lists of indices."""
 
 
 def cpus_allowed() -> int | None:
@@ -131,25 +131,23 @@ def memory_total_bytes() -> int | None:
         return None
 
 
-GRANTED: Final = "GPUPROOF_GRANTED_GPUS"
-"""Where neither Slurm nor the driver says it: the number, and after a space who granted it."""
-OF_SLURM: Final = ("SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
-"""Of a step before those of its job (https://slurm.schedmd.com/srun.html, prolog_epilog.html): of these
-SLURM_GPUS_ON_NODE is a number, the others are lists of indices."""
-
-
 def granted_gpus(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the `number` of GPUs that were granted on this host and the `source`; None where none were."""
+    """Return the `number` of GPUs that were granted on this host and the `source`; None where none were.
+
+    >>> granted_gpus({"SLURM_JOB_GPUS": "0,1"})
+    {'number': 2, 'source': 'SLURM_JOB_GPUS=0,1'}
+    >>> granted_gpus({"GPUPROOF_GRANTED_GPUS": "8 nvidia.com/gpu of the pod"})
+    {'number': 8, 'source': 'nvidia.com/gpu of the pod'}
+    """
     number, _, source = environment.get(GRANTED, "").partition(" ")
     if number.isdecimal() and int(number):
         return {"number": int(number), "source": source or f"{GRANTED}={number}"}
     for name in OF_SLURM:
         text = environment.get(name, "").strip()
-        count = (
-            _number(text)
-            if name == "SLURM_GPUS_ON_NODE"
-            else sum(map(_length, filter(None, text.split(","))))
-        )
+        if name == "SLURM_GPUS_ON_NODE":
+            count = int(text) if text.isdecimal() else 0
+        else:
+            count = sum(map(_length, filter(None, text.split(","))))
         if count:
             return {"number": count, "source": f"{name}={text}"}
     return None
@@ -163,10 +161,6 @@ def grant_for_later(environment: Mapping[str, str]) -> dict[str, str]:
     """
     grant = granted_gpus(environment)
     return {} if grant is None else {GRANTED: f"{grant['number']} {grant['source']}"}
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
 
 
 def _length(entry: str) -> int:

@@ -1,12 +1,9 @@
 """The processes of one launch on this host: ranks, and samplers beside them, watched and ended together.
 
 In: argument lists, the first for the ranks. Out: the ranks' exit status, without polling, and the end of all.
-Used by both halves: the launcher on this machine, and the agent that a launcher started on another.
-
-Which processes did a process start, and those in turn? Read from `/proc`, and ended together.
-
-In: the id of a process. Out: its descendants, also those that began a session of their own. One whose parent
-has ended is found where `adopt_orphans` was called before: it is then ours.
+Descendants of a process are read from `/proc`, also those that began a session of their own; one whose parent
+has ended is found where `adopt_orphans` was called before: it is then ours. Used by both halves: the launcher
+on this machine, and the agent that a launcher started on another.
 """
 
 from __future__ import annotations
@@ -29,6 +26,12 @@ from gpuproof.processes.start import CommandNotStartedError, start_process
 
 OnExit = Callable[[int], None]
 """Called with the exit status, from another thread."""
+PROC = Path("/proc")
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+"""`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` of linux/prctl.h."""
+KILL_ROUNDS = 20
+"""A process may fork between being listed and being killed; none does so for ever."""
+POLL_S = 0.05
 
 
 class WatchedProcess(ABC):
@@ -137,14 +140,6 @@ def start_group(
         [StartedProcess(sampler) for sampler in samplers],
         command=shlex.join(commands[0]),
     )
-
-
-PROC = Path("/proc")
-_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
-"""`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` of linux/prctl.h."""
-KILL_ROUNDS = 20
-"""A process may fork between being listed and being killed; none does so for ever."""
-POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,9 @@
 """How does a process begin, and what does the number that it ended with mean?
 
 In: an argument list. Out: a process in a session of its own, or an error that names what could not be
-started. A status is what `subprocess` calls a return code: minus the signal that ended the process.
-
-How is another process of this same gpuproof started? From the same files or archive, whatever lies around.
-
-In: the name of a module that has `main(argv) -> int`. Out: an argument list. The working directory, where a
-user's `random.py` or another gpuproof may lie, is never imported from. Standard library only: both halves
-use this.
+started. A status is what `subprocess` calls a return code: minus the signal that ended the process. Another
+process of this same gpuproof is started from the same files or archive: the working directory, where a user's
+`random.py` or another gpuproof may lie, is never imported from. Standard library only: both halves use this.
 """
 
 from __future__ import annotations
@@ -33,6 +29,10 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 """What shells answer for a command that is no program, or is not there."""
+_BOOT = (
+    "import sys; sys.path[0] = sys.argv.pop(1); name = sys.argv.pop(1); "
+    "from importlib import import_module; sys.exit(import_module(name).main(sys.argv[1:]))"
+)
 
 
 def safe_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -120,12 +120,6 @@ def signal_name(returncode: int) -> str | None:
         return signal.Signals(-returncode).name
     except ValueError:  # most real-time signals have no name
         return f"signal {-returncode}"
-
-
-_BOOT = (
-    "import sys; sys.path[0] = sys.argv.pop(1); name = sys.argv.pop(1); "
-    "from importlib import import_module; sys.exit(import_module(name).main(sys.argv[1:]))"
-)
 
 
 def our_command(module: str) -> list[str]:

@@ -1,11 +1,8 @@
-"""One command from its start to its end: its process tree, its marks, its files and its own figures.
+"""A command of the user's as a case: started, followed with all that it starts, and ended at its time.
 
-What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and
-all that it left behind is ended with it; what it wrote until then is kept either way.
-
-What a command wrote: files to keep, and its own figures. Files from before it began are none of its.
-
-A command of the user's as a case: started, followed with all that it starts, and ended at its time.
+What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and all
+that it left behind is ended with it; what it wrote until then is kept either way: files, and its own figures.
+Files from before it began are none of its.
 """
 
 from __future__ import annotations
@@ -25,11 +22,10 @@ from time import monotonic
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.monitor.marks import MarkReader
-from gpuproof.monitor.session import MarksPipe
+from gpuproof.monitor.watch import marks_pipe
 from gpuproof.processes.group import adopt_orphans, descendants, end_tree, highest_resident_bytes
 from gpuproof.processes.start import exit_status, signal_name, starting
 from gpuproof.records.readings import Mark
-from gpuproof.records.run import RankResult
 from gpuproof.records.work.command import (
     ERROR_LOG,
     FILES,
@@ -57,6 +53,8 @@ GRACE_S = 10.0
 """For a command to end by itself at its time limit."""
 NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
 """Variables that are set for workers: with the first, a script would not find the modules beside it."""
+CLOCK_STEP_S = 0.02
+"""By how much a file system's clock may be behind ours."""
 
 
 @dataclass(kw_only=True)
@@ -78,7 +76,8 @@ class Followed:
         resident = sum(state.resident_bytes for state in tree)
         highest = max((highest_resident_bytes(state.pid) for state in tree), default=0)
         self.peak_bytes = max(self.peak_bytes, resident, highest)
-        self._take_marks(now_s)
+        for published_s, metadata in self.marks.take(now_s) if self.marks is not None else ():
+            self.recorder.write(Mark(monotonic_s=published_s, metadata=metadata))
         self.recorder.heartbeat.beat()
         has_changed = abs(resident - self.written_bytes) > CHANGE * self.written_bytes
         is_due = is_last or has_changed or now_s - self.written_s >= RECORD_EVERY_S
@@ -93,10 +92,6 @@ class Followed:
                 )
             )
             self.peak_bytes, self.written_s, self.written_bytes = 0, now_s, resident
-
-    def _take_marks(self, now_s: float) -> None:
-        for published_s, metadata in self.marks.take(now_s) if self.marks is not None else ():
-            self.recorder.write(Mark(monotonic_s=published_s, metadata=metadata))
 
 
 def run_command_case(
@@ -125,8 +120,7 @@ def run_command_case(
         if spec.metrics is not None:
             recorder.write(read_metrics_file(spec.metrics, places, rank=recorder.rank))
     _refuse_bad_end(ended, spec, folder)
-    recorder.begin("finish")
-    recorder.write(RankResult(rank=recorder.rank, monotonic_s=monotonic(), last_loss=None))
+    recorder.finish()
 
 
 @contextmanager
@@ -136,7 +130,7 @@ def _started(
     """Start the command; whatever happens in the block, nothing of it runs afterwards."""
     argv = [_with_folder(word, places) for word in spec.argv]
     with ExitStack() as stack:
-        pipe = _marks_pipe(stack)
+        pipe = stack.enter_context(marks_pipe())
         environment = _environment(spec, places, {**(pipe.environment if pipe else {}), **more})
         logs = [stack.enter_context((folder / name).open("wb")) for name in (OUTPUT_LOG, ERROR_LOG)]
         with starting(argv[0] if places.working.is_dir() else str(places.working)):
@@ -150,7 +144,17 @@ def _started(
                 pass_fds=[pipe.descriptor] if pipe else [],
             )
         begin_s = monotonic()
-        recorder.write(_start_record(recorder.rank, process.pid, argv, places, begin_s))
+        recorder.write(
+            CommandStarted(
+                rank=recorder.rank,
+                host=socket.gethostname(),
+                pid=process.pid,
+                argv=tuple(argv),
+                cwd=str(places.working),
+                monotonic_s=begin_s,
+                unix_s=time.time(),
+            )
+        )
         reader = None if pipe is None else MarkReader(pipe.descriptor)
         try:
             yield Followed(recorder=recorder, process=process, begin_s=begin_s, marks=reader)
@@ -178,31 +182,9 @@ def _inherited(name: str) -> str:
     return os.environ[name]
 
 
-def _start_record(rank: int, pid: int, argv: Sequence[str], places: Places, begin_s: float) -> CommandStarted:
-    return CommandStarted(
-        rank=rank,
-        host=socket.gethostname(),
-        pid=pid,
-        argv=tuple(argv),
-        cwd=str(places.working),
-        monotonic_s=begin_s,
-        unix_s=time.time(),
-    )
-
-
 def _with_folder(text: str, places: Places) -> str:
     text = text.replace(f"{{{OUTPUT_DIR}}}", str(places.output))
     return text.replace(f"{{{PYTHON}}}", sys.executable)
-
-
-def _marks_pipe(stack: ExitStack) -> MarksPipe | None:
-    """Open the pipe for marks; without a writable temporary folder the command runs without marks."""
-    try:
-        pipe = MarksPipe()
-    except OSError:
-        return None
-    stack.callback(pipe.close)
-    return pipe
 
 
 def _listed() -> list[int]:
@@ -268,10 +250,6 @@ def _last_words(log: Path) -> str:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return f": {lines[-1][:300]}" if lines else ""
-
-
-CLOCK_STEP_S = 0.02
-"""By how much a file system's clock may be behind ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,10 @@
 """AMD GPUs, read through AMD's library, and from the files of the amdgpu driver for what it does not give.
 
 Without the library (the package amdsmi, or a user who may not open the devices) the files are all there is:
-they need no ROCm and no rights. A card that is asleep is left asleep.
-
-What the amdgpu driver announces through AMD's library: faults, resets and thermal throttling.
-
-The kernel queues events for each card from its registration on; `poll` takes them out without waiting.
-Registering opens /dev/kfd, for which a user must be in the `render` group; it makes ROCm list the monitor
-itself as a process, which `processes` leaves out. Not tried on AMD hardware.
+they need no ROCm and no rights. A card that is asleep is left asleep. Faults, resets and thermal throttling
+are events, which the kernel queues for each card from its registration on. Registering opens /dev/kfd, for
+which a user must be in the `render` group; it makes ROCm list the monitor itself as a process, which
+`processes` leaves out. Not tried on AMD hardware.
 """
 
 from __future__ import annotations
@@ -33,6 +30,15 @@ from gpuproof.devices.base import (
 )
 from gpuproof.devices.sysfs import Card, driver_version, find_cards
 from gpuproof.records.readings import VendorIndex
+
+EVENTS = {
+    "VMFAULT": ("vm_fault", "a page fault of a GPU program"),
+    "THERMAL_THROTTLE": ("thermal_throttle", "the card slows itself down for heat"),
+    "GPU_PRE_RESET": ("gpu_pre_reset", "the driver is about to reset the card"),
+    "GPU_POST_RESET": ("gpu_post_reset", "the driver has reset the card"),
+}
+"""The library's name of an event → ours, and what it means."""
+_MOST_EVENTS_A_POLL = 64
 
 
 def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | None = None) -> AmdAdapter:
@@ -125,16 +131,6 @@ class AmdAdapter(DeviceAdapter):
             return open_library(), ""
         except DeviceError as error:
             return None, error.cause
-
-
-EVENTS = {
-    "VMFAULT": ("vm_fault", "a page fault of a GPU program"),
-    "THERMAL_THROTTLE": ("thermal_throttle", "the card slows itself down for heat"),
-    "GPU_PRE_RESET": ("gpu_pre_reset", "the driver is about to reset the card"),
-    "GPU_POST_RESET": ("gpu_post_reset", "the driver has reset the card"),
-}
-"""The library's name of an event → ours, and what it means."""
-_MOST_EVENTS_A_POLL = 64
 
 
 class SmiEvents:

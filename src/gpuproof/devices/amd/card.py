@@ -1,24 +1,19 @@
 """One AMD card: AMD's library where it lists the card, and the driver's files for what it does not give.
 
-Out come readouts in which every metric is a number or has a reason; one that neither source gives names both
-reasons. A card that is asleep is left asleep.
-
-One AMD card as the amdgpu driver's files show it: read without AMD's library, and where it gives nothing.
-
-In come the card's directory under /sys and its KFD node; out come, for each metric and fact, how to read it.
+In come the card's directory under /sys and its KFD node. Out come readouts in which every metric is a number
+or has a reason; one that neither source gives names both reasons. A card that is asleep is left asleep.
 Sensors are found by their labels, since numbers differ by card. Where two files may hold a metric, the first
 that exists is read, in the order given here.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from gpuproof.devices.amd import gpu_metrics, kfd
+from gpuproof.devices.amd import gpu_metrics
 from gpuproof.devices.amd.kfd import KfdNode
 from gpuproof.devices.amd.library import SmiLibrary
 from gpuproof.devices.amd.library_metrics import FACTS, OFFERED, LibraryCard
@@ -43,12 +38,13 @@ _IDENTITY = ("name", "uuid", "kfd_node")
 """Facts for which the files come first: who a card is must not depend on whether the library is there."""
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
 _Table = Callable[[], dict[str, int]]
+_PWM_MAX = 255
 
 
 class AmdCard:
     """One card's two sources of metrics."""
 
-    def __init__(self, card: Card, node: kfd.KfdNode | None) -> None:
+    def __init__(self, card: Card, node: KfdNode | None) -> None:
         self.node = node
         self.pci_bus_id = card.pci_bus_id
         self.files = CardFiles(card, node)
@@ -83,7 +79,8 @@ class AmdCard:
         Raises:
             DeviceLostError: the card is gone.
         """
-        metrics = [name for name in (*names(kind="static"), "power_limit_w") if self._is_listed(name)]
+        listed = self.files.sources.keys() | OFFERED
+        metrics = [name for name in (*names(kind="static"), "power_limit_w") if name in listed]
         use_library = not self.files.is_asleep()
         facts, missing = self._gather([*metrics, *FACTS, *_WORDS, "device_id"], use_library=use_library)
         facts |= collect({fact: self.files.sources[fact] for fact in _IDENTITY})[0]
@@ -111,9 +108,6 @@ class AmdCard:
             why = _both("this card is not among ROCm's (no KFD node)", error.cause)
             raise NotSupportedError(why) from error
 
-    def _is_listed(self, metric: str) -> bool:
-        return metric in self.files.sources or metric in OFFERED
-
     def _gather(
         self,
         wanted: Collection[str],
@@ -139,8 +133,7 @@ class AmdCard:
         firmware = _once(self.files.firmware)
         table = _once(lambda: self._throttle_table(firmware))
         sources: dict[str, Callable[[], Any]] = {
-            name: functools.partial(self._throttle_seconds, field, table)
-            for name, field in _THROTTLE_TIMES.items()
+            name: partial(self._throttle_seconds, field, table) for name, field in _THROTTLE_TIMES.items()
         }
         sources["energy_j"] = lambda: gpu_metrics.energy_j(firmware())
         sources[THROTTLE_REASONS] = lambda: self._throttle_reasons(table())
@@ -182,7 +175,7 @@ class AmdCard:
 def _once(ask: _Table) -> _Table:
     """Ask at the first call only, whether the answer is a table or a refusal."""
 
-    @functools.cache
+    @cache
     def outcome() -> dict[str, int] | DeviceError:
         try:
             return ask()
@@ -200,9 +193,6 @@ def _once(ask: _Table) -> _Table:
 def _both(of_files: str, of_library: str) -> str:
     """Put the files' reason and the library's together; the library has none where it was not asked."""
     return f"{of_files}; amdsmi: {of_library}" if of_library else of_files
-
-
-_PWM_MAX = 255
 
 
 class CardFiles:

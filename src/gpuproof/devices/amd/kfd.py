@@ -6,6 +6,7 @@ ROCm numbers GPUs in the order of these nodes, not of DRM cards.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,29 +35,16 @@ def _node(path: Path) -> tuple[str, KfdNode] | None:
         return None
     if gpu_id == 0:  # a node of processors
         return None
-    return _pci_address(properties), KfdNode(number=int(path.name), gpu_id=gpu_id)
+    location, domain = int(properties["location_id"]), int(properties.get("domain", 0))
+    address = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+    return address, KfdNode(number=int(path.name), gpu_id=gpu_id)
 
 
 def list_processes(root: Path, node: KfdNode) -> tuple[DeviceProcess, ...]:
     """List the processes that hold memory of a GPU; one that ends meanwhile is left out."""
     processes = []
     for path in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
-        used_bytes = _number_or_none(path)
-        if used_bytes is not None:
-            processes.append(
-                DeviceProcess(pid=int(path.parent.name), mem_used_bytes=used_bytes, kind="compute")
-            )
+        with suppress(FileNotFoundError):
+            pid, used_bytes = int(path.parent.name), int(path.read_text())
+            processes.append(DeviceProcess(pid=pid, mem_used_bytes=used_bytes, kind="compute"))
     return tuple(processes)
-
-
-def _number_or_none(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except FileNotFoundError:
-        return None
-
-
-def _pci_address(properties: dict[str, str]) -> str:
-    location = int(properties["location_id"])
-    domain = int(properties.get("domain", 0))
-    return f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"

@@ -25,6 +25,7 @@ from gpuproof.devices.base import (
     LibraryMissingError,
     NotSupportedError,
 )
+from gpuproof.devices.sources import too_old
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class SmiLibrary:
         except self.amdsmi.AmdSmiException as error:
             raise device_error(error) from error
         except AttributeError as error:
-            raise _too_old(self.amdsmi, error) from error
+            raise too_old("amdsmi", self.amdsmi, error) from error
         except ValueError as error:
             raise DeviceError(f"the binding cannot make sense of the answer ({error})") from error
 
@@ -136,13 +137,6 @@ def _load_binding() -> Any:
             f"libamd_smi.so is of another ROCm release than the Python package ({error})"
         ) from error
     return amdsmi
-
-
-def _too_old(amdsmi: Any, error: AttributeError) -> NotSupportedError:
-    """Explain a function that this release of the binding does not have; any other AttributeError is ours."""
-    if error.obj is not amdsmi:
-        raise error
-    return NotSupportedError(f"this amdsmi is too old to offer {error.name}")
 
 
 def _code(error: Any) -> int | None:

@@ -1,17 +1,10 @@
 """NVIDIA GPUs and their MIG instances, read through NVML.
 
-MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory
-and processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML
-is started again and every handle looked up by UUID. What a device never gives is asked once.
-
-How busy the parts of an NVIDIA GPU are, from its performance monitor (GPM, Hopper and later).
-
-A metric is a mean between two samples, so the first reading has none. The samples are buffers of the
-driver's that are kept for the life of the adapter.
-
-What NVML announces: XIDs and memory errors that ECC could not correct.
-
-NVML queues events from the moment of registration; `poll` takes them out without waiting.
+MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory and
+processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML is
+started again and every handle looked up by UUID. What a device never gives is asked once. How busy the parts
+of a GPU are comes from its performance monitor (GPM, Hopper and later), as means between two samples; XIDs
+and memory errors that ECC could not correct are events, which NVML queues from the moment of registration.
 """
 
 from __future__ import annotations
@@ -33,14 +26,17 @@ from gpuproof.devices.base import (
     VendorEvent,
 )
 from gpuproof.devices.nvidia import fields
-from gpuproof.devices.nvidia import handles as static
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import (
     NvmlDevice,
+    describe,
     find_handle,
     handle_address,
     list_devices,
     list_processes,
+    mig_instance,
+    text,
+    versions,
 )
 from gpuproof.devices.nvidia.nvml import ask
 from gpuproof.devices.sources import Answer, Source, SourceReader
@@ -55,6 +51,14 @@ JETSON = (
     "this is a Jetson, whose GPU is part of the processor: gpuproof does not read it (tegrastats does), "
     "and measures it without readings of clock, power and temperature"
 )
+_METRIC_IDS = {
+    "sm_active_percent": 2,
+    "sm_occupancy_percent": 3,
+    "tensor_active_percent": 5,
+    "dram_active_percent": 10,
+}
+_XID, _DOUBLE_BIT_ECC = 0x8, 0x2
+_MAX_EVENTS_A_POLL = 64
 
 
 def open_here(sysfs_root: Path) -> NvidiaAdapter:
@@ -109,7 +113,7 @@ class NvidiaAdapter(DeviceAdapter):
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._open = True
-        self._versions, self._versions_missing = static.versions(nvml)
+        self._versions, self._versions_missing = versions(nvml)
         self._devices = list_devices(nvml)
         self._begin()
 
@@ -204,32 +208,20 @@ class NvidiaAdapter(DeviceAdapter):
             )
 
     def _described(self, device: NvmlDevice) -> VendorDevice:
-        facts, missing = static.describe(self._nvml, device.handle)
+        facts, missing = describe(self._nvml, device.handle)
+        whole = device if device.mig_parent is None else self._devices[device.mig_parent]
+        pci = self._nvml.nvmlDeviceGetPciInfo(whole.handle)
         if device.mig_parent is not None:
-            facts.update(static.mig_instance(self._nvml, device.handle))
+            facts.update(mig_instance(self._nvml, device.handle))
         return VendorDevice(
             vendor_index=device.vendor_index,
             uuid=device.uuid,
-            pci_bus_id=self._pci_bus_id(device),
-            name=static.text(self._nvml.nvmlDeviceGetName(device.handle)),
+            pci_bus_id=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
+            name=text(self._nvml.nvmlDeviceGetName(device.handle)),
             mig_parent=device.mig_parent,
             static={**self._versions, **facts},
             unavailable={**self._versions_missing, **missing},
         )
-
-    def _pci_bus_id(self, device: NvmlDevice) -> str:
-        whole = device if device.mig_parent is None else self._devices[device.mig_parent]
-        info = self._nvml.nvmlDeviceGetPciInfo(whole.handle)
-        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
-
-
-_METRIC_IDS = {
-    "sm_active_percent": 2,
-    "sm_occupancy_percent": 3,
-    "tensor_active_percent": 5,
-    "dram_active_percent": 10,
-}
-_GET_VERSION = 1
 
 
 class GpmSampler:
@@ -243,9 +235,9 @@ class GpmSampler:
 
     def ask(self, nvml: Any, handle: Any) -> Answer:
         """Take a sample and return the means since the last one."""
-        if self._spare is None and self._previous is None and not self._supported(nvml, handle):
-            raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
         if self._spare is None:
+            if self._previous is None and not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
             self._spare = nvml.nvmlGpmSampleAlloc()
         nvml.nvmlGpmSampleGet(handle, self._spare)
         begin, end = self._previous, self._spare
@@ -254,13 +246,9 @@ class GpmSampler:
             return dict.fromkeys(self.metrics, DeviceError("a mean between two readings; this is the first"))
         return self._means(nvml, begin, end)
 
-    @staticmethod
-    def _supported(nvml: Any, handle: Any) -> bool:
-        return bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-
     def _means(self, nvml: Any, begin: Any, end: Any) -> Answer:
         request = nvml.c_nvmlGpmMetricsGet_t()
-        request.version = _GET_VERSION
+        request.version = 1
         request.numMetrics = len(_METRIC_IDS)
         request.sample1, request.sample2 = begin, end
         for place, metric_id in enumerate(_METRIC_IDS.values()):
@@ -272,10 +260,6 @@ class GpmSampler:
             code = result.nvmlReturn
             answer[name] = result.value if code == 0 else DeviceError(nvml_border.explain(code))
         return answer
-
-
-_XID, _DOUBLE_BIT_ECC = 0x8, 0x2
-_MAX_EVENTS_A_POLL = 64
 
 
 class EventQueue:

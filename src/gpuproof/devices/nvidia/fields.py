@@ -7,7 +7,6 @@ far each one reaches. Field ids are those of `nvml.h`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -113,13 +112,7 @@ def _pstate(nvml: Any, handle: Any) -> Answer:
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> Answer:
-    corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
-    return {
-        "remapped_rows_corrected_count": corrected,
-        "remapped_rows_uncorrected_count": uncorrected,
-        "remapped_rows_pending": pending,
-        "remapped_rows_failed": failed,
-    }
+    return dict(zip(_REMAPPED_ROWS, nvml.nvmlDeviceGetRemappedRows(handle), strict=True))
 
 
 def _pcie_rates(nvml: Any, handle: Any) -> Answer:
@@ -180,30 +173,29 @@ def _throttle_reasons(function: str) -> Source:
     return Source(metrics=("throttle_reasons",), ask=ask)
 
 
-def _nvlink(metric: str, field_id: int) -> NvmlField:
-    return NvmlField(metric=metric, field_id=field_id, scope_id=ALL_LINKS, scale=1024)
-
-
 def _fields(*fields: NvmlField) -> Source:
     """Describe a source that is several field values, read in one driver call."""
     return Source(metrics=tuple(f.metric for f in fields), ask=partial(read_fields, fields=fields))
-
-
-def _group(ask: Callable[[Any, Any], Answer], *metrics: str) -> Source:
-    return Source(metrics=metrics, ask=ask)
 
 
 _PCIE_BYTES = (
     NvmlField(metric="pcie_tx_bytes", field_id=197),
     NvmlField(metric="pcie_rx_bytes", field_id=198),
 )
+_REMAPPED_ROWS = (
+    "remapped_rows_corrected_count",
+    "remapped_rows_uncorrected_count",
+    "remapped_rows_pending",
+    "remapped_rows_failed",
+)
+"""In the order of `nvmlDeviceGetRemappedRows`."""
 _PCIE_RATES = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
 """In the order of `nvmlPcieUtilCounter_t`."""
-MEMORY = _group(memory, "mem_used_bytes", "mem_reserved_bytes")
+MEMORY = Source(metrics=("mem_used_bytes", "mem_reserved_bytes"), ask=memory)
 
 # Where two sources answer a metric, the second is what older drivers and bindings have.
 SOURCES: tuple[Source, ...] = (
-    _group(_utilisation, "util_gpu_percent", "util_mem_ctrl_percent"),
+    Source(metrics=("util_gpu_percent", "util_mem_ctrl_percent"), ask=_utilisation),
     MEMORY,
     _one("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
     _one("temp_gpu_c", "nvmlDeviceGetTemperatureV", SENSOR_GPU),
@@ -216,7 +208,7 @@ SOURCES: tuple[Source, ...] = (
     _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
     _one("clock_sm_mhz", "nvmlDeviceGetClockInfo", CLOCK_SM),
     _one("clock_mem_mhz", "nvmlDeviceGetClockInfo", CLOCK_MEM),
-    _group(_pstate, "pstate_level"),
+    Source(metrics=("pstate_level",), ask=_pstate),
     _throttle_reasons("nvmlDeviceGetCurrentClocksEventReasons"),
     _throttle_reasons("nvmlDeviceGetCurrentClocksThrottleReasons"),
     _one("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
@@ -229,8 +221,8 @@ SOURCES: tuple[Source, ...] = (
     _fields(
         NvmlField(metric="pcie_replay_count", field_id=94),
         *_PCIE_BYTES,
-        _nvlink("nvlink_tx_bytes", 138),
-        _nvlink("nvlink_rx_bytes", 139),
+        NvmlField(metric="nvlink_tx_bytes", field_id=138, scope_id=ALL_LINKS, scale=1024),
+        NvmlField(metric="nvlink_rx_bytes", field_id=139, scope_id=ALL_LINKS, scale=1024),
         NvmlField(metric="retired_pages_corrected_count", field_id=29),
         NvmlField(metric="retired_pages_uncorrected_count", field_id=30),
         NvmlField(metric="retired_pages_pending", field_id=31),
@@ -239,14 +231,8 @@ SOURCES: tuple[Source, ...] = (
         NvmlField(metric="throttle_time_power_brake_s", field_id=271, scale=1e-9),
     ),
     _one("pcie_replay_count", "nvmlDeviceGetPcieReplayCounter"),
-    _group(
-        _remapped_rows,
-        "remapped_rows_corrected_count",
-        "remapped_rows_uncorrected_count",
-        "remapped_rows_pending",
-        "remapped_rows_failed",
-    ),
-    _group(_pcie_rates, *_PCIE_RATES),
-    _group(_nvlinks_active, "nvlink_links_active"),
+    Source(metrics=_REMAPPED_ROWS, ask=_remapped_rows),
+    Source(metrics=_PCIE_RATES, ask=_pcie_rates),
+    Source(metrics=("nvlink_links_active",), ask=_nvlinks_active),
     *(_violation(metric, policy) for metric, policy in _VIOLATION_POLICIES.items()),
 )

@@ -1,12 +1,8 @@
-"""Which handles does NVML have: whole GPUs, their MIG instances, and the processes on each.
+"""What does NVML have: GPUs, MIG instances, the processes on each, and the facts that are read once.
 
-In comes the binding's module; out come `NvmlDevice`s, whose handle may be replaced after a driver reload
-and whose identity may not.
-
-The facts of an NVIDIA GPU that are read once: limits, maxima, versions, modes.
-
-In come the binding's module and a handle; out come the facts under the catalogue's names (and a few texts
-such as `driver_version`), and for each fact that is not there the reason.
+In comes the binding's module; out come `NvmlDevice`s, whose handle may be replaced after a driver reload and
+whose identity may not, and facts (limits, maxima, versions, modes) under the catalogue's names, with the
+reason for each that is not there.
 """
 
 from __future__ import annotations
@@ -23,6 +19,9 @@ from gpuproof.devices.nvidia.fields import CLOCK_MEM, CLOCK_SM
 from gpuproof.devices.nvidia.nvml import ask
 from gpuproof.devices.sources import collect
 from gpuproof.records.readings import VendorIndex
+
+_Read = Callable[[Any, Any], Any]
+_SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,12 +93,9 @@ def _mig_handles(nvml: Any, handle: Any) -> list[Any]:
     if not mode or not mode[0]:
         return []
     places = range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))
-    handles = (_mig_handle(nvml, handle, place) for place in places)
+    by_index = partial(partial, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle)
+    handles = (_or_none(nvml, by_index(place)) for place in places)
     return [instance for instance in handles if instance is not None]
-
-
-def _mig_handle(nvml: Any, handle: Any, place: int) -> Any:
-    return _or_none(nvml, lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
 
 
 def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:
@@ -110,10 +106,6 @@ def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:
         if nvml_border.error_code(error) in nvml_border.DRIVER_CODES:
             raise
         return None
-
-
-_Read = Callable[[Any, Any], Any]
-_SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
 
 
 def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -128,7 +120,10 @@ def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
 
 def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Read the driver's version and the newest CUDA that it supports, and why either is missing."""
-    readers = {"driver_version": _driver_version, "cuda_version": _cuda_version}
+    readers = {
+        "driver_version": lambda nvml: text(nvml.nvmlSystemGetDriverVersion()),
+        "cuda_version": _cuda_version,
+    }
     return collect({name: partial(ask, nvml, partial(read, nvml)) for name, read in readers.items()})
 
 
@@ -143,10 +138,6 @@ def mig_instance(nvml: Any, handle: Any) -> dict[str, int]:
         "mig_gpu_instance_id": nvml.nvmlDeviceGetGpuInstanceId(handle),
         "mig_compute_instance_id": nvml.nvmlDeviceGetComputeInstanceId(handle),
     }
-
-
-def _driver_version(nvml: Any) -> str:
-    return text(nvml.nvmlSystemGetDriverVersion())
 
 
 def _cuda_version(nvml: Any) -> str:

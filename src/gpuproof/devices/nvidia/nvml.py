@@ -16,6 +16,7 @@ from gpuproof.devices.base import (
     LibraryMissingError,
     NotSupportedError,
 )
+from gpuproof.devices.sources import too_old
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ def ask(nvml: Any, question: Callable[[], T]) -> T:
     except nvml.NVMLError as error:
         raise device_error(error) from error
     except AttributeError as error:
-        raise _too_old(nvml, error) from error
+        raise too_old("nvidia-ml-py", nvml, error) from error
 
 
 def error_code(error: Any) -> int:
@@ -140,10 +141,3 @@ def device_error(error: Any) -> DeviceError:
         if code in codes:
             return kind(cause(error))
     return DeviceError(cause(error))
-
-
-def _too_old(nvml: Any, error: AttributeError) -> NotSupportedError:
-    """Explain a function that this version of the binding does not have; any other AttributeError is ours."""
-    if error.obj is not nvml:
-        raise error
-    return NotSupportedError(f"this nvidia-ml-py is too old to offer {error.name}")

@@ -1,8 +1,7 @@
 """Short bursts of steps after the window, timed by the clock of the window.
 
-A device that is kept busy while work is queued behind it: then that work never waits for the host.
-
-Times between events hold the device's own work alone, as with nvbench's blocking kernel. What keeps it busy
+`BusyQueue` keeps the device busy while a burst is queued, so that no step of it waits for the host: times
+between events then hold the device's own work alone, as with nvbench's blocking kernel. What keeps it busy
 are products of matrices, as large as it takes for one of them to last some milliseconds.
 """
 
@@ -24,7 +23,7 @@ from gpuproof.worker.engine.loop import (
     run_window,
     steps_within,
 )
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
@@ -32,6 +31,13 @@ BURST_S = 0.1
 LEFT_OUT = 1
 """Steps at the beginning of a burst, in which no host is ahead of its device yet: ranks come to their
 collectives as far apart as their hosts do (several milliseconds where eight share two processors)."""
+PRODUCT_S = 2e-3
+"""One of them at least: few launches keep a device busy for long."""
+SMALLEST, LARGEST = 256, 8192
+MARGIN = 2.0
+"""The device is kept busy for so much longer than the host took to queue the same."""
+LONGEST_S = 1.0
+"""As a rule: where the host takes as long for a step, the device hardly waits for it."""
 
 
 def without_sync(step: TrainingStep) -> StepFunction:
@@ -80,20 +86,6 @@ def queued_burst(
         run_chunk(step, prepared.clock, LEFT_OUT + num_steps)
         prepared.clock.synchronize()
     return rounded([*prepared.clock.drain(in_flight=0)])[LEFT_OUT:]
-
-
-def rounded(times_s: list[float]) -> tuple[float, ...]:
-    """Round to nanoseconds, as records have it."""
-    return tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s)
-
-
-PRODUCT_S = 2e-3
-"""One of them at least: few launches keep a device busy for long."""
-SMALLEST, LARGEST = 256, 8192
-MARGIN = 2.0
-"""The device is kept busy for so much longer than the host took to queue the same."""
-LONGEST_S = 1.0
-"""As a rule: where the host takes as long for a step, the device hardly waits for it."""
 
 
 class BusyQueue:

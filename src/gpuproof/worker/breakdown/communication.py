@@ -1,27 +1,20 @@
-"""What do the bytes of a step's gradients take by themselves? All-reduces of the sizes that are really sent.
+"""What does communication cost in a training step? Three looks at it, after the window.
 
-DistributedDataParallel sends gradients in buckets. It tells their sizes itself, after the first backward
-pass, when it has put them in the order in which gradients come; they are timed as any collective is.
-
-What is a step longer by for averaging gradients? Steps with the average and steps without it, by turns.
-
-Their difference is no communication yet: DistributedDataParallel copies gradients into buckets and back even
-where it has nobody to talk to. So the same difference is taken over a group of this rank alone, with the same
-model, batch and process, and what is left is the communication that a step waits for.
-
-While collectives run, does the device compute? Looked at in a few steps, on the device's own list of work.
-
-**Exposed** communication is the time in which a collective runs and nothing is computed; the rest is
-overlapped. A collective's kernel runs while it waits for other ranks, so that what it lasts is no bandwidth.
-
-The steps are queued behind a device that is kept busy: their hosts begin at moments of their own, and without
-that each rank would wait for them inside the first collectives, which is no part of steps in a row.
+`measure_buckets` times all-reduces of the sizes in which DistributedDataParallel sends gradients; it tells
+them itself, after the first backward pass. `measure_sync` takes steps with the average of gradients and
+without it, by turns, also over a group of this rank alone: gradients are copied into buckets and back even
+where there is nobody to talk to, and what is left is the communication that a step waits for.
+`measure_overlap` looks at the device's own list of work: communication is exposed while a collective runs and
+nothing is computed. A collective's kernel runs while it waits for other ranks, so that what it lasts is no
+bandwidth; steps are queued behind a busy device, or each rank would wait inside the first collectives for
+hosts that begin at moments of their own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -29,7 +22,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.accelerators.base import DeviceCommand
-from gpuproof.accelerators.busy import UnseenWorkError, commands_during, reason_unseen
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.base.spans import covered, merged, without
 from gpuproof.records.breakdown import (
@@ -40,21 +32,31 @@ from gpuproof.records.breakdown import (
     SyncRound,
 )
 from gpuproof.records.work.collective import CollectiveSpec
-from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, rounded, without_sync
-from gpuproof.worker.collectives.operations import OPERATIONS, CollectiveTask, pattern_for, whole_elements
-from gpuproof.worker.collectives.session import time_iterations
+from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, queued_burst, without_sync
+from gpuproof.worker.collectives.operations import OPERATIONS, task_for
+from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.engine.loop import StepFunction
-from gpuproof.worker.rank.idleness import OF_OTHERS
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
+from gpuproof.worker.rank.idleness import OF_OTHERS, UnseenWorkError, commands_during, reason_unseen
+from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder, rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
-ITERATIONS = 6
 LONGEST_S = 10.0
 """For which a device is kept busy at most: that is how long hosts take that share few processors."""
-NO_BUCKETS = "{} sends no buckets of gradients"
 COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
-NOT_TOLD = "torch told no sizes of buckets"
+NUM_ROUNDS = 5
+MIN_STEPS, MAX_STEPS = 2, 20
+"""Of a burst; four bursts make a round."""
+REBUILT_AFTER = 2
+"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
+SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
+NUM_STEPS = 5
+COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
+"""In the name of what is neither computing nor communication."""
+NO_KERNELS = (
+    "a processor computes and communicates on the same cores, and has no kernels to look at; "
+    "profiling.enabled=true traces its operators"
+)
 
 
 def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
@@ -88,10 +90,10 @@ def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
     if shared.gradient_hook is not None:
         return COMPRESSED.format(shared.gradient_hook)
     if not isinstance(step, TrainingStep) or not isinstance(step.module, DistributedDataParallel):
-        return NO_BUCKETS.format(shared.strategy)
+        return f"{shared.strategy} sends no buckets of gradients"
     ddp_log = step.module._get_ddp_logging_data()  # torch has no public name for it
     text = str(ddp_log.get("rebuilt_bucket_sizes") or ddp_log.get("bucket_sizes") or "")
-    return tuple(int(size) for size in text.split(",")) if text else NOT_TOLD
+    return tuple(int(size) for size in text.split(",")) if text else "torch told no sizes of buckets"
 
 
 def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[tuple[float, ...], bool]:
@@ -100,10 +102,26 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
     Returns the times, and whether the device was behind the host in all of them.
     """
     ranks, clock = prepared.ranks, prepared.clock
-    collective = OPERATIONS["all_reduce"](_task(prepared, size_bytes))
-    spec = collective.task.spec
+    spec = CollectiveSpec(
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
+        warmup_iterations=3,
+        iterations=6,
+        check_iterations=0,
+    )
+    task = task_for("all_reduce", size_bytes, spec=spec, identity=prepared.identity, device=prepared.device)
+    collective = OPERATIONS["all_reduce"](task)
+    timed = partial(
+        time_repeats,
+        collective.run,
+        clock=clock,
+        iterations=spec.iterations,
+        warmup_iterations=spec.warmup_iterations,
+        before=collective.refill,
+        is_blocking=spec.blocking,
+    )
     begin_s = perf_counter()
-    times_s = time_iterations(spec, collective, clock=clock, meet=ranks.barrier)
+    times_s = timed(meet=ranks.barrier)
     host_s = perf_counter() - begin_s
 
     def meet() -> None:
@@ -112,36 +130,8 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
 
     before = clock.caught_up
     if busy.is_needed:
-        times_s = time_iterations(spec, collective, clock=clock, meet=meet)
+        times_s = timed(meet=meet)
     return rounded(times_s), clock.caught_up == before
-
-
-def _task(prepared: Prepared, size_bytes: int) -> CollectiveTask:
-    identity = prepared.identity
-    spec = CollectiveSpec(
-        min_bytes=size_bytes,
-        max_bytes=size_bytes,
-        warmup_iterations=3,
-        iterations=ITERATIONS,
-        check_iterations=0,
-    )
-    return CollectiveTask(
-        operation="all_reduce",
-        num_elements=whole_elements("all_reduce", size_bytes, "float32", identity.world_size),
-        rank=identity.rank,
-        num_ranks=identity.world_size,
-        pattern=pattern_for("float32", "sum", identity.world_size),
-        spec=spec,
-        device=prepared.device,
-    )
-
-
-NUM_ROUNDS = 5
-MIN_STEPS, MAX_STEPS = 2, 20
-"""Of a burst; four bursts make a round."""
-REBUILT_AFTER = 2
-"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
-SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
 
 
 def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
@@ -155,9 +145,9 @@ def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRound]:
-    step, last_loss = prepared.step, prepared.step.last_loss
+    step = prepared.step
     assert isinstance(step, TrainingStep)
-    kinds = _kinds_of_step(step, prepared)
+    kinds, last_loss = _kinds_of_step(step, prepared), step.last_loss
     host_s = max(_host_s(kind) for kind in kinds.values())
     busy = BusyQueue(prepared.device, prepared.clock)
     num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
@@ -201,15 +191,6 @@ def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunc
         "alone_with_sync_s": alone_with_sync,
         "alone_without_sync_s": alone_without_sync,
     }
-
-
-NUM_STEPS = 5
-COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
-"""In the name of what is neither computing nor communication."""
-NO_KERNELS = (
-    "a processor computes and communicates on the same cores, and has no kernels to look at; "
-    "profiling.enabled=true traces its operators"
-)
 
 
 def measure_overlap(prepared: Prepared, recorder: Recorder) -> None:

@@ -1,10 +1,9 @@
 """How long is each part of a step? Steps with marks between their parts, in a window of their own.
 
-On a device that runs ahead the marks are events, and whole steps are queued behind a busy device, so that a
-phase holds no wait for the host: what a step takes beyond its phases is the host's. The first step of each
-queue is left out, since ranks do not come to it together.
-
-Marks between the parts of a training step: what came before a mark belongs to the phase that it names.
+What came before a mark belongs to the phase that it names. On a device that runs ahead the marks are events,
+and whole steps are queued behind a busy device, so that a phase holds no wait for the host: what a step takes
+beyond its phases is the host's. The first step of each queue is left out, since ranks do not come to it
+together.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Literal
 
 from gpuproof.accelerators.base import TimingEvent
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import StepPhases
-from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, rounded, steady_burst
+from gpuproof.worker.breakdown.bursts import BusyQueue, agreed_steps, steady_burst
 from gpuproof.worker.engine.clocks import EventClock
 from gpuproof.worker.engine.loop import StepFunction
-from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank.recorder import Recorder, rounded
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
@@ -32,11 +31,11 @@ NUM_QUEUES = 8
 NUM_BURSTS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst of steps with or without marks."""
-CAPTURED = "a captured graph is one launch, and nothing of it can be told apart"
+PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
+class _MarkedStep:
     """One marked step."""
 
     seconds: Mapping[PhaseOfStep, float]
@@ -52,57 +51,58 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
     """Take steps apart and write their phases down, or why there are none."""
     rank, clock, step = prepared.identity.rank, prepared.clock.name, prepared.step
     if not isinstance(step, TrainingStep):
-        recorder.write(StepPhases(rank=rank, clock=clock, is_queued=False, missing=CAPTURED))
+        missing = "a captured graph is one launch, and nothing of it can be told apart"
+        recorder.write(StepPhases(rank=rank, clock=clock, is_queued=False, missing=missing))
         return
     last_loss = step.last_loss
     busy = BusyQueue(prepared.device, prepared.clock)
-    looked = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
+    marked = _marked_steps(prepared, step, busy, beat=recorder.heartbeat.beat)
     alone = []
     if prepared.parallelism is not None and prepared.parallelism.strategy == "ddp":
         with step.without_sync():
-            alone = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
+            alone = _marked_steps(prepared, step, busy, beat=recorder.heartbeat.beat)
     plain_s, marked_s = _bursts(prepared, step, beat=recorder.heartbeat.beat)
     step.last_loss = last_loss
     recorder.write(
         StepPhases(
             rank=rank,
             clock=clock,
-            is_queued=busy.is_needed and all(step.is_queued for step in (*looked, *alone)),
-            data_s=_of("data", looked),
-            forward_s=_of("forward", looked),
-            backward_s=_of("backward", looked),
-            optimizer_s=_of("optimizer", looked),
+            is_queued=busy.is_needed and all(one.is_queued for one in (*marked, *alone)),
+            data_s=_of("data", marked),
+            forward_s=_of("forward", marked),
+            backward_s=_of("backward", marked),
+            optimizer_s=_of("optimizer", marked),
             backward_without_sync_s=_of("backward", alone),
             plain_step_s=rounded(plain_s),
             marked_step_s=rounded(marked_s),
-            allocated_before_bytes=_allocated(looked, 0),
-            allocated_after_bytes=_allocated(looked, 1),
+            allocated_before_bytes=_allocated(marked, 0),
+            allocated_after_bytes=_allocated(marked, 1),
         )
     )
 
 
-def _of(phase: PhaseOfStep, looked: Sequence[_Looked]) -> tuple[float, ...]:
-    return rounded([step.seconds[phase] for step in looked])
+def _of(phase: PhaseOfStep, marked: Sequence[_MarkedStep]) -> tuple[float, ...]:
+    return rounded([step.seconds[phase] for step in marked])
 
 
-def _allocated(looked: Sequence[_Looked], place: int) -> tuple[int, ...]:
-    return tuple(count for step in looked if (count := step.allocated_bytes[place]) is not None)
+def _allocated(marked: Sequence[_MarkedStep], place: int) -> tuple[int, ...]:
+    return tuple(count for step in marked if (count := step.allocated_bytes[place]) is not None)
 
 
-def _looked(
+def _marked_steps(
     prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, beat: Callable[[], None]
-) -> list[_Looked]:
+) -> list[_MarkedStep]:
     """Take steps with marks behind a busy device; those that were queued whole, or all where none was."""
-    first = _look(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
-    steps, hold_s = list[_Looked](), first.host_s
+    first = _marked(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
+    steps, hold_s = list[_MarkedStep](), first.host_s
     for _ in range(NUM_QUEUES):
-        steps.append(_look(prepared, step, busy, hold_s=hold_s))
+        steps.append(_marked(prepared, step, busy, hold_s=hold_s))
         hold_s *= 1 if steps[-1].is_queued else 2
         beat()
     return [one for one in steps if one.is_queued] or steps
 
 
-def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _Looked:
+def _marked(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _MarkedStep:
     """Queue two steps behind a busy device, and look at the second."""
     prepared.clock.synchronize()
     prepared.ranks.barrier()
@@ -115,7 +115,7 @@ def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: fl
     after = accelerator_of(prepared.device).allocated_bytes(prepared.device)
     host_s = perf_counter() - begin_s
     is_queued = not (isinstance(marks, EventMarks) and marks.has_begun())
-    return _Looked(
+    return _MarkedStep(
         seconds=marks.take_s(), is_queued=is_queued, host_s=host_s, allocated_bytes=(before, after)
     )
 
@@ -144,19 +144,6 @@ def _marks_for(prepared: Prepared) -> EventMarks | HostMarks:
     return HostMarks(prepared.clock.synchronize)
 
 
-PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
-
-
-class Marks(Protocol):
-    """Moments in a step."""
-
-    def mark(self, phase: PhaseOfStep) -> None:
-        """End a phase here."""
-
-    def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase since `begin`, and forget the marks; all must have passed."""
-
-
 class HostMarks:
     """Marks of the host's clock, each taken when the device has done what came before."""
 
@@ -170,7 +157,7 @@ class HostMarks:
         self._moments.append((phase, perf_counter()))
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase."""
+        """Return the seconds of each phase since `begin`, and forget the marks."""
         moments, self._moments = self._moments, []
         return _added((phase, here - before) for (_, before), (phase, here) in pairwise(moments))
 
@@ -193,7 +180,7 @@ class EventMarks:
         return self._events[0][1].query()
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase; waits for the last mark."""
+        """Return the seconds of each phase since `begin`, and forget the marks; waits for the last one."""
         events, self._events = self._events, []
         events[-1][1].synchronize()
         return _added(
@@ -208,7 +195,7 @@ def _added(parts: Iterable[tuple[PhaseOfStep, float]]) -> Mapping[PhaseOfStep, f
     return phases
 
 
-def marked_step(step: TrainingStep, marks: Marks) -> None:
+def marked_step(step: TrainingStep, marks: EventMarks | HostMarks) -> None:
     """Take one step, with a mark after each of its parts."""
     marks.mark("begin")
     step.clear()
@@ -221,7 +208,7 @@ def marked_step(step: TrainingStep, marks: Marks) -> None:
     marks.mark("optimizer")
 
 
-def _marked_micro_batch(step: TrainingStep, marks: Marks) -> None:
+def _marked_micro_batch(step: TrainingStep, marks: EventMarks | HostMarks) -> None:
     batch = step.next_batch()
     marks.mark("data")
     loss = step.forward(batch)

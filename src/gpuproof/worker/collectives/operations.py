@@ -1,13 +1,11 @@
 """Each collective operation: its buffers, its call, and what its output must be.
 
 Sizes are those of nccl-tests. Operations that torch does in place (all_reduce, broadcast, reduce) get their
-input back before each iteration, outside of the time, so that sums do not grow from one to the next.
-
-What is sent, and what must come out: small whole numbers, so that every sum is exact in every type.
-
-Element i of what rank r sends is i mod p + r mod q. It differs from its neighbours and between ranks, and so
-does the sum over any number of ranks: a part that is shifted, left out, sent twice or taken from another rank
-shows. A sum over n ranks is at most n·(p + q − 2), which the type must hold exactly.
+input back before each iteration, outside of the time, so that sums do not grow from one to the next. What is
+sent are small whole numbers (`Pattern`), so that every sum is exact in every type: element i of rank r is
+i mod p + r mod q, which differs from its neighbours and between ranks, and so does the sum over any number of
+ranks. A part that is shifted, left out, sent twice or taken from another rank shows. A sum over n ranks is at
+most n·(p + q − 2), which the type must hold exactly.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from gpuproof.records.work.collective import (
     Operation,
     Reduction,
 )
+from gpuproof.worker.rank.identity import RankIdentity
 
 TORCH_TYPES: dict[ElementType, torch.dtype] = {
     "float64": torch.float64,
@@ -38,6 +37,16 @@ TORCH_TYPES: dict[ElementType, torch.dtype] = {
     "int8": torch.int8,
 }
 REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+EXACT_UP_TO: dict[ElementType, int] = {
+    "float64": 2**53,
+    "float32": 2**24,
+    "float16": 2**11,
+    "bfloat16": 2**8,
+    "int64": 2**63 - 1,
+    "int32": 2**31 - 1,
+    "int8": 2**7 - 1,
+}
+"""The whole number up to which every one is held: of floating-point formats by the significand (IEEE 754)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +69,6 @@ class CollectiveTask:
         return self.num_elements // self.num_ranks
 
     @property
-    def element_bytes(self) -> int:
-        """Bytes of one element."""
-        return ELEMENT_BYTES[self.spec.dtype]
-
-    @property
     def is_root(self) -> bool:
         """Whether this rank is the root."""
         return self.rank == self.spec.root
@@ -72,6 +76,27 @@ class CollectiveTask:
     def empty(self, count: int) -> torch.Tensor:
         """Return a buffer; shape (count,)."""
         return torch.empty(count, dtype=TORCH_TYPES[self.spec.dtype], device=self.device)
+
+
+def task_for(
+    operation: Operation,
+    size_bytes: int,
+    *,
+    spec: CollectiveSpec,
+    identity: RankIdentity,
+    device: torch.device,
+) -> CollectiveTask:
+    """Return what this rank does of an operation at a size, in whole elements."""
+    num_ranks = identity.world_size
+    return CollectiveTask(
+        operation=operation,
+        num_elements=whole_elements(operation, size_bytes, spec.dtype, num_ranks),
+        rank=identity.rank,
+        num_ranks=num_ranks,
+        pattern=pattern_for(spec.dtype, spec.reduction, num_ranks),
+        spec=spec,
+        device=device,
+    )
 
 
 def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, num_ranks: int) -> int:
@@ -320,18 +345,6 @@ OPERATIONS: dict[Operation, Callable[[CollectiveTask], Collective]] = {
     "scatter": Scatter,
     "send_recv": SendRecv,
 }
-
-
-EXACT_UP_TO: dict[ElementType, int] = {
-    "float64": 2**53,
-    "float32": 2**24,
-    "float16": 2**11,
-    "bfloat16": 2**8,
-    "int64": 2**63 - 1,
-    "int32": 2**31 - 1,
-    "int8": 2**7 - 1,
-}
-"""The whole number up to which every one is held: of floating-point formats by the significand (IEEE 754)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,6 @@ from gpuproof.worker.rank.watchdog import Heartbeat, process_lives
 
 JOIN_TIMEOUT_S = 300.0
 """Unless `gpuproof run` says otherwise, or `distributed.timeout_s` is less."""
-REJOIN_TIMEOUT_S = 300.0
-"""Of a launch after the first: who takes part is there already."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
 REFUSE_TIMEOUT_S = 15.0
@@ -61,7 +59,7 @@ def lead(assignment: Assignment, spec: Any, *, launch: int) -> NoReturn:
         EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
     """
     ranks = range(1, assignment.identity.world_size)
-    patience_s = _patience_s(assignment.case, launch)
+    patience_s = _patience_s(assignment.case)
     meeting = _open_store(patience_s)
     store = _of_launch(meeting, launch)
     try:
@@ -166,11 +164,11 @@ def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> lis
     return [(rank, message["start"]) for rank, message in messages.items() if message["start"] is not None]
 
 
-def _patience_s(case: Case, launch: int) -> float:
+def _patience_s(case: Case) -> float:
     """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
     if case.data_file is not None and case.model_work.data.download:
         return DOWNLOAD_TIMEOUT_S
-    return min(JOIN_TIMEOUT_S if launch == 0 else REJOIN_TIMEOUT_S, case.work.parallel.timeout_s)
+    return min(JOIN_TIMEOUT_S, case.work.parallel.timeout_s)
 
 
 def _store_journal(content: str, rank: int, folder: Path) -> None:

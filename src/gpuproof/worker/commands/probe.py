@@ -31,10 +31,18 @@ def main(arguments: Sequence[str]) -> int:
     facts: dict[str, object] = {"gpuproof": __version__, "executable": sys.executable}
     facts["modules"] = {name: find_spec(name) is not None for name in ("psutil", "pynvml")}
     facts["compiler"] = shutil.which("c++") or shutil.which("g++")
+    from gpuproof.worker.host.environment import describe_host, describe_system
+
     try:
-        facts |= _with_tensorflow() if options.framework == "tensorflow" else _with_torch(options.device)
+        if options.framework == "tensorflow":
+            from gpuproof.worker.tensorflow.mirrored import describe_framework, import_tensorflow
+
+            facts |= describe_system(patience_s=DRIVER_PATIENCE_S)
+            facts |= describe_framework(import_tensorflow())
+        else:
+            facts |= describe_host(device=options.device, patience_s=DRIVER_PATIENCE_S)
     except ImportError as error:
-        facts |= _without_torch(error)
+        facts |= {**describe_system(patience_s=DRIVER_PATIENCE_S), "torch_missing": str(error)}
     if options.multi_node:
         facts |= _multi_node(options)
     sys.stdout.write(json.dumps(facts, allow_nan=False) + "\n")
@@ -73,22 +81,3 @@ def _multi_node(options: argparse.Namespace) -> dict[str, object]:
             )
         )
     return facts
-
-
-def _with_torch(device: str) -> dict[str, object]:
-    from gpuproof.worker.host.environment import describe_host
-
-    return describe_host(device=device, patience_s=DRIVER_PATIENCE_S)
-
-
-def _with_tensorflow() -> dict[str, object]:
-    from gpuproof.worker.host.environment import describe_system
-    from gpuproof.worker.tensorflow.mirrored import describe_framework, import_tensorflow
-
-    return {**describe_system(patience_s=DRIVER_PATIENCE_S), **describe_framework(import_tensorflow())}
-
-
-def _without_torch(error: ImportError) -> dict[str, object]:
-    from gpuproof.worker.host.environment import describe_system
-
-    return {**describe_system(patience_s=DRIVER_PATIENCE_S), "torch_missing": str(error)}

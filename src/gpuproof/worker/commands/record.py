@@ -14,23 +14,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuproof.base.errors import GpuproofError
-from gpuproof.monitor.session import SamplerOptions
-from gpuproof.monitor.watch import watch
+from gpuproof.monitor.watch import SamplerOptions, watch
 from gpuproof.processes.start import exit_status
 from gpuproof.worker.commands import sample
-
-STANDARD_ERROR = 2
 
 
 def main(argv: Sequence[str]) -> int:
     """Record; return the command's exit status."""
     options, command = parse(argv)
-    out = options.out or f"gpu_stats_{_config(command)}_{time.strftime('%Y%m%d_%H%M%S')}.jsonl"
+    config = Path(command[0]).stem if command else "machine"
+    out = options.out or f"gpu_stats_{config}_{time.strftime('%Y%m%d_%H%M%S')}.jsonl"
+    sampler_options = SamplerOptions(
+        interval_s=options.interval,
+        slow_interval_s=options.slow_interval,
+        devices=options.devices,
+        command=tuple(command) if options.keep_command and command else None,
+    )
     if not command:
         duration = [] if options.duration is None else [f"--duration={options.duration}"]
-        return sample.main([f"--out={out}", *duration, *_sampler_options(options, command).arguments])
+        return sample.main([f"--out={out}", *duration, *sampler_options.arguments])
     try:
-        watched = watch(command, out=Path(out), options=_sampler_options(options, command), env=os.environ)
+        watched = watch(command, out=Path(out), options=sampler_options, env=os.environ)
     except GpuproofError as error:
         _say(str(error))
         return int(error.exit_code)
@@ -63,20 +67,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, command
 
 
-def _config(command: Sequence[str]) -> str:
-    return Path(command[0]).stem if command else "machine"
-
-
-def _sampler_options(options: argparse.Namespace, command: Sequence[str]) -> SamplerOptions:
-    return SamplerOptions(
-        interval_s=options.interval,
-        slow_interval_s=options.slow_interval,
-        devices=options.devices,
-        command=tuple(command) if options.keep_command and command else None,
-    )
-
-
 def _say(message: str) -> None:
     """Write to standard error, unbuffered: one that is closed or full must not change the exit status."""
     with suppress(OSError):
-        os.write(STANDARD_ERROR, f"gpuproof: {message}\n".encode(errors="replace"))
+        os.write(2, f"gpuproof: {message}\n".encode(errors="replace"))

@@ -41,7 +41,6 @@ PRELOADED = (
 GRACE_S = 8.0
 """Time that children get for last words when this server ends: less than a campaign gives the server."""
 REAP_POLL_S = 0.02
-RunCommand = Callable[[Sequence[str]], int]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,7 +73,7 @@ class CaseServer:
     It has one thread: a lock that another one held would stay held in a child.
     """
 
-    def __init__(self, control: socket.socket, *, run_command: RunCommand) -> None:
+    def __init__(self, control: socket.socket, *, run_command: Callable[[Sequence[str]], int]) -> None:
         self._control = control
         self._run_command = run_command
         self._children: dict[int, int] = {}

@@ -3,25 +3,17 @@
 What a training job of the user's would see: processes make samples, the step takes a batch and copies it to
 the device. The stream is endless (a new epoch begins when one ends), and every batch is full. The wait is on
 the clock of the steps: on CUDA between two events with nothing between them, so that it counts only while the
-device has run dry, however far the host runs ahead.
-
-Which samples a rank gets in an epoch, in which order, cut into batches.
-
-All ranks shuffle alike, from seed and epoch, and each takes every n-th sample of that order: disjoint shards
-that together are the whole set, but for what no full batch of every rank is left for.
-
->>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
-[[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
+device has run dry, however far the host runs ahead. All ranks shuffle alike, from seed and epoch, and each
+takes every n-th sample of that order: disjoint shards that together are the whole set, but for what no full
+batch of every rank is left for.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +25,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.processes.group import end_with_parent
 from gpuproof.processes.start import ENDING_SIGNALS
 from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch
@@ -40,9 +33,6 @@ from gpuproof.worker.data.datasets import SampleSet
 from gpuproof.worker.data.loader_failure import lost_process
 from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock
 from gpuproof.worker.engine.host_clock import HostClock
-
-PR_SET_PDEATHSIG = 1
-"""Linux: the signal that the kernel sends when the parent is gone. https://man7.org/linux/man-pages/man2/prctl.2.html"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,10 +171,7 @@ def _begin_process(parent_pid: int, _worker: int) -> None:
     signal.set_wakeup_fd(-1)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)  # the rank ended before it could be told to the kernel
+    end_with_parent(parent_pid)
     gc.enable()  # the engine has it off in the rank
 
 
@@ -248,7 +235,11 @@ def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor
 
 
 class ShardedBatches:
-    """The batches of one rank; each pass over it is the next epoch."""
+    """The batches of one rank; each pass over it is the next epoch.
+
+    >>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
+    [[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
+    """
 
     def __init__(self, num_samples: int, share: Share) -> None:
         share.check(num_samples)

@@ -18,10 +18,6 @@ DYING_S = 1.0
 """A connection breaks a moment before its process is gone."""
 _RAISED = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread)")
 NO_SHARED_MEMORY = ("shared memory", "No space left on device", "unable to write to file </torch")
-MORE_SHARED_MEMORY = (
-    "Give the machine or container more shared memory (docker --shm-size), or lower data.num_workers, "
-    "data.prefetch_factor or data.batch_size"
-)
 
 
 class LoaderError(GpuproofError):
@@ -71,5 +67,6 @@ def explain_loader_error(error: BaseException) -> BaseException:
 def _no_shared_memory() -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         "the loader's processes have no room in shared memory, through which batches go (/dev/shm)",
-        next_step=MORE_SHARED_MEMORY,
+        next_step="Give the machine or container more shared memory (docker --shm-size), or lower "
+        "data.num_workers, data.prefetch_factor or data.batch_size",
     )

@@ -1,12 +1,9 @@
 """Choose where batches come from: a pool on the device, or a loader; and of which data set.
 
-Comes in: a case, and the files that the control side prepared for it. Goes out: a `BatchSource`. What is not
-there is an error; nothing takes the place of the data set that was asked for.
-
-The sample pool: everything a window will read, on the device before the window begins.
-
-Drawing or loading samples is never part of a step: a step takes the next slice of the pool, in a fixed
-order, over and over, each slice a full batch.
+In: a case, and the files that the control side prepared for it. Out: a `BatchSource`. What is not there is an
+error; nothing takes the place of the data set that was asked for. Drawing or loading samples is never part of
+a step that has a pool: all that a window reads is on the device before it begins, and a step takes the next
+slice, in a fixed order, over and over, each slice a full batch.
 """
 
 from __future__ import annotations
@@ -133,17 +130,14 @@ class _Opening:
 
     def pool(self) -> SamplePool:
         """Put all that a window reads on the device."""
-        shape, content, device, share = (
-            self.shape,
-            self.content,
-            self.place.device,
-            self.place.share(self.work),
-        )
+        shape, content, device = self.shape, self.content, self.place.device
+        share = self.place.share(self.work)
         if isinstance(content, TokenFile):
             inputs, targets = load_tokens(content, shape, share=share, device=device)
         elif isinstance(content, TensorFile):
-            held_out = self.work.data.held_out
-            inputs, targets = load_images(content, shape, held_out=held_out, share=share, device=device)
+            taken, _ = hold_out(content.header.shape[0], self.work.data.held_out)
+            chosen = share.choose(len(taken), max_batches=num_pool_batches(shape, share.batch_size))
+            inputs, targets = chosen_images(content, shape, taken[chosen], device)
         else:
             assert content is None, "a listing of images is made for the loader only"
             read = batches_read(self.work, min_window_s=accelerator_of(device).min_window_s)
@@ -290,19 +284,6 @@ def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> Non
     noise = torch.randn(2, inputs.shape[0], generator=generator, device=inputs.device)
     inputs[:, 1] = 0.7 * inputs[:, 0] + 0.3 * noise[0]
     inputs[:, 2] = 0.5 * inputs[:, 0] - 0.3 * inputs[:, 1] + 0.4 * noise[1]
-
-
-def load_images(
-    file: TensorFile, shape: InputShape, *, held_out: float = 0.0, share: Share, device: torch.device
-) -> Batch:
-    """Load this rank's share of the images that steps take, shuffled, scaled to [-1, 1] and resized.
-
-    Raises:
-        EnvironmentUnfitError: there are fewer samples than one batch for each rank.
-    """
-    taken, _ = hold_out(file.header.shape[0], held_out)
-    chosen = share.choose(len(taken), max_batches=num_pool_batches(shape, share.batch_size))
-    return chosen_images(file, shape, taken[chosen], device)
 
 
 def chosen_images(file: TensorFile, shape: InputShape, chosen: torch.Tensor, device: torch.device) -> Batch:

@@ -24,7 +24,7 @@ from gpuproof.records.run import CeilingTrial
 from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY, ProbeFigure
 from gpuproof.worker.engine.loop import StepClock
 from gpuproof.workloads.info.catalogue.gemm import gemm_bytes, gemm_flops
-from gpuproof.workloads.info.catalogue.memory import BUFFERS, Pattern, memory_bytes
+from gpuproof.workloads.info.catalogue.memory import BUFFERS, memory_bytes
 from gpuproof.workloads.torch.gemm import MatrixProduct
 from gpuproof.workloads.torch.memory_pass import MemoryPass
 
@@ -91,7 +91,15 @@ def try_ceilings(
         yield from _products(dtype, bench, room_bytes=room)
     for pattern, buffers in BUFFERS.items():
         buffer_bytes = min(plan.buffer_bytes, room // buffers // 4 * 4)
-        yield _pass_over_memory(pattern, buffer_bytes, bench)
+        with torch.device(device):
+            memory_pass = MemoryPass(pattern, buffer_bytes)
+        yield CeilingTrial(
+            what=pattern,
+            size=(buffer_bytes,),
+            dtype="float32",
+            work=float(memory_bytes(pattern, buffer_bytes)),
+            durations_s=bench.time(memory_pass.run_once, caches="any"),
+        )
 
 
 def try_costs(
@@ -160,18 +168,6 @@ def _products(dtype: torch.dtype, bench: _Bench, *, room_bytes: int) -> Iterator
             work=float(flops),
             durations_s=durations_s,
         )
-
-
-def _pass_over_memory(pattern: Pattern, buffer_bytes: int, bench: _Bench) -> CeilingTrial:
-    with torch.device(bench.device):
-        buffers = MemoryPass(pattern, buffer_bytes)
-    return CeilingTrial(
-        what=pattern,
-        size=(buffer_bytes,),
-        dtype="float32",
-        work=float(memory_bytes(pattern, buffer_bytes)),
-        durations_s=bench.time(buffers.run_once, caches="any"),
-    )
 
 
 class _Bench:

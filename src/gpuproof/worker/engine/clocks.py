@@ -1,12 +1,9 @@
-"""Times one piece of work over and over, between two marks of the step clock each.
+"""Step clocks: pairs of device events on an accelerator, the monotonic clock on a processor.
 
-What comes before a repeat (an input put back, a cache filled with something else) is outside of its time.
-
-Step clocks: pairs of device events on an accelerator, the monotonic clock on a processor.
-
-Events are recorded without synchronising, in a ring of pairs that is read as they complete, so that
-timing a step never makes the host wait for the device. `SynchronisedClock` does wait, on request
-(`benchmark.sync_cuda`): stricter for a single step, slower for all of them.
+Events are recorded without synchronising, in a ring of pairs that is read as they complete, so that timing a
+step never makes the host wait for the device. `SynchronisedClock` does wait, on request
+(`benchmark.sync_cuda`): stricter for a single step, slower for all of them. `time_repeats` times one piece of
+work over and over by such a clock.
 """
 
 from __future__ import annotations
@@ -21,51 +18,6 @@ from gpuproof.accelerators.base import TimingEvent
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.worker.engine.host_clock import ClockName, HostClock, SynchronisedClock
 from gpuproof.worker.engine.loop import StepClock, paused_collector
-
-
-def nothing() -> None:
-    """Do nothing."""
-
-
-def time_repeats(
-    run: Callable[[], None],
-    *,
-    clock: StepClock,
-    iterations: int,
-    warmup_iterations: int,
-    before: Callable[[], None] = nothing,
-    meet: Callable[[], None] = nothing,
-    is_blocking: bool = False,
-    beat: Callable[[], None] = nothing,
-) -> list[float]:
-    """Return the seconds of each repeat, after the warm-up.
-
-    `before` is done before each; at `meet` all ranks wait for each other: before the first timed repeat, and
-    with `is_blocking` after every one, when the device is done with it. `beat` is called when the device
-    has done more of them, and not because the host asked for more.
-    """
-    for _ in range(warmup_iterations):
-        before()
-        run()
-    clock.synchronize()
-    meet()
-    times_s: list[float] = []
-    with paused_collector():
-        for _ in range(iterations):
-            before()
-            clock.begin()
-            run()
-            clock.end()
-            done = clock.drain(in_flight=iterations)
-            times_s += done
-            if done:
-                beat()
-            if is_blocking:
-                clock.synchronize()
-                meet()
-        times_s += clock.drain(in_flight=0)
-    return times_s
-
 
 RING_PAIRS = 1024
 
@@ -137,3 +89,44 @@ def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventC
     if synchronised or not accelerator.has_events():
         return SynchronisedClock(synchronize)
     return EventClock(accelerator.make_event, synchronize)
+
+
+def time_repeats(
+    run: Callable[[], None],
+    *,
+    clock: StepClock,
+    iterations: int,
+    warmup_iterations: int,
+    before: Callable[[], None] = lambda: None,
+    meet: Callable[[], None] = lambda: None,
+    is_blocking: bool = False,
+    beat: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Return the seconds of each repeat, after the warm-up.
+
+    `before` (an input put back, a cache filled with something else) is done before each, outside of its time.
+    At `meet` all ranks wait for each other: before the first timed repeat, and with `is_blocking` after every
+    one, when the device is done with it. `beat` is called when the device has done more of them, and not
+    because the host asked for more.
+    """
+    for _ in range(warmup_iterations):
+        before()
+        run()
+    clock.synchronize()
+    meet()
+    times_s: list[float] = []
+    with paused_collector():
+        for _ in range(iterations):
+            before()
+            clock.begin()
+            run()
+            clock.end()
+            done = clock.drain(in_flight=iterations)
+            times_s += done
+            if done:
+                beat()
+            if is_blocking:
+                clock.synchronize()
+                meet()
+        times_s += clock.drain(in_flight=0)
+    return times_s

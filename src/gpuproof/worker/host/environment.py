@@ -78,7 +78,14 @@ def describe_system(
         "host": socket.gethostname(),
         "os": platform.platform(),
         "python": sys.version.split()[0],
-        "cpu": _processor(),
+        "cpu": {
+            "name": cpu_model() or platform.processor() or None,
+            "logical_cpus": os.cpu_count(),
+            "usable_cpus": usable_cpus(),
+            "quota_cpus": cpu_quota(),
+            "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            "vector": None,
+        },
         "memory_total_bytes": memory_total_bytes(),
         "torch": None,
         "driver": _first_line("/proc/driver/nvidia/version"),
@@ -98,17 +105,6 @@ def _as_the_user_set_it(environment: Mapping[str, str]) -> Mapping[str, str]:
     others = {name: value for name, value in environment.items() if name != THREADS_VARIABLE}
     users = users_threads()
     return others if users is None else {**others, THREADS_VARIABLE: str(users)}
-
-
-def _processor() -> dict[str, Any]:
-    return {
-        "name": cpu_model() or platform.processor() or None,
-        "logical_cpus": os.cpu_count(),
-        "usable_cpus": usable_cpus(),
-        "quota_cpus": cpu_quota(),
-        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "vector": None,
-    }
 
 
 def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:

@@ -1,19 +1,8 @@
-"""What a host brings to a run over several hosts: InfiniBand ports, shared memory, limits, its own name.
+"""What a host brings to a run over several hosts: network interfaces, InfiniBand ports, limits, its own name.
 
-Read from sysfs and the kernel; each fact is a value, or None with the reason beside it.
-
-Which variables of a host are recorded: each that begins as those of the libraries do, by its name.
-
-Its value is, too, where `variables.txt` lists it: documented, or read by the library itself. Any other may be
-somebody's own, a secret among them, whatever its name says.
-
->>> recorded_variables({"NCCL_ALGO": "Ring", "NCCL_CRED": "hunter2", "HOME": "/root"})
-{'NCCL_ALGO': 'Ring', 'NCCL_CRED': 'redacted'}
-
-The network interfaces of this host, and which of them GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose.
-
-Read over netlink from the kernel, so that what is seen is this network namespace's, whatever is mounted
-at /sys. Standard library only.
+Read from sysfs, the kernel and the environment; each fact is a value, or None with the reason beside it.
+Interfaces are read over netlink, so that what is seen is this network namespace's, whatever is mounted at
+/sys. Standard library only.
 """
 
 from __future__ import annotations
@@ -33,10 +22,21 @@ from gpuproof.base.redaction import REDACTED, redacted
 
 SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
-VARIABLES = ("NCCL_", "GLOO_", "UCX_")
 PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "ib_peer_mem")
 HPCX = ("/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib")
 """Where the vendor's images keep HPC-X."""
+PREFIXES = (
+    *("NCCL_", "GLOO_", "TF_", "TORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "OMP_", "MKL_", "KMP_"),
+    *("ROCR_", "HIP_", "PYTORCH_"),
+)
+RTM_GETLINK, RTM_GETADDR, NLMSG_DONE, NLMSG_ERROR = 18, 22, 3, 2
+NLM_F_REQUEST_DUMP = 0x301
+IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
+IFLA_IFNAME, IFLA_MTU, IFA_ADDRESS, IFA_LOCAL = 3, 4, 1, 2
+HEADER = struct.Struct("=IHHII")
+LINK = struct.Struct("=BxHiII")
+ADDRESS = struct.Struct("=BBBBi")
+ATTRIBUTE = struct.Struct("=HH")
 
 
 def describe_fabric(
@@ -44,7 +44,7 @@ def describe_fabric(
 ) -> dict[str, Any]:
     """Return interfaces, InfiniBand ports, shared memory, limits, variables and what the host name means."""
     facts: dict[str, Any] = {"interfaces": None, "interfaces_missing": None}
-    facts["variables"] = recorded_variables(environment, VARIABLES)
+    facts["variables"] = recorded_variables(environment, ("NCCL_", "GLOO_", "UCX_"))
     try:
         facts["interfaces"] = describe_interfaces()
     except OSError as error:
@@ -129,14 +129,15 @@ def describe_affinity(
     }
 
 
-PREFIXES = (
-    *("NCCL_", "GLOO_", "TF_", "TORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "OMP_", "MKL_", "KMP_"),
-    *("ROCR_", "HIP_", "PYTORCH_"),
-)
-
-
 def recorded_variables(environment: Mapping[str, str], prefixes: Sequence[str] = PREFIXES) -> dict[str, str]:
-    """Return the variables that begin so, by name, each with its value or with `redacted` for it."""
+    """Return the variables that begin so, by name, each with its value or with `redacted` for it.
+
+    A value is given where `variables.txt` lists its name: documented, or read by the library itself. Any
+    other may be somebody's own, a secret among them, whatever its name says.
+
+    >>> recorded_variables({"NCCL_ALGO": "Ring", "NCCL_CRED": "hunter2", "HOME": "/root"})
+    {'NCCL_ALGO': 'Ring', 'NCCL_CRED': 'redacted'}
+    """
     return {
         name: redacted(value) if name in _documented() else REDACTED
         for name, value in sorted(environment.items())
@@ -148,16 +149,6 @@ def recorded_variables(environment: Mapping[str, str], prefixes: Sequence[str] =
 def _documented() -> frozenset[str]:
     text = packaged_text("worker/host/variables.txt")
     return frozenset(name for line in text.splitlines() if line[:1] != "#" for name in line.split())
-
-
-RTM_GETLINK, RTM_GETADDR, NLMSG_DONE, NLMSG_ERROR = 18, 22, 3, 2
-NLM_F_REQUEST_DUMP = 0x301
-IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
-IFLA_IFNAME, IFLA_MTU, IFA_ADDRESS, IFA_LOCAL = 3, 4, 1, 2
-HEADER = struct.Struct("=IHHII")
-LINK = struct.Struct("=BxHiII")
-ADDRESS = struct.Struct("=BBBBi")
-ATTRIBUTE = struct.Struct("=HH")
 
 
 def describe_interfaces() -> list[dict[str, Any]]:

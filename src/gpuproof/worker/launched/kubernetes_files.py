@@ -47,22 +47,13 @@ def hold(folder: Path, *, lease_s: float) -> None:
     left_s, state = lease_s, _state(folder)
     while left_s > 0 and not is_ended.wait(LOOK_S):
         now = _state(folder)
-        left_s = lease_s if now != state or _is_busy(folder) else left_s - LOOK_S
+        is_busy = any(folder.glob("task-*.pid"))  # a task takes it away when it ends, unless it was killed
+        left_s = lease_s if now != state or is_busy else left_s - LOOK_S
         state = now
-    _keep_a_while(folder)
-
-
-def _keep_a_while(folder: Path) -> None:
-    """Wait until what is there was sent, for a little."""
     left_s = LAST_S if folder.exists() else 0.0
     while left_s > 0 and not (folder / SENT).exists():
         time.sleep(LAST_LOOK_S)
         left_s -= LAST_LOOK_S
-
-
-def _is_busy(folder: Path) -> bool:
-    """Say whether a task runs: it takes its file away when it ends, unless it was killed."""
-    return any(folder.glob("task-*.pid"))
 
 
 def _state(folder: Path) -> tuple[int, ...]:

@@ -54,7 +54,13 @@ def main(arguments: Sequence[str]) -> int:
     task.write_text(str(os.getpid()), encoding="utf-8")
     _print_to(output)
     try:
-        return run_commands(commands, _pod_variables(rank, folder))
+        variables = {
+            "NODE_RANK": str(rank),
+            "GPUPROOF_HOST": socket.gethostname(),
+            "GPUPROOF_PID": str(os.getpid()),
+            "GPUPROOF_FOLDER": str(folder),
+        }
+        return run_commands(commands, variables)
     finally:
         task.unlink()
 
@@ -76,15 +82,6 @@ def node_rank(environment: Mapping[str, str], *, num_nodes: int) -> int:
         place=socket.gethostname(),
         next_step="Start it by an Indexed Job (completionMode: Indexed), a JobSet or Kubeflow's trainer",
     )
-
-
-def _pod_variables(rank: int, folder: Path) -> dict[str, str]:
-    return {
-        "NODE_RANK": str(rank),
-        "GPUPROOF_HOST": socket.gethostname(),
-        "GPUPROOF_PID": str(os.getpid()),
-        "GPUPROOF_FOLDER": str(folder),
-    }
 
 
 def _print_to(path: Path) -> None:

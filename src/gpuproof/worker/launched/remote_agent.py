@@ -4,10 +4,6 @@ In: frames on standard input (commands to start, files to keep, heartbeats). Out
 what the started commands write into their folder, as it grows, and how they end. The agent holds a lease:
 when the control side is silent for too long, or closes the stream, everything that was started is ended and
 the agent's directory removed. It knows processes and files, no case and no framework.
-
-The processes of one launch on this host, and what they have written.
-
-In: the processes, and the folder that all write to. Out: the growth of every file in the folder.
 """
 
 from __future__ import annotations
@@ -43,6 +39,8 @@ READ_BYTES = 1 << 16
 LEASE_CHECKS = 8
 ABANDON_GRACE_S = 5.0
 EOF = Frame(header={"do": "leave"}, payload=b"")
+OUTPUT = "launcher-output.txt"
+CHUNK_BYTES = 1 << 18
 
 
 class RemoteAgent:
@@ -170,7 +168,7 @@ class RemoteAgent:
         group, about = self._launches[words["about"]], words["about"]
 
         def end() -> None:
-            group.end(words["grace_s"])
+            group.processes.end(words["grace_s"])
             self._orders.put(Frame(header={"do": "ended", "about": about}, payload=b""))
 
         threading.Thread(target=end, name="gpuproof-end", daemon=True).start()
@@ -234,7 +232,7 @@ class RemoteAgent:
         with self._leaving:
             groups = list(self._launches.values())
             self._launches = {}
-            enders = [threading.Thread(target=g.end, args=(ABANDON_GRACE_S,)) for g in groups]
+            enders = [threading.Thread(target=g.processes.end, args=(ABANDON_GRACE_S,)) for g in groups]
             for ender in enders:
                 ender.start()
             for ender in enders:
@@ -291,10 +289,6 @@ def _free_port() -> int:
         return port
 
 
-OUTPUT = "launcher-output.txt"
-CHUNK_BYTES = 1 << 18
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
     """Bytes that a file has now and had not before; none where it shrank to `offset`."""
@@ -309,12 +303,8 @@ class LaunchedGroup:
 
     def __init__(self, processes: ProcessGroup, folder: Path, *, ignored: frozenset[str]) -> None:
         self.folder = folder
+        self.processes = processes
         self._sent = dict.fromkeys(ignored, -1)
-        self._processes = processes
-
-    def end(self, grace_s: float) -> None:
-        """SIGTERM, `grace_s` to end by themselves, SIGKILL; then the samplers likewise."""
-        self._processes.end(grace_s)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:
         """Yield what has come since the last call, whole lines only of JSON Lines unless `everything`.

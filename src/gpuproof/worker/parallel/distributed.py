@@ -1,12 +1,9 @@
 """Ranks: which device is this one's own, and how they talk and agree.
 
-Small decisions (how many steps come next) go over gloo on the CPU even where
-gradients go over NCCL, so that agreeing never disturbs the device's queue.
-
-Communication profiles: settings that NCCL is given before it starts, each to be tried against none.
-
-What a variable does: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html. No profile is known
-to help anywhere; whether one does on a machine is what an A/B of launches in turns says.
+Small decisions (how many steps come next) go over gloo on the CPU even where gradients go over NCCL, so that
+agreeing never disturbs the device's queue. NCCL is given the settings of a communication profile before it
+starts (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html). No profile is known to help
+anywhere; whether one does on a machine is what an A/B of launches in turns says.
 """
 
 from __future__ import annotations
@@ -25,6 +22,31 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.case import Placement
 from gpuproof.records.work.parallel import Backend, CommunicationProfile, ParallelSpec
 from gpuproof.worker.rank.identity import RankIdentity
+
+NCCL = "nccl"
+"""The backend that reads them."""
+PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
+    "none": {},
+    "ring": {"NCCL_ALGO": "Ring"},
+    "tree": {"NCCL_ALGO": "Tree"},
+    "no_p2p": {"NCCL_P2P_DISABLE": "1"},
+    "no_fabric": {"NCCL_NET": "Socket", "NCCL_MNNVL_ENABLE": "0"},
+    "no_gpudirect": {"NCCL_NET_GDR_LEVEL": "LOC"},
+    "pcie": {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_ALGO": "Tree",
+        "NCCL_PROTO": "Simple",
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "0",
+        "NCCL_NET_GDR_LEVEL": "0",
+        "NCCL_BUFFSIZE": "33554432",
+        "NCCL_NTHREADS": "16",
+        "NCCL_MAX_NCHANNELS": "8",
+        "NCCL_MIN_NCHANNELS": "4",
+    },
+}
+"""Variables by profile. `no_fabric` leaves hosts IP sockets; with `no_gpudirect` cards copy through their
+host. `pcie` is the set published for two GPUs without direct copies, prints and all."""
 
 
 def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
@@ -140,32 +162,6 @@ def _backend(backend: Backend, device: torch.device) -> str:
             else f"Set distributed.backend=auto, which takes {collectives[0]} here",
         )
     return backend
-
-
-NCCL = "nccl"
-"""The backend that reads them."""
-PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
-    "none": {},
-    "ring": {"NCCL_ALGO": "Ring"},
-    "tree": {"NCCL_ALGO": "Tree"},
-    "no_p2p": {"NCCL_P2P_DISABLE": "1"},
-    "no_fabric": {"NCCL_NET": "Socket", "NCCL_MNNVL_ENABLE": "0"},
-    "no_gpudirect": {"NCCL_NET_GDR_LEVEL": "LOC"},
-    "pcie": {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_ALGO": "Tree",
-        "NCCL_PROTO": "Simple",
-        "NCCL_P2P_DISABLE": "1",
-        "NCCL_SHM_DISABLE": "0",
-        "NCCL_NET_GDR_LEVEL": "0",
-        "NCCL_BUFFSIZE": "33554432",
-        "NCCL_NTHREADS": "16",
-        "NCCL_MAX_NCHANNELS": "8",
-        "NCCL_MIN_NCHANNELS": "4",
-    },
-}
-"""Variables by profile. `no_fabric` leaves hosts IP sockets; with `no_gpudirect` cards copy through their
-host. `pcie` is the set published for two GPUs without direct copies, prints and all."""
 
 
 def apply_profile(profile: CommunicationProfile, environment: MutableMapping[str, str]) -> None:

@@ -174,7 +174,7 @@ def _sharded(
             next_step="Use torch 2.6 or newer, or distributed.strategy=ddp",
         ) from error
     sharding = mesh["replicate", "shard"] if arrangement.replicate > 1 else mesh["shard"]
-    dtype = _gathered_type(module, precision)
+    dtype = None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)  # its statistics: float32
     of_blocks = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
     of_root = replace(of_blocks, output_dtype=dtype and torch.float32)
     blocks = repeated_blocks(module)
@@ -197,14 +197,6 @@ def _sharded(
         ),
         num_gathered_parameters=in_root + sum(sorted(in_blocks)[-2:]),
     )
-
-
-def _gathered_type(module: nn.Module, precision: PrecisionPolicy) -> torch.dtype | None:
-    """Return the type in which parameters are gathered; None for float32, and autocast as without shards.
-
-    Batch norm keeps float32 statistics, which its products in half precision cannot be mixed with.
-    """
-    return None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)
 
 
 def _num_local_parameters(module: nn.Module) -> int:

@@ -3,12 +3,9 @@
 Operands, weights and samples are drawn on the processor, so that every device starts from the same bits. A
 device cannot vouch for itself: what it gives in every round may be wrong in every round. So digests are
 written down here, and compared over all devices of all hosts where the run is concluded; and one product of
-each kind is compared with the host's own, which is all that a device alone has to be compared with.
-
-How large may matrices be that a device is done with them in time? Tried from small ones up.
-
-The time of twice the width is foreseen as eight times that of a repeat, whose kernels are there by then.
-Ranks of a launch agree on the smallest, so that all do the same.
+each kind is compared with the host's own, which is all that a device alone has to be compared with. Matrices
+are as large as a device is done with in time, tried from small ones up; ranks of a launch agree on the
+smallest.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import ctypes
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from time import monotonic
 
 import torch
@@ -44,9 +42,10 @@ PRECISIONS: Mapping[NumberFormat, Precision] = {
     "fp16": "amp",
     "bf16": "bf16",
 }
-DIGEST_BYTES = 8
 SAMPLES = 256
 """Rows that go through the small model."""
+SMALLEST_EDGE = 256
+"""Done by every device in any case: what all of a fleet have in common."""
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigure]:
@@ -54,7 +53,7 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
     accelerator = accelerator_of(bench.device)
     choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
     arithmetic = accelerator.arithmetic(bench.device)
-    stack, drawn = _stack(bench), _DrawnByEdge(spec.seed, bench.device)
+    stack, drawn = _stack(bench), cache(lambda edge: _Drawn(spec.seed, edge, bench.device))
     works: list[tuple[NumberFormat, int]] = []
     for dtype in spec.dtypes:
         reason = refusal(PRECISIONS[dtype], arithmetic)
@@ -63,15 +62,15 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
         else:
             yield _figure(bench, {"dtype": dtype}, missing=reason)
     for number in range(spec.rounds):
-        _heat(spec.heat_s, drawn[max((edge for _, edge in works), default=spec.edge)], bench)
+        _heat(spec.heat_s, drawn(max((edge for _, edge in works), default=spec.edge)), bench)
         for dtype, edge in works:
             accelerator.use_tf32(on=dtype == "tf32")
-            for name, results in drawn[edge].works(TORCH_TYPES[dtype]):
+            for name, results in drawn(edge).works(TORCH_TYPES[dtype]):
                 bench.count_one()
                 done = {"round": number, "workload": name, "dtype": dtype, "edge": edge, "stack": stack}
                 yield _figure(bench, {"digest": digest_of(results), **done})
                 if name == "gemm" and number == spec.rounds - 1:
-                    yield _compared_with_host(drawn[edge], results[0], dtype, bench)
+                    yield _compared_with_host(drawn(edge), results[0], dtype, bench)
 
 
 def _compared_with_host(
@@ -84,12 +83,14 @@ def _compared_with_host(
     return replace(checked, labels={**checked.labels, "dtype": dtype, "edge": product.shape[0]})
 
 
-def _edges(spec: FingerprintSpec, dtype: NumberFormat, drawn: _DrawnByEdge, bench: Bench) -> Sequence[int]:
+def _edges(
+    spec: FingerprintSpec, dtype: NumberFormat, drawn: Callable[[int], _Drawn], bench: Bench
+) -> Sequence[int]:
     """Return the widths to do the work at: the largest that fits, and the one that every device does."""
     accelerator_of(bench.device).use_tf32(on=dtype == "tf32")
 
     def attempt(edge: int) -> None:
-        for _, results in drawn[edge].works(TORCH_TYPES[dtype]):
+        for _, results in drawn(edge).works(TORCH_TYPES[dtype]):
             digest_of(results)
 
     limit_s = None if spec.time_limit_s is None else spec.time_limit_s / spec.rounds
@@ -116,17 +117,6 @@ def _stack(bench: Bench) -> str:
     return ", ".join([f"torch {torch.__version__}", *([f"toolkit {toolkit}"] if toolkit else []), *named])
 
 
-class _DrawnByEdge(dict[int, "_Drawn"]):
-    """Operands of each width, drawn when they are first asked for."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        super().__init__()
-        self._seed, self._device = seed, device
-
-    def __missing__(self, edge: int) -> _Drawn:
-        return self.setdefault(edge, _Drawn(self._seed, edge, self._device))
-
-
 @dataclass(slots=True)
 class _Drawn:
     """Operands on the device, from one seed: made on the processor in fp32, rounded where they are used."""
@@ -142,12 +132,12 @@ class _Drawn:
 
     def works(self, dtype: torch.dtype) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
         """Yield the name of each kind of work, and its results."""
-        yield "gemm", self.product(dtype)
+        yield "gemm", (self.product(dtype),)
         yield "model", self.model(dtype)
 
-    def product(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    def product(self, dtype: torch.dtype) -> torch.Tensor:
         """Multiply the matrices."""
-        return (self.left.to(dtype) @ self.right.to(dtype),)
+        return self.left.to(dtype) @ self.right.to(dtype)
 
     def model(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         """Go forward and backward through two layers; return their output and all gradients."""
@@ -177,19 +167,18 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
     >>> digest_of((torch.zeros(2),)) == digest_of((torch.tensor([0.0, -0.0]),))
     False
     """
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         here = tensor.cpu().contiguous()
         digest.update((ctypes.c_char * here.nbytes).from_address(here.data_ptr()))
     return digest.hexdigest()
 
 
-SMALLEST_EDGE = 256
-"""Done by every device in any case: what all of a fleet have in common."""
-
-
 def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
-    """Return the largest width up to `edge` at which an attempt fits into `limit_s` on every rank."""
+    """Return the largest width up to `edge` at which an attempt fits into `limit_s` on every rank.
+
+    The time of twice the width is foreseen as eight times that of a repeat, whose kernels are there by then.
+    """
     tried = min(SMALLEST_EDGE, edge)
     while limit_s is not None and tried < edge:
         larger = min(2 * tried, edge)

@@ -21,7 +21,7 @@ from gpuproof.records.run import Device
 from gpuproof.records.work.probe import HostMemory, LinkSpec, ProbeFigure
 from gpuproof.worker.engine.clocks import clock_for, time_repeats
 from gpuproof.worker.rank.bench import Bench
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 from gpuproof.worker.step.preparation import device_record
 
 QUANTITY = "link bandwidth"
@@ -29,7 +29,6 @@ WORD_BYTES = 8
 STRIDE = 0x9E3779B97F4A7C1
 """An odd number with about as many ones as zeros among its bits."""
 Direction = Literal["one_way", "both_ways"]
-LinkKind = Literal["h2d", "d2h", "d2d"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +41,6 @@ class _Ends:
     host_memory: HostMemory | None = None
 
     @property
-    def kind(self) -> LinkKind:
-        """Which kind of link it is."""
-        if self.source is None:
-            return "h2d"
-        return "d2h" if self.target is None else "d2d"
-
-    @property
     def timed_on(self) -> torch.device:
         """The device whose events time the copy: the one that sends, or the only one."""
         device = self.source or self.target
@@ -59,7 +51,8 @@ class _Ends:
     def labels(self) -> dict[str, object]:
         """What figures of it are labelled with."""
         memory = {} if self.host_memory is None else {"host_memory": self.host_memory}
-        return {"kind": self.kind, "size_bytes": self.size_bytes, **memory}
+        kind = "h2d" if self.source is None else "d2h" if self.target is None else "d2d"
+        return {"kind": kind, "size_bytes": self.size_bytes, **memory}
 
 
 class _Way:
@@ -217,7 +210,7 @@ def _timed(
         unit="B/s",
         labels={**ends.labels, "direction": direction},
         amount=float(ends.size_bytes * len(ways)),
-        durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+        durations_s=rounded(times_s),
         source=_record(ends.source),
         target=_record(ends.target),
     )

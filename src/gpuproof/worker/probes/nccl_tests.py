@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -23,8 +24,6 @@ from gpuproof.worker.rank.bench import Bench
 QUANTITY = "bus bandwidth"
 OUTPUT = "nccl-tests.txt"
 NOT_GIVEN = "N/A"
-NUM_COLUMNS = 13
-GIGA = 1e9
 FOOTER = re.compile(r"#\s*Avg bus bandwidth\s*:")
 SHOWN_CHARACTERS = 300
 
@@ -76,7 +75,7 @@ def read_table(text: str) -> NcclTable:
 
 
 def _row(words: Sequence[str]) -> TableRow | None:
-    if len(words) != NUM_COLUMNS:
+    if len(words) != 13:
         return None
     try:
         return TableRow(
@@ -95,7 +94,7 @@ def _half(words: Sequence[str]) -> Half | None:
         return None
     return Half(
         time_s=float(time) / 1e6,
-        bus_bytes_per_s=float(bus) * GIGA,
+        bus_bytes_per_s=float(bus) * 1e9,
         num_wrong=None if wrong == NOT_GIVEN else round(float(wrong)),  # older ones print 0e+00
     )
 
@@ -192,23 +191,16 @@ def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[
                 "tool": "nccl-tests",
             }
             bandwidth = half.bus_bytes_per_s
-            yield ProbeFigure(
-                rank=rank,
+            figure = partial(ProbeFigure, rank=rank, labels=labels, evidence=tuple(notes), is_of_host=True)
+            yield figure(
                 quantity=QUANTITY,
                 unit="B/s",
-                labels=labels,
                 value=bandwidth or None,
                 missing=None if bandwidth else "printed as 0.00 GB/s: below what the table shows",
-                evidence=tuple(notes),
-                is_of_host=True,
             )
-            yield ProbeFigure(
-                rank=rank,
+            yield figure(
                 quantity="wrong values",
                 unit="1",
-                labels=labels,
                 value=None if half.num_wrong is None else float(half.num_wrong),
                 missing="the program did not check" if half.num_wrong is None else None,
-                evidence=tuple(notes),
-                is_of_host=True,
             )

@@ -16,7 +16,7 @@ from gpuproof.records.work.probe import OverlapSpec, ProbeFigure
 from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.probes.fingerprint import fitting_edge
 from gpuproof.worker.rank.bench import Bench
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 from gpuproof.workloads.torch.gemm import MatrixProduct
 
 ELEMENT_BYTES = 4
@@ -92,5 +92,5 @@ def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench, 
             "products": spec.products,
             "message_bytes": spec.message_bytes,
         },
-        durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+        durations_s=rounded(times_s),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from time import monotonic
 
 import torch
@@ -43,14 +42,14 @@ def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
         for pattern in spec.patterns:
             seed = spec.seed + number
             area.write(pattern, seed)
-            mismatches = area.read(pattern, seed)
+            num_wrong, shown = area.read(pattern, seed)
             yield ProbeFigure(
                 rank=bench.identity.rank,
                 quantity="wrong values",
                 unit="1",
                 labels={"pattern": pattern, "pass": number, "num_words": area.num_words},
-                value=float(mismatches.num_wrong),
-                evidence=(area.extent, *mismatches.shown),
+                value=float(num_wrong),
+                evidence=(area.extent, *shown),
             )
 
 
@@ -61,12 +60,6 @@ def _free_bytes(bench: Bench) -> int:
             "how much of the memory is free is not reported", place="probe.pattern.memory_share"
         )
     return available // (bench.identity.local_world_size if bench.device.type == "cpu" else 1)
-
-
-@dataclass(slots=True)
-class _Mismatches:
-    num_wrong: int
-    shown: tuple[str, ...]
 
 
 class _Area:
@@ -104,7 +97,7 @@ class _Area:
             words.copy_(words_of(pattern, first, len(words), seed=seed, like=words))
             self._bench.beat()
 
-    def read(self, pattern: WordPattern, seed: int) -> _Mismatches:
+    def read(self, pattern: WordPattern, seed: int) -> tuple[int, list[str]]:
         """Count the words that differ, and tell of the first ones."""
         num_wrong = 0
         shown: list[str] = []
@@ -118,7 +111,7 @@ class _Area:
                 pairs = zip(places.tolist(), words[places].tolist(), expected[places].tolist(), strict=True)
                 shown += [describe(first + place, got, right) for place, got, right in pairs]
             self._bench.count_one()
-        return _Mismatches(num_wrong, tuple(shown))
+        return num_wrong, shown
 
     def _chunks(self) -> Iterator[tuple[int, torch.Tensor]]:
         first = 0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from time import monotonic
 
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case, ProbeWork
-from gpuproof.records.run import RankResult
 from gpuproof.records.work.probe import ProbeFigure, ProbeSpec
 from gpuproof.worker.probes.fingerprint import take_fingerprints
 from gpuproof.worker.probes.link import measure_links
@@ -20,8 +18,6 @@ from gpuproof.worker.probes.storage import try_storage
 from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model, window_of
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
-
-ITEM = "repeats"
 
 
 def run_probe_case(
@@ -40,14 +36,13 @@ def run_probe_case(
     with recorder.phase("prepare"):
         bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
         find = _finder(work.probe, bench)
-    recorder.write(setup_without_model(bench, precision=work.probe.name, item=ITEM))
+    recorder.write(setup_without_model(bench, precision=work.probe.name, item="repeats"))
     with window_of(bench, expected_steps=None, stop_reason="the probe was done"):
         for figure in find():
             recorder.write(figure)
             bench.write_progress()
         bench.ranks.barrier()
-    recorder.begin("finish")
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
+    recorder.finish()
     bench.ranks.close()
 
 

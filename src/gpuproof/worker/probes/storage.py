@@ -21,7 +21,7 @@ from time import perf_counter
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.work.probe import ProbeFigure, StorageSpec
 from gpuproof.worker.rank.bench import Bench
-from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.rank.recorder import rounded
 
 DIRECT = "read past the page cache (O_DIRECT)"
 FORGOTTEN = "the page cache was told to forget the file (POSIX_FADV_DONTNEED); what lies under it may hold it"
@@ -168,7 +168,13 @@ class _Trial:
         sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
         blocks = {access: whole // size for access, size in sizes.items()}
         if not blocks["sequential"] or not blocks["random"]:
-            yield self._missing(f"only {self.written_bytes:,} bytes were written in the time there was")
+            yield ProbeFigure(
+                rank=self.bench.identity.rank,
+                quantity="storage read",
+                unit="B/s",
+                missing=f"only {self.written_bytes:,} bytes were written in the time there was",
+                is_of_host=True,
+            )
             return
         draw = random.Random(0)  # noqa: S311  # no secret
         at_random = [draw.randrange(blocks["random"]) for _ in range(spec.random_reads)]
@@ -236,11 +242,7 @@ class _Trial:
             unit="B/s",
             labels=labels,
             amount=float(amount),
-            durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+            durations_s=rounded(times_s),
             evidence=evidence,
             is_of_host=True,
         )
-
-    def _missing(self, reason: str) -> ProbeFigure:
-        rank = self.bench.identity.rank
-        return ProbeFigure(rank=rank, quantity="storage read", unit="B/s", missing=reason, is_of_host=True)

@@ -1,13 +1,10 @@
 """What is done after the window was measured, where it is asked for: none of it is in its figures.
 
-What few recipes ask for is imported when it is done.
-
-How fast is each rank by itself? Where ranks average gradients, a window shows the slowest of them only.
-
-So whole steps are timed after the window, forward, backward and update, whose gradients stay on the rank: no
-collective lies inside. They come in short bursts, and between two bursts all ranks step together. A rank that
-a neighbour held up for a moment is slow in one burst, a slow device in all of them. Weights differ between
-ranks from here on; learning is evaluated before.
+What few recipes ask for is imported when it is done. Where ranks average gradients, a window shows the
+slowest of them only; `measure_own_compute` tells how fast each is by itself, from whole steps whose gradients
+stay on the rank: no collective lies inside. They come in short bursts, and between two bursts all ranks step
+together: a rank that a neighbour held up for a moment is slow in one burst, a slow device in all of them.
+Weights differ between ranks from then on; learning is evaluated before.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from gpuproof.worker.data.sources import open_held_out
 from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.recorder import Recorder
-from gpuproof.worker.step.cuda_graph import CapturedStep
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
@@ -33,6 +29,14 @@ from gpuproof.workloads.torch.gemm import MatrixProduct
 from gpuproof.workloads.torch.memory_pass import MemoryPass
 
 PROFILED_STEPS = 5
+NUM_BURSTS = 5
+MIN_STEPS, MAX_STEPS = 4, 50
+"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
+steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
+SHARED = (
+    "a step of {strategy} gathers what other ranks hold, and none can be taken alone; "
+    "profiling.ceilings=true measures each device by itself"
+)
 
 
 def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
@@ -44,7 +48,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         measure_costs(prepared, recorder)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
-    if window.own_compute and waits_for_others(prepared):
+    if window.own_compute and prepared.parallelism is not None:  # else it waits for no other rank
         measure_own_compute(prepared, recorder)
     if profiling.breakdown and prepared.work.trains:
         measure_breakdown(prepared, recorder)
@@ -132,8 +136,7 @@ def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
     """See in one more step what is rounded to fp8, and time that alone."""
     from gpuproof.worker.step.fp8 import casts_of_step, time_casts
 
-    step = prepared.step
-    eager = step.eager if isinstance(step, CapturedStep) else step
+    eager = prepared.eager_step
     with recorder.phase("casts"):
         seen = casts_of_step(eager.module, eager)
         beat = recorder.heartbeat.beat
@@ -153,21 +156,6 @@ def profile(prepared: Prepared, recorder: Recorder) -> None:
             trace = recorder.path.with_name("trace_rank0.json")
             profiler.export_chrome_trace(str(trace))
             recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
-
-
-NUM_BURSTS = 5
-MIN_STEPS, MAX_STEPS = 4, 50
-"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
-steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
-SHARED = (
-    "a step of {strategy} gathers what other ranks hold, and none can be taken alone; "
-    "profiling.ceilings=true measures each device by itself"
-)
-
-
-def waits_for_others(prepared: Prepared) -> bool:
-    """Say whether a step of this rank lasts as long as the slowest rank's."""
-    return prepared.parallelism is not None
 
 
 def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:
@@ -190,9 +178,9 @@ def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def _bursts(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[tuple[float, ...]]:
-    step, clock, last_loss = prepared.step, prepared.clock, prepared.step.last_loss
+    step, clock = prepared.step, prepared.clock
     assert isinstance(step, TrainingStep)  # a captured graph holds one rank only
-    local_step = without_sync(step)
+    local_step, last_loss = without_sync(step), step.last_loss
     num_steps = agreed_steps(prepared, local_step, least=MIN_STEPS, most=MAX_STEPS)
     for _ in range(NUM_BURSTS):
         run_window(step, clock, FixedSteps(num_steps), lambda _times: beat())

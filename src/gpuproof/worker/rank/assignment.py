@@ -175,7 +175,9 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
         case ProbeWork():
             _run_probe(work, assignment, recorder)
         case TrainingWork() if work.training.framework == "tensorflow":
-            _run_tensorflow(work, assignment, recorder)
+            from gpuproof.worker.tensorflow.session import run_tensorflow_case
+
+            run_tensorflow_case(assignment.case, work, identity=assignment.identity, recorder=recorder)
         case _:
             prepared = _run_steps(assignment, recorder)
     watchdog.rest()
@@ -242,13 +244,6 @@ def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
         run_folder=assignment.run_folder,
         store=assignment.store,
     )
-
-
-def _run_tensorflow(work: TrainingWork, assignment: Assignment, recorder: Recorder) -> None:
-    """Train under TensorFlow; torch is not imported."""
-    from gpuproof.worker.tensorflow.session import run_tensorflow_case
-
-    run_tensorflow_case(assignment.case, work, identity=assignment.identity, recorder=recorder)
 
 
 def _run_serving(work: ServingWork, assignment: Assignment, recorder: Recorder) -> Prepared | None:

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import Store
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
-from gpuproof.records.run import Environment, Progress, Setup, Window
+from gpuproof.records.run import Progress, Setup, Window
 from gpuproof.worker.engine.clocks import EventClock, clock_for
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.host.host_load import load_between, read_load
@@ -72,10 +72,7 @@ def prepare_bench(
         EnvironmentUnfitError: this rank lacks its device or backend.
     """
     if case.capture_env and identity.local_rank == 0:
-        from gpuproof.worker.host.environment import describe_host  # of the first launch
-
-        facts = describe_host(device=case.placement.device)
-        recorder.write(Environment(host=socket.gethostname(), facts=facts))
+        recorder.describe_host(case.placement.device)
     parallel = case.work.parallel
     torch.set_num_threads(effective_threads(parallel, identity))
     device = choose_device(case.placement, identity)

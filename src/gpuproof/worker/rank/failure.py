@@ -1,10 +1,9 @@
 """Failures: turn whatever ended a rank into a record that says what it was and what to do.
 
-The journals of failed ranks of other hosts, sent to rank 0 over the store of the ranks.
-
-In: the store at MASTER_ADDR, which may be gone with the host that kept it: nothing here
-waits for longer than a few seconds, or raises. What does not come is said by rank 0's campaign, which
-knows from the first record of each rank on which host it was.
+The journals of failed ranks of other hosts are sent to rank 0 over the store of the ranks at MASTER_ADDR,
+which may be gone with the host that kept it: nothing here waits for longer than a few seconds, or raises.
+What does not come is said by rank 0's campaign, which knows from the first record of each rank on which host
+it was.
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ NEXT_STEPS: dict[FailureCause, str] = {
     "out_of_memory": "Lower data.batch_size, or use a smaller model or precision",
     "disk_full": "Free room on the disk of the run directory, then finish the run with --resume",
 }
+LAST_WORDS_S = 8.0
+"""Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends. And
+rank 0 must be done before the time for last words is over that whoever ends it gives it."""
 
 
 class CommandFailedError(GpuproofError):
@@ -103,11 +105,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     # its text alone.
     named = {cls.__name__ for cls in type(error).__mro__} & {"OutOfMemoryError", "ResourceExhaustedError"}
     return bool(named) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
-
-
-LAST_WORDS_S = 8.0
-"""Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends. And
-rank 0 must be done before the time for last words is over that whoever ends it gives it."""
 
 
 def hand_over_last_words(store: Any, rank: int, content: str) -> bool:

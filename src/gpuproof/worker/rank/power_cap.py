@@ -2,15 +2,20 @@
 
 The cap is asked for between chunks, about once a second, of the driver: by its count of capped time, and by
 what it says now, since a counter that stands still proves nothing. Where the cap is never met, the window is
-as it was asked for. All ranks settle, and go on, as long as any of them has to.
+as it was asked for. All ranks settle, and go on, as long as any of them has to. The period of the controller
+is found by the method of `statistics.power_cap`, without numpy, which a node need not have; it takes 5 to 10
+ms, which a device that is given its work ahead does not notice.
 """
 
 from __future__ import annotations
 
+import cmath
 import os
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from statistics import linear_regression
 from typing import TYPE_CHECKING
 
 from gpuproof.accelerators.choose import accelerator_of
@@ -20,13 +25,13 @@ from gpuproof.records.what_ran import AT_CAP, AT_POWER_CAP, PowerCap
 from gpuproof.records.work.window import WindowSpec
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, run_window, steps_within
 from gpuproof.worker.engine.stopping import feed_plan
-from gpuproof.worker.rank.cap_period import period_of_ends
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.window import least_window_s
 from gpuproof.worker.step.preparation import Prepared
 
 if TYPE_CHECKING:
     from gpuproof.devices.guard import GuardedDevices
+
 
 COUNTER, CLOCK, POWER = "throttle_time_power_cap_s", "clock_sm_mhz", "power_w"
 FROM_S = 1.0
@@ -40,6 +45,15 @@ NEEDED_PERIODS, NEEDED_S = 20, 20.0
 """As `statistics.power_cap` has them; seconds where no period shows."""
 FIRST_LOOK_S = 5.0
 """Then a period is looked for, and a second later where none was found."""
+BINS = 512
+"""Parts of a window in which a period is looked for; a power of two."""
+PERIODIC = 0.5
+"""Mean autocorrelation at a period and its multiples from which it is one …"""
+FUNDAMENTAL = 0.5
+"""… and the share of the best score that the shortest lag has which is the period."""
+SAME_PERIOD = 0.15
+FLAT = 1e-3
+"""Rates that differ by less show how a clock is rounded, and no controller."""
 
 
 class CapMeter:
@@ -231,3 +245,68 @@ def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, leas
     if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
         return 0.0
     return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))
+
+
+def period_of_ends(ends_s: Sequence[float]) -> float | None:
+    """Return the period of steps that ended at these times of a window, in seconds; None if none shows."""
+    if len(ends_s) < 2 or ends_s[-1] <= 0:
+        return None
+    every_s = ends_s[-1] / min(BINS, len(ends_s) // 2)
+    done = [_steps_done(ends_s, place * every_s) for place in range(round(ends_s[-1] / every_s) + 1)]
+    lag = _lag([late - early for early, late in pairwise(done)])
+    return None if lag is None else lag * every_s
+
+
+def _steps_done(ends_s: Sequence[float], moment_s: float) -> float:
+    """Return the steps until a moment, with the share of the one that was under way."""
+    place = min(bisect_left(ends_s, moment_s), len(ends_s) - 1)
+    begin_s = ends_s[place - 1] if place else 0.0
+    return place + min(1.0, (moment_s - begin_s) / (ends_s[place] - begin_s))
+
+
+def _lag(values: Sequence[float]) -> int | None:
+    most = len(values) // 4
+    if most < 4 or max(values) - min(values) < FLAT * max(values):
+        return None
+    correlation = _autocorrelation(values, most)
+    falls = next((lag for lag, value in enumerate(correlation) if value < 0), most)
+    scores = {
+        lag: _score(correlation, lag)
+        for lag in range(falls + 1, most)
+        if correlation[lag] > 0 and correlation[lag] >= max(correlation[lag - 1], correlation[lag + 1])
+    }
+    best = max(scores.values(), default=0.0)
+    if best < PERIODIC:
+        return None
+    first = next(lag for lag, score in scores.items() if score >= FUNDAMENTAL * best)
+    return max((lag for lag in scores if first <= lag <= (1 + SAME_PERIOD) * first), key=lambda x: scores[x])
+
+
+def _autocorrelation(values: Sequence[float], most: int) -> list[float]:
+    """Return it at lags from 0 to `most`, without a trend, with components weighted by their frequency."""
+    line = linear_regression(range(len(values)), values)
+    away = [value - line.intercept - line.slope * place for place, value in enumerate(values)]
+    size = 2 * BINS
+    waves = _fourier([complex(value) for value in away] + [0j] * (size - len(away)))
+    power = [abs(wave) ** 2 * min(order, size - order) for order, wave in enumerate(waves)]
+    products = [product.real for product in _fourier([complex(value) for value in power])[: most + 1]]
+    return [product / products[0] / (1 - lag / len(values)) for lag, product in enumerate(products)]
+
+
+def _fourier(values: list[complex]) -> list[complex]:
+    """Return the discrete Fourier transform of a power of two of values (Cooley and Tukey 1965)."""
+    if len(values) == 1:
+        return values
+    even, odd = _fourier(values[::2]), _fourier(values[1::2])
+    turned = [cmath.rect(1, -2 * cmath.pi * k / len(values)) * value for k, value in enumerate(odd)]
+    sums = [one + other for one, other in zip(even, turned, strict=True)]
+    return sums + [one - other for one, other in zip(even, turned, strict=True)]
+
+
+def _score(correlation: Sequence[float], lag: int) -> float:
+    """Return the mean of the autocorrelation at a lag and near each multiple, as periods differ in length."""
+    peaks = [correlation[lag]]
+    for multiple in range(2 * lag, len(correlation), lag):
+        near = max(1, multiple // 20)
+        peaks.append(max(correlation[multiple - near : multiple + near + 1]))
+    return sum(peaks) / len(peaks)

@@ -5,6 +5,7 @@ Step times come in chunks several times a second and are written about once a se
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,16 @@ from typing import Any, Literal
 
 from gpuproof.monitor.marks import publish
 from gpuproof.records.journal import Journal
-from gpuproof.records.run import Phase, PhaseName, Progress, Steps
+from gpuproof.records.run import Environment, Phase, PhaseName, Progress, RankResult, Steps
 from gpuproof.worker.rank.watchdog import Heartbeat
 
 FLUSH_S = 1.0
 NANOSECOND_DIGITS = 9
+
+
+def rounded(times_s: Sequence[float]) -> tuple[float, ...]:
+    """Round to nanoseconds, as records have it."""
+    return tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s)
 
 
 class Recorder:
@@ -77,6 +83,17 @@ class Recorder:
             publish(phase=name)
         self.heartbeat.beat(phase=name, steps_done=0)
         self._write_phase(name, "begin", expected_steps=expected_steps, expected_s=expected_s)
+
+    def describe_host(self, device: str) -> None:
+        """Write down what this host has, devices of this type among it; one rank of each host does, once."""
+        from gpuproof.worker.host.environment import describe_host  # of the first launch
+
+        self.write(Environment(host=socket.gethostname(), facts=describe_host(device=device)))
+
+    def finish(self, *, last_loss: float | None = None) -> None:
+        """Begin the last phase and write the result, which is the last record of a rank that got so far."""
+        self.begin("finish")
+        self.write(RankResult(rank=self.rank, monotonic_s=monotonic(), last_loss=last_loss))
 
     def _write_phase(self, name: PhaseName, event: Literal["begin", "end"], **expected: Any) -> None:
         self.write(Phase(rank=self.rank, name=name, event=event, monotonic_s=monotonic(), **expected))

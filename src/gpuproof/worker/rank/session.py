@@ -9,10 +9,8 @@ from __future__ import annotations
 import gc
 import math
 import os
-import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
 
 import torch
 from torch.distributed.distributed_c10d import Store
@@ -22,11 +20,8 @@ from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import (
     DeviceNeighbours,
-    Environment,
     HostLoad,
     PhaseName,
-    RankResult,
-    Setup,
     Window,
 )
 from gpuproof.records.what_ran import Effective
@@ -55,7 +50,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
-from gpuproof.worker.step.generation import DecodeStep, tokens_before
+from gpuproof.worker.step.generation import DecodeStep
 from gpuproof.worker.step.inference import OutputWatch
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -75,16 +70,19 @@ def run_case(
     """Run the whole case on this rank; its last record is the result. Returns what must be released."""
     with recorder.phase("prepare"):
         if case.capture_env and identity.local_rank == 0:
-            from gpuproof.worker.host.environment import describe_host  # of the first launch
-
-            facts = describe_host(device=case.placement.device)
-            recorder.write(Environment(host=socket.gethostname(), facts=facts))
+            recorder.describe_host(case.placement.device)
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
         recorder.heartbeat.clock = prepared.clock
 
     counted = count_work(prepared, recorder)
     compile_and_capture(prepared, recorder)
-    recorder.write(_with_count(setup_record(prepared), counted))
+    setup = replace(
+        setup_record(prepared),
+        flops_per_step_counted=counted.flops_per_step,
+        flops_not_counted=counted.missing,
+        flops_skippable_per_step=counted.skippable_per_step,
+    )
+    recorder.write(setup)
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _reason_hidden(prepared) else observed)
@@ -95,11 +93,10 @@ def run_case(
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     if isinstance(prepared.step, TrainingStep) and prepared.step.pruner is not None:
         recorder.write(prepared.step.pruner.record(rank=identity.rank))
-    loss = _finite_loss(prepared.step.last_loss)
+    loss = _finite_loss(prepared.eager_step.last_loss)
     run_after_window(prepared, recorder, window)
 
-    recorder.begin("finish")
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
+    recorder.finish(last_loss=loss)
     return prepared
 
 
@@ -133,15 +130,6 @@ def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
         return count_step_flops(prepared)
 
 
-def _with_count(setup: Setup, counted: CountedFlops) -> Setup:
-    return replace(
-        setup,
-        flops_per_step_counted=counted.flops_per_step,
-        flops_not_counted=counted.missing,
-        flops_skippable_per_step=counted.skippable_per_step,
-    )
-
-
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
     """Run the first steps of a compiled model apart: they take minutes, and are no step times.
 
@@ -163,7 +151,7 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
 
 def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches | None) -> None:
     """Make the step one CUDA graph, or one for each bucket of lengths."""
-    rank, step = prepared.identity.rank, prepared.step
+    rank, step = prepared.identity.rank, prepared.eager_step
 
     def look(run: StepFunction) -> Effective:
         if not prepared.work.training.compile.enabled:
@@ -230,15 +218,10 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     peak_bytes, _ = accelerator.peak_memory_bytes(prepared.device)
     accelerator.forget_peak_memory(prepared.device)
     step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
-    power_cap = _settled(prepared, recorder, step_s)
-    return WarmUp(step_s=step_s, peak_bytes=peak_bytes, power_cap=power_cap)
-
-
-def _settled(prepared: Prepared, recorder: Recorder, step_s: float | None) -> PowerCapWatch | None:
-    """Run until a power cap has settled, where the window is long enough to meet it."""
     shards = prepared.arrangement.data_parallel_size
     steps = num_steps_of_window(prepared.work, num_samples=prepared.pool.used.num_samples, num_shards=shards)
-    return settle(prepared, recorder, step_s=step_s, steps=steps)
+    power_cap = settle(prepared, recorder, step_s=step_s, steps=steps)
+    return WarmUp(step_s=step_s, peak_bytes=peak_bytes, power_cap=power_cap)
 
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
@@ -254,11 +237,10 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
-        step = prepared.step
-        tokens = tokens_before(step.eager if isinstance(step, CapturedStep) else step)
+        eager = prepared.eager_step
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
-        watch = OutputWatch(prepared.step, feed_plan(plan, writer))
+        watch = OutputWatch(eager, feed_plan(plan, writer))
         timing = run_window(prepared.step, prepared.clock, plan, watch)
         load = load_between(load_before, read_load())
         writer.flush()
@@ -267,7 +249,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             _window_record(prepared, timing, planned, load=load, neighbours=neighbours),
             peak_with_warmup_bytes=warm.peak_bytes,
             data_wait_s=writer.data_wait_s,
-            tokens_before=tokens,
+            tokens_before=eager.tokens_before if isinstance(eager, DecodeStep) else None,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             not_finite_after=watch.not_finite_after(),
             power_cap=None if cap is None else cap.record(timing.wall_s),

@@ -1,15 +1,12 @@
 """The watchdog: a thread that writes the last words when the main thread cannot.
 
-It sees three ends that Python code in the main thread would not survive or not notice: a signal while
-the main thread is inside a collective, no progress for too long, and the death of the launcher. Each
-time it writes a failure record with the stacks of all threads and ends the process. Where native code
-keeps the interpreter's lock, so that no thread of Python runs, a C-level timer prints the stacks instead.
-
-How far this rank's device has come: asked by the watchdog when nothing goes on any more.
-
-A host that waits for its device looks alive while every device spins. So the device's own marks are read, and
-torch's count and flight recorder of collective operations. Everything is asked from a thread of its own under
-a deadline, since a driver in trouble may not answer.
+It sees three ends that Python code in the main thread would not survive or not notice: a signal while the
+main thread is inside a collective, no progress for too long, and the death of the launcher. Each time it
+writes a failure record with the stacks of all threads and ends the process. Where native code keeps the
+interpreter's lock, so that no thread of Python runs, a C-level timer prints the stacks instead. A host that
+waits for its device looks alive while every device spins: so `look_at_progress` reads the device's own marks,
+and torch's count and flight recorder of collective operations, from a thread of its own under a deadline,
+since a driver in trouble may not answer.
 """
 
 from __future__ import annotations
@@ -37,6 +34,12 @@ POLL_S = 0.5
 LINGER_S = 2.0
 """How long a rank stays after its words where other ranks fail with it: over the time between the clocks
 of ranks that hang together (a chunk of steps, a poll), since the end of one takes the others with it."""
+ANSWER_S = 2.0
+"""For a driver, or NCCL, to answer."""
+LAST_CALLS = 3
+RAS_ADDRESS = ("localhost", 28028)
+"""Where NCCL (2.24 and later) listens unless NCCL_RAS_ADDR says otherwise."""
+RAS_CHARACTERS = 8_000
 
 
 @dataclass(slots=True)
@@ -113,16 +116,14 @@ class Watchdog:
             # Never due while this thread gets the interpreter's lock twice a second.
             faulthandler.dump_traceback_later(self._hang_timeout_s + LINGER_S, exit=True)
             ready, _, _ = select.select([self._signals], [], [], POLL_S)
-            received = self._received_signal() if ready else None
-            if received is not None:
-                self._end("interrupted", f"ended by {received.name}", "Finish the run with --resume")
-            self._check_parent()
+            received = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS] if ready else []
+            if received:
+                name = signal.Signals(received[0]).name
+                self._end("interrupted", f"ended by {name}", "Finish the run with --resume")
+            if gone := self.parent_gone():
+                self._end(*gone, "Finish the run with --resume", linger_s=LINGER_S)
             if not self._resting.is_set():
                 self._check_progress()
-
-    def _received_signal(self) -> signal.Signals | None:
-        numbers = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS]
-        return signal.Signals(numbers[0]) if numbers else None
 
     def parent_gone(self) -> tuple[FailureCause, str] | None:
         """Say that the launcher, or the agent of several ranks, is gone; None while both live.
@@ -137,11 +138,6 @@ class Watchdog:
         if os.getppid() != self._agent_pid:
             return "lost_rank", f"the process that started this one (process {self._agent_pid}) is gone"
         return None
-
-    def _check_parent(self) -> None:
-        gone = self.parent_gone()
-        if gone is not None:
-            self._end(*gone, "Finish the run with --resume", linger_s=LINGER_S)
 
     def _check_progress(self) -> None:
         silent_s = monotonic() - self._heartbeat.at_s
@@ -191,14 +187,6 @@ def process_lives(pid: int) -> bool:
     return state != "Z"
 
 
-ANSWER_S = 2.0
-"""For a driver, or NCCL, to answer."""
-LAST_CALLS = 3
-RAS_ADDRESS = ("localhost", 28028)
-"""Where NCCL (2.24 and later) listens unless NCCL_RAS_ADDR says otherwise."""
-RAS_CHARACTERS = 8_000
-
-
 class ProgressClock(Protocol):
     """A step clock that knows what its device has reached."""
 
@@ -218,18 +206,14 @@ def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> R
         if in_group:
             progress[0] = replace(progress[0], **_answer(distributed))
         if clock is not None:
-            progress[0] = replace(progress[0], **_reached(clock))
+            launched, begun, completed = clock.progress()
+            progress[0] = replace(progress[0], launched=launched, begun=begun, completed=completed)
         progress[0] = replace(progress[0], missing=None)
 
     thread = threading.Thread(target=look, name="gpuproof-progress", daemon=True)
     thread.start()
     thread.join(ANSWER_S)
     return progress[0]
-
-
-def _reached(clock: ProgressClock) -> dict[str, Any]:
-    launched, begun, completed = clock.progress()
-    return {"launched": launched, "begun": begun, "completed": completed}
 
 
 def _answer(distributed: Any) -> dict[str, Any]:

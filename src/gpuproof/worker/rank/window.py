@@ -16,7 +16,7 @@ from gpuproof.records.run import DeviceNeighbours, HostLoad, Window
 from gpuproof.worker.engine.host_clock import ClockName
 from gpuproof.worker.engine.loop import FixedSteps, LongEnough, StepPlan, TimeLimit, WindowTiming
 from gpuproof.worker.engine.stopping import PrecisionLimit
-from gpuproof.worker.host.connections import read_connections
+from gpuproof.worker.host.host_load import read_connections
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
 

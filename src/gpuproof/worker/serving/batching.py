@@ -1,13 +1,8 @@
-"""Who is served: the model on this host's device.
+"""Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
 
-A target is a function of a number of samples that returns when their answer is complete, and says when the
-first tokens were there, if it makes any.
-
-Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
-
-In: traffic, and a model as a function of a number of samples that returns when they are done. Out: when each
-request was begun, had its first token and was done, and the batches that were run. First come, first served;
-batches are static: none is joined while it runs.
+In: traffic, and a model as a function of a number of samples that returns when they are done (`RunBatch`).
+Out: when each request was begun, had its first token and was done, and the batches that were run. First come,
+first served; batches are static: none is joined while it runs.
 """
 
 from __future__ import annotations
@@ -17,78 +12,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from gpuproof.worker.step.generation import AnswerStep
-from gpuproof.worker.step.preparation import Prepared
-
-
-def model_target(prepared: Prepared) -> RunBatch:
-    """Return the function that has the model answer that many samples and waits for the device."""
-    if isinstance(prepared.step, AnswerStep):
-        return text_target(prepared.step, prepared.clock.synchronize)
-    module = prepared.workload.module.eval()
-    inputs, _ = prepared.pool.next_batch()
-    autocast = prepared.precision.autocast()
-    synchronize = prepared.clock.synchronize
-
-    def run(num_samples: int) -> None:
-        with torch.inference_mode(), autocast:
-            module(inputs[:num_samples])
-        synchronize()
-
-    return run
-
-
-def text_target(
-    step: AnswerStep, synchronize: Callable[[], None], *, clock: Callable[[], float] = monotonic
-) -> RunBatch:
-    """Return the function that reads that many prompts and makes all tokens of each.
-
-    The device is waited for twice: behind the first tokens, and behind the last.
-    """
-
-    def run(num_prompts: int) -> float:
-        step.read(num_prompts)
-        synchronize()
-        first_token_s = clock()
-        step.go_on()
-        synchronize()
-        return first_token_s
-
-    return run
-
-
-def warm(
-    run_batch: RunBatch,
-    *,
-    samples_per_request: int,
-    max_requests: int,
-    on_batch: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Run every size of batch once: a first time costs memory, kernels chosen, code compiled.
-
-    `on_batch` is called with the number of batches done so far.
-    """
-    for requests in range(1, max_requests + 1):
-        run_batch(requests * samples_per_request)
-        on_batch(requests)
-    run_batch(max_requests * samples_per_request)
-
+if TYPE_CHECKING:
+    from gpuproof.worker.step.generation import AnswerStep
+    from gpuproof.worker.step.preparation import Prepared
 
 RunBatch = Callable[[int], float | None]
 """Runs so many samples to their end; returns when their first tokens were there, on the clock of the caller,
 or None where none are made."""
 
 
-def run_nothing(num_samples: int) -> None:
-    """Return at once: the server that does nothing, so that generator and queue alone are measured."""
-
-
 class RequestSource(Protocol):
-    """Where requests come from: `traffic.Traffic`, or a list in a test."""
+    """Where requests come from: `generator.Traffic`, or a list in a test."""
 
     exhausted: bool
 
@@ -167,3 +103,64 @@ def serve(
             served.first_token_s.extend(array("d", [first_token_s - begin_s]) * size)
         served.batches[size] += 1
         on_batch(len(served.done_s))
+
+
+def model_target(prepared: Prepared) -> RunBatch:
+    """Return the function that has the model answer that many samples and waits for the device."""
+    import torch  # where a model is served, and not to load an endpoint
+
+    from gpuproof.worker.step.generation import AnswerStep
+
+    if isinstance(prepared.step, AnswerStep):
+        return text_target(prepared.step, prepared.clock.synchronize)
+    module = prepared.workload.module.eval()
+    inputs, _ = prepared.pool.next_batch()
+    autocast = prepared.precision.autocast()
+    synchronize = prepared.clock.synchronize
+
+    def run(num_samples: int) -> None:
+        with torch.inference_mode(), autocast:
+            module(inputs[:num_samples])
+        synchronize()
+
+    return run
+
+
+def text_target(
+    step: AnswerStep, synchronize: Callable[[], None], *, clock: Callable[[], float] = monotonic
+) -> RunBatch:
+    """Return the function that reads that many prompts and makes all tokens of each.
+
+    The device is waited for twice: behind the first tokens, and behind the last.
+    """
+
+    def run(num_prompts: int) -> float:
+        step.read(num_prompts)
+        synchronize()
+        first_token_s = clock()
+        step.go_on()
+        synchronize()
+        return first_token_s
+
+    return run
+
+
+def warm(
+    run_batch: RunBatch,
+    *,
+    samples_per_request: int,
+    max_requests: int,
+    on_batch: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Run every size of batch once: a first time costs memory, kernels chosen, code compiled.
+
+    `on_batch` is called with the number of batches done so far.
+    """
+    for requests in range(1, max_requests + 1):
+        run_batch(requests * samples_per_request)
+        on_batch(requests)
+    run_batch(max_requests * samples_per_request)
+
+
+def run_nothing(num_samples: int) -> None:
+    """Return at once: the server that does nothing, so that generator and queue alone are measured."""

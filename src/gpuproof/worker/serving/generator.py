@@ -1,13 +1,12 @@
-"""The load generator: issues requests at their times, from a process of its own.
+"""The load generator: issues requests at their times, from a process of its own; and the server's end of it.
 
 It shares nothing with the server but two counters of the kernel (eventfd): requests issued, requests done.
-Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up.
-In: a plan as JSON, the numbers of the two descriptors. Out, on standard output, when all is issued: the time
-of each issue as raw doubles, in seconds from the window's begin.
-
-Schedules are drawn before the window, from a seed: generator and server each draw the same one, so that it
-need not be sent. Latency is counted from these times, not from when a request could be sent: a server that
-stalls does not delay the next requests (no coordinated omission).
+Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up;
+reading one takes all that was added since. In: a plan as JSON, the numbers of the two descriptors. Out, on
+standard output, when all is issued: the time of each issue as raw doubles, in seconds from the window's
+begin. Schedules are drawn before the window, from a seed: generator and server each draw the same one, so
+that it need not be sent. Latency is counted from these times, not from when a request could be sent: a server
+that stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -17,20 +16,28 @@ import json
 import math
 import os
 import random
+import select
+import subprocess
 import sys
-import threading
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import accumulate
 from time import monotonic
 
-from gpuproof.records.work.serving import Arrivals
+from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.processes.group import end_with_parent
+from gpuproof.records.work.serving import Arrivals, ServingSpec
 from gpuproof.worker.serving.prompts import read_trace
 
-WATCH_S = 0.5
+END_S = 30.0
+"""Time that a generator gets to hand its issue times over."""
+CLOSED_LOOP_STRETCH = 10.0
+"""A closed loop that has too few requests after its window goes on for at most this many windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +111,6 @@ class Wire:
     issued: int
     done: int
 
-    def issue(self, count: int) -> None:
-        """Tell the server of `count` more requests."""
-        os.eventfd_write(self.issued, count)
-
-    def wait_for_done(self) -> int:
-        """Wait until at least one request is done; return how many are since the last call."""
-        return os.eventfd_read(self.done)
-
 
 def schedule(
     arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: int, burstiness: float = 1.0
@@ -163,7 +162,7 @@ def issue_by_schedule(
         if due == first:
             sleep(times_s[first] - now_s)
             continue
-        wire.issue(due - first)
+        os.eventfd_write(wire.issued, due - first)
         issued[first:due] = array("d", [now_s]) * (due - first)
         first = due
     return issued
@@ -181,8 +180,8 @@ def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
         if now_s >= plan.max_s or (now_s >= plan.min_s and len(issued) >= plan.min_requests):
             return issued
         issued.extend(array("d", [now_s]) * free)
-        wire.issue(free)
-        free = wire.wait_for_done()
+        os.eventfd_write(wire.issued, free)
+        free = os.eventfd_read(wire.done)  # waits for one at least
 
 
 def run_plan(plan: TrafficPlan, wire: Wire) -> array[float]:
@@ -205,24 +204,113 @@ def main(arguments: Sequence[str]) -> int:
     plan_text, issued_fd, done_fd, server_pid = arguments
     plan = TrafficPlan(**json.loads(plan_text))
     gc.disable()
-    _live_as_long_as(int(server_pid))
+    end_with_parent(int(server_pid))  # signals to its group do not come here
     times_s = run_plan(plan, Wire(int(issued_fd), int(done_fd)))
     sys.stdout.buffer.write(times_s.tobytes())
     sys.stdout.buffer.flush()
     return 0
 
 
-def _live_as_long_as(server_pid: int) -> None:
-    """End when the server is gone, however it went: signals to its group do not come here."""
-
-    def watch() -> None:
-        while os.getppid() == server_pid:
-            time.sleep(WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="gpuproof-watch", daemon=True).start()
-
-
 def _sleep_until(moment_s: float) -> None:
     while (left_s := moment_s - monotonic()) > 0:
         time.sleep(left_s)
+
+
+def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> TrafficPlan:
+    """Return the plan of a case's window.
+
+    server: by a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
+    answer. The first two are MLPerf's: https://github.com/mlcommons/inference_policies, section Scenarios.
+
+    Raises:
+        EnvironmentUnfitError: there is a trace that cannot be read.
+    """
+    plan = partial(TrafficPlan, begin_monotonic_s=begin_monotonic_s, seed=seed)
+    if spec.scenario == "offline":
+        return plan(num_requests=spec.min_requests)
+    if spec.scenario == "server" and spec.arrivals == "trace":
+        assert spec.trace is not None  # a rule of the recipe's
+        num_requests = len(read_trace(spec.trace, max_s=spec.window_s))
+        return plan(trace=spec.trace, num_requests=num_requests, max_s=spec.window_s)
+    if spec.scenario == "server":
+        assert spec.rate_per_s is not None
+        num_requests = max(spec.min_requests, math.ceil(spec.rate_per_s * spec.window_s))
+        return plan(
+            arrivals=spec.arrivals,
+            rate_per_s=spec.rate_per_s,
+            num_requests=num_requests,
+            burstiness=spec.burstiness,
+        )
+    return plan(
+        concurrency=spec.concurrency,
+        min_requests=spec.min_requests,
+        min_s=spec.window_s,
+        max_s=spec.window_s * CLOSED_LOOP_STRETCH,
+    )
+
+
+class Traffic:
+    """Requests as they come in; count them, do them, tell that they are done."""
+
+    def __init__(self, wire: Wire, process: subprocess.Popen[bytes]) -> None:
+        self._wire = wire
+        self._process = process
+        assert process.stdout is not None
+        self._pipe = process.stdout.fileno()
+        self.exhausted = False
+        """True once the generator has issued its last request; those may still be counted."""
+
+    def new_requests(self, timeout_s: float | None) -> int:
+        """Return how many requests were issued since the last call; wait for one up to `timeout_s`.
+
+        None waits until there is one, or none will come any more (then 0 is returned).
+        """
+        if not self.exhausted:
+            ready, _, _ = select.select([self._wire.issued, self._pipe], [], [], timeout_s)
+            self.exhausted = self._pipe in ready
+        try:
+            return os.eventfd_read(self._wire.issued)
+        except BlockingIOError:
+            return 0
+
+    def done(self, count: int) -> None:
+        """Tell the generator that `count` more requests are done."""
+        os.eventfd_write(self._wire.done, count)
+
+    def issue_times_s(self) -> array[float]:
+        """Return when each request was issued, once all are; from the window's begin.
+
+        Raises:
+            EnvironmentUnfitError: the generator failed.
+        """
+        data, errors = self._process.communicate(timeout=END_S)
+        if self._process.returncode != 0:
+            last = (errors.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
+            raise EnvironmentUnfitError(f"the load generator ended with {self._process.returncode}: {last}")
+        times = array("d")
+        times.frombytes(data)
+        return times
+
+
+@contextmanager
+def traffic(
+    plan: TrafficPlan, *, make_command: Callable[[TrafficPlan, Wire], list[str]] = command
+) -> Iterator[Traffic]:
+    """Start a generator for `plan`; whatever happens, it does not outlive the block."""
+    # Only our own end of `issued` must not block; the flag is the file's, and nobody else reads that one.
+    wire = Wire(os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0))
+    process = subprocess.Popen(
+        make_command(plan, wire),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        pass_fds=(wire.issued, wire.done),
+        start_new_session=True,  # what a signal to the group means is for the server to say
+    )
+    try:
+        yield Traffic(wire, process)
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(wire.issued)
+        os.close(wire.done)

@@ -36,11 +36,6 @@ class Address:
     """Of the endpoint itself, without a slash at its end."""
     is_tls: bool
 
-    @property
-    def authority(self) -> str:
-        """Host and port as a URL has them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read a URL as http://host:8000/v1.
@@ -108,7 +103,8 @@ class Connection:
         self.is_reusable = False  # until the whole answer is read
         self._refuse_surplus()
         self._num_before = self._num_taken
-        lines = [f"POST {address.path}{path} HTTP/1.1", f"Host: {address.authority}"]
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        lines = [f"POST {address.path}{path} HTTP/1.1", f"Host: {host}:{address.port}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]
         self._writer.write("\r\n".join(lines).encode("latin-1") + body)

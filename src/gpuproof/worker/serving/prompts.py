@@ -3,14 +3,11 @@
 In: the recipe's lengths, prefixes and trace, and a seed. Out: for every number of a request always the same
 text. Texts are of short common words; how many make a token is the server's to say, so that before the window
 a few prompts are sent and its own counts fitted (`Calibration`). No two prompts begin alike, so that no
-prefix cache answers them, but where prefixes are shared by intent.
-
-A trace of requests in Mooncake's form: JSON lines of when each came, how long it was, what it shared.
-
-In: a file with a line a request: `{"timestamp": ms, "input_length": tokens, "output_length": tokens,
-"hash_ids": [...]}`. Out: its requests in order of time. A hash is the name of a block of 512 tokens: prompts
-that begin with the same hashes begin with the same text. Without timestamps a file is one of lengths.
-https://github.com/kvcache-ai/Mooncake (FAST25-release/traces)
+prefix cache answers them, but where prefixes are shared by intent. A trace is in Mooncake's form
+(https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), a line a request: `{"timestamp": ms,
+"input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash is the name of a block of 512
+tokens: prompts that begin with the same hashes begin with the same text. Without timestamps a file is one of
+lengths.
 """
 
 from __future__ import annotations
@@ -32,6 +29,8 @@ POOL_WORDS = 2**16
 HEAD_WORDS = 12
 """Words that begin a prompt and are its own: a block of the smallest prefix caches has 16 tokens."""
 MIN_TRIAL_WORDS = 16
+BLOCK_TOKENS = 512
+MOST_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +165,6 @@ def trial_numbers() -> Iterator[int]:
     while True:
         yield number
         number -= 1
-
-
-BLOCK_TOKENS = 512
-MOST_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)

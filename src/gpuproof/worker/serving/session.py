@@ -20,7 +20,7 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.devices.neighbours import other_users
 from gpuproof.processes.granted import usable_cpus
 from gpuproof.records.case import Case, ServingWork
-from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
+from gpuproof.records.run import DeviceNeighbours, HostLoad, Progress
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.engine.loop import paused_collector
@@ -28,13 +28,19 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.serving.answers import RequestTimes
-from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
-from gpuproof.worker.serving.clients import clients, num_clients
+from gpuproof.worker.serving.batching import (
+    BatchingRule,
+    RunBatch,
+    ServedRequests,
+    model_target,
+    run_nothing,
+    serve,
+    warm,
+)
+from gpuproof.worker.serving.clients import clients, num_clients, run_precisely
 from gpuproof.worker.serving.endpoint import EndpointLoad
-from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.loop import run_precisely
+from gpuproof.worker.serving.generator import TrafficPlan, traffic, traffic_plan
 from gpuproof.worker.serving.prompts import Prompts
-from gpuproof.worker.serving.traffic import traffic, traffic_plan
 from gpuproof.worker.serving.twin import measure_client
 
 if TYPE_CHECKING:
@@ -62,15 +68,14 @@ def run_serving_case(
     device_uuid = None
     with recorder.phase("prepare"):
         if case.capture_env:
-            from gpuproof.worker.host.environment import describe_host  # of the first launch
-
-            recorder.write(
-                Environment(host=socket.gethostname(), facts=describe_host(device=case.placement.device))
-            )
+            recorder.describe_host(case.placement.device)
         if spec.target == "model":
-            prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
-            from gpuproof.worker.step.preparation import setup_record
+            from gpuproof.accelerators.choose import accelerator_of
+            from gpuproof.worker.step.preparation import prepare, setup_record
 
+            prepared = prepare(case, identity=identity, run_folder=run_folder)
+            run_batch = model_target(prepared)
+            device_uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
             recorder.write(setup_record(prepared))
     if prepared is not None:
         _warm_up(spec, run_batch, recorder)
@@ -78,20 +83,8 @@ def run_serving_case(
         _measure_endpoint(spec, recorder, seed=seed)
     else:
         _measure(spec, run_batch, recorder, seed=seed, device_uuid=device_uuid)
-    recorder.begin("finish")
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
+    recorder.finish()
     return prepared
-
-
-def _prepare_model(
-    case: Case, identity: RankIdentity, run_folder: Path
-) -> tuple[Prepared, RunBatch, str | None]:
-    from gpuproof.accelerators.choose import accelerator_of
-    from gpuproof.worker.serving.batching import model_target
-    from gpuproof.worker.step.preparation import prepare
-
-    prepared = prepare(case, identity=identity, run_folder=run_folder)
-    return prepared, model_target(prepared), accelerator_of(prepared.device).properties(prepared.device).uuid
 
 
 def _rule(spec: ServingSpec) -> BatchingRule:
@@ -101,8 +94,6 @@ def _rule(spec: ServingSpec) -> BatchingRule:
 
 
 def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None:
-    from gpuproof.worker.serving.batching import warm
-
     rule = _rule(spec)
     with recorder.phase("warmup", expected_steps=rule.max_requests + 1):
         warm(

@@ -20,10 +20,9 @@ from time import monotonic
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import NEW_TOKENS, EndpointSpec, ServingSpec
-from gpuproof.worker.serving.clients import clients, end_with_the_parent
+from gpuproof.worker.serving.clients import clients, end_with_the_parent, run_precisely
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.loop import run_precisely
 from gpuproof.worker.serving.prompts import Prompts
 
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)

@@ -10,7 +10,6 @@ from gpuproof.records.run import NotApplied
 from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.model import OWN_MODULE
 from gpuproof.records.work.parallel import ParallelSpec
-from gpuproof.records.work.training import TrainingSpec
 from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
 from gpuproof.worker.parallel.distributed import NCCL
 from gpuproof.worker.step.cuda_graph import capture_obstacle
@@ -84,7 +83,8 @@ def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     if isinstance(work, TrainingWork):
         yield from _schedule_keys(work)
     if not work.training.compile.enabled:
-        yield from _compiler_keys(work.training)
+        for key in work.training.compile.changed():
+            yield f"training.compile.{key}", "training.compile.enabled is false"
 
 
 def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
@@ -159,11 +159,6 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     for key in ("gradient_accumulation_steps", "gradient_compression"):
         if key in work.parallel.changed():
             yield f"distributed.{key}", reason
-
-
-def _compiler_keys(compute: TrainingSpec) -> Iterator[tuple[str, str]]:
-    for key in compute.compile.changed():
-        yield f"training.compile.{key}", "training.compile.enabled is false"
 
 
 def _input_keys(work: ModelWork, shape: InputShape) -> Iterator[tuple[str, str]]:

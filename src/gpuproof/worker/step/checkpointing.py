@@ -1,14 +1,14 @@
 """Activation checkpointing: keep less for the backward pass, compute it again instead.
 
-In: a built model and the choice of the case. Out: the model to run, and how many of its modules are
-computed again. The repeated blocks of a model are found by its structure; the workload declares none.
-
-The blocks that a model repeats, found by its structure: sharded, or computed again, one at a time.
+In: a built model and the choice of the case. Out: the model to run, and how many of its modules are computed
+again. The repeated blocks of a model, by which it is sharded, too, are found by its structure; the workload
+declares none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -40,7 +40,8 @@ def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.M
             place="training.activation_checkpointing",
             next_step="Use all, or none",
         )
-    options: dict[str, Any] = {"context_fn": _save_costly} if choice == "selective" else {}
+    save_costly = partial(create_selective_checkpoint_contexts, _policy)
+    options: dict[str, Any] = {"context_fn": save_costly} if choice == "selective" else {}
     for container in list(module.modules()):
         for child_name, child in list(container.named_children()):
             if any(child is block for block in blocks):
@@ -61,11 +62,6 @@ def has_batch_norm(module: nn.Module) -> bool:
 def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
     costly = classify_operation(operation) is not None
     return CheckpointPolicy.MUST_SAVE if costly else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-def _save_costly() -> tuple[Any, Any]:
-    contexts: tuple[Any, Any] = create_selective_checkpoint_contexts(_policy)
-    return contexts
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:

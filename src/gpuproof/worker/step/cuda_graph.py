@@ -3,11 +3,9 @@
 A graph reads and writes the same addresses each time. So the step is built on buffers of its own
 (`StaticBatches`), which are filled from the pool before each replay; weights, gradients and the optimizer's
 state keep their places by themselves. As https://docs.pytorch.org/docs/stable/notes/cuda.html has it for
-whole-network capture.
-
-What torch.compile really did: graphs, breaks with their reasons, what stayed uncompiled, and when.
-
-torch counts these itself, for the whole process; a window's share is the difference of two readings.
+whole-network capture. What torch.compile really did (graphs, breaks with their reasons, what stayed
+uncompiled) is read from torch's own counters, which are of the whole process: a window's share is the
+difference of two readings.
 """
 
 from __future__ import annotations
@@ -101,6 +99,7 @@ class CapturedStep:
     """A step that replays a graph, or one of several."""
 
     eager: ModelStep
+    """What was captured; every replay writes its loss and its outputs to the same places."""
     run: Step
     effective: Effective
     """What the kernels were given, seen in a step before the capture: a replay hides it."""
@@ -109,21 +108,6 @@ class CapturedStep:
     def __call__(self) -> None:
         """Run one step."""
         self.run()
-
-    @property
-    def module(self) -> nn.Module:
-        """What ran forward while the step was captured."""
-        return self.eager.module
-
-    @property
-    def last_loss(self) -> torch.Tensor | None:
-        """The loss of the latest step, which every replay writes to the same place."""
-        return self.eager.last_loss
-
-    @property
-    def outputs(self) -> object:
-        """What the latest step put out, at the same place each time too."""
-        return self.eager.outputs
 
 
 def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> str | None:
@@ -207,9 +191,6 @@ def captured(step: Step, capture: Capture, *, key: str) -> Step:
         ) from error
 
 
-REASON_LENGTH = 200
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCounts:
     """torch's counters since the process began."""
@@ -253,4 +234,4 @@ def compilation_record(
 def _first_line(reason: str) -> str:
     """Torch's reasons go on with explanations and links; the first line is the reason."""
     lines = reason.strip().splitlines()
-    return lines[0][:REASON_LENGTH] if lines else "no reason given"
+    return lines[0][:200] if lines else "no reason given"

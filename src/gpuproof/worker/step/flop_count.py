@@ -22,8 +22,7 @@ from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.worker.step.effective import OperatorMode
-from gpuproof.worker.step.flop_formulas import extra_formulas, hidden_share
+from gpuproof.worker.step.effective import OperatorMode, extra_formulas, hidden_share
 from gpuproof.worker.step.preparation import Prepared
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

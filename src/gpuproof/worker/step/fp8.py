@@ -3,13 +3,10 @@
 Every operand is scaled so that its largest magnitude is the largest of its format, rounded, multiplied with
 fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights that learn stay as they are,
 and are rounded anew in each step; those of a deployed model are rounded once. torch's own product does the
-work; on a processor it is worked out in software.
-
-How much of a step in fp8 goes into rounding to fp8? Its casts alone, timed after the window.
-
-Eagerly, every operand is read and written several times before its product: the largest magnitude, the
-division, the rounding, and for the backward pass a transpose. A compiler joins them to a pass or two. So the
-speed of a step in fp8 without one says more of these passes than of products in fp8, and how much is told.
+work; on a processor it is worked out in software. Eagerly, every operand is read and written several times
+before its product: the largest magnitude, the division, the rounding, and for the backward pass a transpose.
+A compiler joins them to a pass or two. So the speed of a step in fp8 without one says more of these passes
+than of products in fp8, and `time_casts` says how much: the casts alone, timed after the window.
 """
 
 from __future__ import annotations
@@ -34,6 +31,7 @@ MULTIPLE = 16
 """Tensor cores take fp8 matrices whose sizes are multiples of this; rows of samples are padded to it."""
 SMALLEST = 1e-12
 """A tensor of zeros is scaled as if this were its largest magnitude."""
+REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +189,6 @@ def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, 
             place="training.precision",
             next_step="Use bf16, or a model of larger linear layers",
         )
-
-
-REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

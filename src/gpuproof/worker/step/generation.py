@@ -260,16 +260,6 @@ def graph_ends(step: object) -> tuple[int, ...]:
     return tuple(sorted({end for _, end in step.decoding.steps}))
 
 
-def tokens_before(step: object) -> int | None:
-    """Return how many tokens behind the prompt the next step finds; None for steps that do not decode."""
-    return step.tokens_before if isinstance(step, DecodeStep) else None
-
-
-def kv_cache_bytes(step: object) -> int | None:
-    """Return the bytes of the step's cache; None where it has none."""
-    return step.generation.cache.num_bytes if isinstance(step, GenerationStep) else None
-
-
 def generation_notes(work: ModelWork) -> tuple[str, ...]:
     """Say what a step is, where that is not plain."""
     phase, prompt_tokens, new_tokens = _sizes(work)

@@ -43,7 +43,7 @@ class MemoryWatch:
     def _look(self) -> None:
         prepared = self._prepared
         step = prepared.step
-        eager = step.eager if isinstance(step, CapturedStep) else step
+        eager = prepared.eager_step
         optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
         self._missing = _reason_unseen(step, prepared.work)
         if self._missing is not None:
@@ -92,7 +92,7 @@ class SavedTensors:
     def __init__(self, prepared: Prepared) -> None:
         pool = prepared.pool
         held = [*prepared.workload.module.parameters(), *prepared.workload.module.buffers()]
-        self._addresses = {_address(local_part(tensor)) for tensor in (*held, *pool.held)}
+        self._addresses = {local_part(tensor).untyped_storage().data_ptr() for tensor in (*held, *pool.held)}
         self._forward = True
         self.num_bytes = 0
 
@@ -112,18 +112,11 @@ class SavedTensors:
         return tensor
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
 def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:
     """Count the bytes of this rank's parameters, gradients and optimizer state in the tensors themselves."""
     parameters = list(module.parameters())
-    state = (
-        []
-        if optimizer is None
-        else [value for values in optimizer.state.values() for value in values.values()]
-    )
+    states = () if optimizer is None else optimizer.state.values()
+    state = (value for values in states for value in values.values())
     return MemoryParts(
         parameters_bytes=_num_bytes(parameters),
         gradients_bytes=_num_bytes(p.grad for p in parameters if p.grad is not None),

@@ -1,14 +1,10 @@
 """The optimizer of a case, in the implementation that was asked for, or that torch would choose.
 
-Every optimizer is one of torch's, some with a rule that runs at each update (`OptimizerKind.rule`). The
-implementation is always named to torch, never left open: torch then runs that one or refuses, so that what is
-recorded is what runs.
-
-What some optimizers do at each update beside torch's own arithmetic: a falling rate, and SPAM.
-
-Each attaches to an optimizer by torch's own hooks, which run where an update runs and nowhere else: a scaler
+Every optimizer is one of torch's, some with a rule that runs at each update (`OptimizerKind.rule`): a falling
+rate, or SPAM. A rule attaches by torch's own hooks, which run where an update runs and nowhere else: a scaler
 that leaves an update out leaves these out too. The learning rate is always worked out anew from the one that
-was asked for, never from the last.
+was asked for, never from the last. The implementation is always named to torch, never left open: torch then
+runs that one or refuses, so that what is recorded is what runs.
 """
 
 from __future__ import annotations
@@ -32,6 +28,7 @@ SETTLING_STEPS = 20
 paper; its authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer) has it as `grad_accu_steps`."""
 LOWEST_SHARE = 0.01
 """Of the learning rate right after a reset, as in the authors' code."""
+Rule = Callable[[torch.optim.Optimizer, TrainingSpec, int | None], None]
 
 
 def cosine_rate(optimizer: torch.optim.Optimizer, training: TrainingSpec, total_steps: int | None) -> None:
@@ -120,9 +117,6 @@ def _cut_spikes(optimizer: torch.optim.Optimizer, *, threshold: float) -> None:
         if parameter.grad is not None:
             limit = (state["exp_avg_sq"] * threshold).sqrt_()
             parameter.grad.clamp_(-limit, limit)
-
-
-Rule = Callable[[torch.optim.Optimizer, TrainingSpec, int | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,6 @@ class PrecisionPolicy:
         dtype = AUTOCAST_TYPES.get(self.name) if self.cast_by == "autocast" else None
         return nullcontext() if dtype is None else torch.autocast(self.device_type, dtype=dtype)
 
-    def gradient_scaler(self) -> torch.amp.GradScaler:
-        """Return the scaler of amp; for other precisions one that passes everything through."""
-        return torch.amp.GradScaler(self.device_type, enabled=self.name == "amp")
-
 
 def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
     """Say why the device cannot compute in this precision; None where it can."""

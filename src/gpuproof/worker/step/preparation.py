@@ -6,13 +6,12 @@ Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts sta
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
 import torch
-from torch import nn
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
@@ -50,7 +49,6 @@ from gpuproof.worker.step.generation import (
     generation_notes,
     generation_step,
     graph_ends,
-    kv_cache_bytes,
     padded_bytes_per_step,
 )
 from gpuproof.worker.step.inference import InferenceStep
@@ -99,6 +97,11 @@ class Prepared:
     def work(self) -> ModelWork:
         """What is asked of the model."""
         return self.case.model_work
+
+    @property
+    def eager_step(self) -> ModelStep:
+        """The step as it is written, which a captured one replays: what has its module, loss and outputs."""
+        return self.step.eager if isinstance(self.step, CapturedStep) else self.step
 
     @property
     def samples_per_step(self) -> int:
@@ -290,7 +293,7 @@ def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     work, workload = prepared.work, prepared.workload
     device, compiling = device_record(prepared.device), work.training.compile
-    step = prepared.step.eager if isinstance(prepared.step, CapturedStep) else prepared.step
+    step = prepared.eager_step
     return Setup(
         rank=prepared.identity.rank,
         device=device,
@@ -316,7 +319,7 @@ def setup_record(prepared: Prepared) -> Setup:
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
         input_shape=workload.shape.shape,
-        kv_cache_bytes=kv_cache_bytes(step),
+        kv_cache_bytes=step.generation.cache.num_bytes if isinstance(step, GenerationStep) else None,
         bytes_per_step=workload.bytes_per_step or bytes_per_step(work, workload.info, workload.module, step),
         padded_bytes_per_step=padded_bytes_per_step(work, workload.info, step),
         data_used=prepared.pool.used,
@@ -346,15 +349,6 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
     )
 
 
-def option_notes(work: ModelWork, module: nn.Module, *, in_software: bool) -> Iterator[str]:
-    """Say what a reader of the figures must know about the options."""
-    if work.training.precision == "fp8" and in_software:
-        yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
-    recomputes = work.activation_checkpointing != "none"
-    if recomputes and has_batch_norm(module):
-        yield "what is computed again updates the running statistics of batch norms twice in each step"
-
-
 def _notes(prepared: Prepared) -> tuple[str, ...]:
     notes = []
     if prepared.fitted:
@@ -380,9 +374,12 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         notes.append(f"fewer threads than processors, because of {fewer}; {more}")
     if prepared.ranks.backend == NCCL and parallel.communication_profile != "none":
         notes.append(f"NCCL was given the communication profile {parallel.communication_profile}")
-    notes += option_notes(
-        prepared.work, prepared.workload.module, in_software=accelerator_of(prepared.device).in_software
-    )
+    if prepared.work.training.precision == "fp8" and accelerator_of(prepared.device).in_software:
+        notes.append("fp8 on a processor is worked out in software: its speed says nothing of a GPU's")
+    if prepared.work.activation_checkpointing != "none" and has_batch_norm(workload.module):
+        notes.append(
+            "what is computed again updates the running statistics of batch norms twice in each step"
+        )
     return tuple(notes)
 
 
@@ -394,7 +391,7 @@ def device_record(device: torch.device) -> Device:
         kind=device.type,
         index=device.index,
         name=properties.name,
-        uuid=accelerator.properties(device).uuid,
+        uuid=properties.uuid,
         memory_total_bytes=properties.memory_total_bytes,
         simulated=accelerator.simulated,
     )

@@ -2,16 +2,9 @@
 
 Before an update gradients are seen by the method, then masked, so that momentum and clipping know of nothing
 else. After it the masked weights are set to zero again: neither momentum nor decay brings one back. Ranks
-that average gradients hold the same weights and see the same gradients, and so choose the same masks.
-
-How sparse is a model to be after so many updates, and at which of them are weights chosen anew?
-
-Pure: numbers in, numbers out. An update is counted from 1; `begin` is the last one before pruning begins.
-
-By which score are weights kept? One class a method, all over the lists of weights and masks of a pruner.
-
-A mask is true where a weight is kept. Scores of several weights are compared over all layers at once, so that
-a method gives them one scale.
+that average gradients hold the same weights and see the same gradients, and so choose the same masks. A mask
+is true where a weight is kept; a method gives all layers' scores one scale, since they are compared over all
+at once.
 """
 
 from __future__ import annotations
@@ -28,6 +21,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from gpuproof.base.errors import UsageError
 from gpuproof.records.work.training import Pruned, PruningMethod, PruningSpec, SparsityRamp, end_of_pruning
+
+Tensors = Sequence[torch.Tensor]
 
 
 def prunable_weights(module: nn.Module) -> list[nn.Parameter]:
@@ -175,9 +170,6 @@ class SparsityPlan:
         """
         on_the_ramp = self.begin < update < self.end
         return update == self.end or (on_the_ramp and (update - self.begin) % self.every == 0)
-
-
-Tensors = Sequence[torch.Tensor]
 
 
 class Score(Protocol):

@@ -25,7 +25,6 @@ from gpuproof.workloads.info.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
 """Its own remarks at every start are kept out of the rank's output; what is set already stays."""
-MIB_BYTES = 2**20
 
 
 def import_tensorflow() -> Any:
@@ -133,7 +132,7 @@ def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement
         if limit_bytes is None:
             tf.config.experimental.set_memory_growth(gpu, True)
         else:
-            part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // MIB_BYTES)
+            part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_bytes // 2**20)
             tf.config.set_logical_device_configuration(gpu, [part])
     first = Device(
         kind="cuda", index=indices[0], name=_gpu_name(tf, chosen[0]), uuid=None, memory_total_bytes=None
@@ -146,7 +145,9 @@ class MirroredTraining:
 
     def __init__(self, tf: Any, work: TrainingWork, shape: InputShape, mirrors: Mirrors) -> None:
         self._tf = tf
-        self.reduction: Reduction = chosen_reduction(work.training.reduction, is_gpu=mirrors.is_gpu)
+        usual: Reduction = "nccl" if mirrors.is_gpu else "reduction_to_one_device"  # as TensorFlow decides
+        asked = work.training.reduction
+        self.reduction: Reduction = usual if asked == "auto" else asked
         self._strategy = tf.distribute.MirroredStrategy(
             devices=list(mirrors.names), cross_device_ops=_reducer(tf, self.reduction)
         )
@@ -164,11 +165,6 @@ class MirroredTraining:
         """Take one step on all mirrors."""
         self._loss = self._train(*self._batches[self._position])
         self._position = (self._position + 1) % len(self._batches)
-
-    @property
-    def num_parameters(self) -> int:
-        """Of one copy of the model, counted."""
-        return int(self.model.count_params())
 
     @property
     def num_pool_batches(self) -> int:
@@ -245,13 +241,6 @@ def draw_features(tf: Any, shape: InputShape, num_samples: int, *, seed: tuple[i
     second = 0.7 * first + 0.3 * second
     third = 0.5 * first - 0.3 * second + 0.4 * third
     return tf.concat([first, second, third, drawn[:, 3:]], axis=1)
-
-
-def chosen_reduction(reduction: Reduction, *, is_gpu: bool) -> Reduction:
-    """Return how gradients are summed: auto is as TensorFlow itself decides, NCCL where it has GPUs."""
-    if reduction != "auto":
-        return reduction
-    return "nccl" if is_gpu else "reduction_to_one_device"
 
 
 def _reducer(tf: Any, reduction: Reduction) -> Any:

@@ -24,9 +24,7 @@ from gpuproof.records.run import (
     Environment,
     Evaluation,
     NotApplied,
-    RankResult,
     Setup,
-    Window,
 )
 from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.training import Replicas
@@ -106,9 +104,7 @@ def run_tensorflow_case(
     if work.profiling.breakdown:
         for record in _not_taken_apart(identity.rank, prepared.clock):
             recorder.write(record)
-    recorder.begin("finish")
-    finite = loss if math.isfinite(loss) else None
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=finite))
+    recorder.finish(last_loss=loss if math.isfinite(loss) else None)
 
 
 def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
@@ -144,7 +140,7 @@ def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
         device=prepared.mirrors.first,
         backend=reduction,
         threads=prepared.threads,
-        num_parameters=training.num_parameters,
+        num_parameters=int(training.model.count_params()),
         items_per_step=prepared.items_per_step,
         item="samples",
         flops_per_step=None if costs is None else batch * costs.training_flops,
@@ -214,7 +210,7 @@ def _warm_up(prepared: PreparedMirrors, recorder: Recorder) -> tuple[float | Non
 
 def _measure(
     prepared: PreparedMirrors, recorder: Recorder, *, step_s: float | None, warm_peak_bytes: int | None
-) -> Window:
+) -> None:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     work, replicas = prepared.work, prepared.work.num_replicas
     planned = plan_window(
@@ -242,13 +238,10 @@ def _measure(
             load=load,
             neighbours=most_users(neighbours, _neighbours()),
         )
-        window = replace(
-            record,
-            peak_allocated_bytes=prepared.mirrors.peak_memory_bytes(prepared.tf),
-            peak_with_warmup_bytes=warm_peak_bytes,
+        peak_bytes = prepared.mirrors.peak_memory_bytes(prepared.tf)
+        recorder.write(
+            replace(record, peak_allocated_bytes=peak_bytes, peak_with_warmup_bytes=warm_peak_bytes)
         )
-        recorder.write(window)
-    return window
 
 
 def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:

@@ -1,9 +1,7 @@
-"""The simple CNN and LeNet-5, built from the plans in `catalogue.cnn`.
+"""Convolutional classifiers, built from the plans in `catalogue.cnn` and `catalogue.resnet`.
 
-Residual networks for image classification, built from the plans in `catalogue.resnet`.
-
-ResNet v1.5: in a bottleneck the 3×3 convolution carries the stride, as in the models whose published
-throughput people compare with. Weights start as in He et al. 2015 (https://arxiv.org/abs/1502.01852).
+ResNet is v1.5: in a bottleneck the 3×3 convolution carries the stride, as in the models whose published
+throughput people compare with. Its weights start as in He et al. 2015 (https://arxiv.org/abs/1502.01852).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The transformer encoder and the vision transformer, built from the plans in `catalogue.encoder`.
-
-GPT-2, built from the plan in `catalogue.gpt2`.
-"""
+"""Encoder, vision transformer and GPT-2, built from the plans in `catalogue.encoder` and `catalogue.gpt2`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A module of the user's own: imported, constructed, and tried once, so that a wrong shape is no figure.
 
-Does a model that is not ours take its input, and give scores of the right shape? Tried once, beforehand.
-
-In: a module, and the input and the scores that the case counts on. Out: nothing, or an error.
+Models of libraries are tried by the same functions. In: a module, and the input and the scores that the case
+counts on. Out: nothing, or an error.
 """
 
 from __future__ import annotations
@@ -19,6 +18,10 @@ from torch import nn
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
+
+TRIAL_BATCH = 2
+"""Some layers take no batch of one."""
+PLURALS = {"image": "images", "features": "features", "tokens": "tokens"}
 
 
 def build_own(path: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
@@ -52,11 +55,6 @@ def _class_at(path: str) -> Any:
             next_step="Install its package where the worker runs, or name its folder in PYTHONPATH: "
             "the working directory is not searched",
         ) from error
-
-
-TRIAL_BATCH = 2
-"""Some layers take no batch of one."""
-PLURALS = {"image": "images", "features": "features", "tokens": "tokens"}
 
 
 def blank_batch(module: nn.Module, shape: InputShape) -> torch.Tensor:

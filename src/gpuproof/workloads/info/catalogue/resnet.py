@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.catalogue.counting import convolution, dense, sum_work
@@ -46,13 +47,6 @@ class Convolution:
     kernel: int
     stride: int
     size: int
-
-
-def resnet_convolutions(plan: ResNetPlan, *, image_size: int) -> Iterator[Convolution]:
-    """List every convolution of the network in order, shortcut projections after their block."""
-    yield _stem(image_size)
-    for block in _blocks(plan, image_size=image_size):
-        yield from block
 
 
 def _stem(image_size: int) -> Convolution:
@@ -144,7 +138,8 @@ def _resnet(
 
 def resnet_work(plan: ResNetPlan, shape: InputShape) -> Work:
     """Count a residual network with batch norm after every convolution."""
-    convolutions = list(resnet_convolutions(plan, image_size=shape.shape[-1]))
+    size = shape.shape[-1]
+    convolutions = [_stem(size), *chain.from_iterable(_blocks(plan, image_size=size))]
     layers = [
         convolution(c.inputs, c.outputs, kernel=c.kernel, size=c.size, bias=False) for c in convolutions
     ]
