@@ -1,11 +1,11 @@
-"""A matrix as plain data: its axes, what it leaves out, what it adds, and all combinations.
+"""A matrix as plain data: its combinations, which of them are run, and what each case is called.
+
+The rules and the plan both ask here, so that they name the same cases.
 
 >>> assignments({"a.x": [1, 2], "b.y": [3, 4], "exclude": [{"a.x": 2, "b.y": 3}]})
 [{'a.x': 1, 'b.y': 3}, {'a.x': 1, 'b.y': 4}, {'a.x': 2, 'b.y': 4}]
 >>> assignments({"x": [1], "include": [{"x": 5}]}), list(matrix_keys({"include": [{"x": 5}]}))
 ([{'x': 1}, {'x': 5}], ['x'])
-
-Which cases of a matrix are run, and what each is called: one answer for the rules and for the plan.
 """
 
 from __future__ import annotations

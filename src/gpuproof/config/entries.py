@@ -1,10 +1,7 @@
-"""A file of plain entries, such as hosts or options of a scheduler: read strictly, mistakes told by line.
+"""A file of plain entries, such as hosts or options of a scheduler, read strictly.
 
-In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake.
-
-What is wrong with a value, in our words: the validation library's name its own classes.
-
-In: one of the library's details of an error. Out: a cause such as "expected a whole number".
+In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake at its
+line, said in our words: those of the validation library name its own classes.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-r"""Cases from a Kconfig `.config` of an older test matrix.
+r"""Files as Kconfig writes them: defaults of a training, and the cases of an older test matrix.
+matrix.
 
-In: lines such as `CONFIG_TEST_OPTIMIZERS="sgd,adamwprune"`. Out: words that set a matrix's fields `model`,
-`optimizer`, `pruning` and `sparsity`, and fixed fields. Pruning none has sparsity 0, and the method `state`
-is of adamwprune alone, which knows no other.
+In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
+The names are those of the AdamWPrune project, whose configurations people have. Out, of defaults: keys of a
+recipe with their values, and the options that nothing here reads, which are named and not dropped in silence.
+Out, of an older test matrix: words that set a matrix's fields `model`, `optimizer`, `pruning` and `sparsity`,
+and fixed fields. Pruning none has sparsity 0, and the method `state` is of adamwprune alone, which knows no
+other.
 
 >>> words_of('CONFIG_TEST_OPTIMIZERS="sgd"\nCONFIG_NUM_EPOCHS=3\n', source=".config")
 ['--matrix.include=[{"optimizer": "sgd"}]', '--cases.fields.epochs=3']
-
-Defaults of the built-in training from a file as Kconfig writes it: `.config`, or a defconfig.
-
-In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
-Out: keys of a recipe with their values, and the options that nothing here reads, which are named and not
-dropped in silence. The names are those of the AdamWPrune project, whose configurations people have.
-
-Files as Kconfig writes them: defaults of a training, and the cases of an older test matrix.
 """
 
 from __future__ import annotations

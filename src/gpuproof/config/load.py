@@ -1,12 +1,9 @@
 """Load a config: file or recipe, then the command line over it, checked as a whole.
 
-In: a path or a recipe's name, and the override words. Out: a `LoadedConfig`, which knows where each value
-came from; or one `ConfigError` that names every mistake by file and line.
-
-Read the command line's words into settings: `--training.epochs=5`, `--distributed.devices [0,1]`.
-
-A value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text takes
-the word as it stands. Of two values for one key the later counts, as on any command line.
+In: a path or a recipe's name, and override words: `--training.epochs=5`, `--distributed.devices [0,1]`. A
+word's value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text
+takes it as it stands; of two values for one key the later counts. Out: a `LoadedConfig`, which knows where
+each value came from; or one `ConfigError` that names every mistake by file and line.
 """
 
 from __future__ import annotations

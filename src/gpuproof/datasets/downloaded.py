@@ -1,14 +1,12 @@
-"""CIFAR-10 and CIFAR-100 from the files of their Python versions.
+"""CIFAR-10, CIFAR-100 and Fashion-MNIST from the files that their authors published, fetched where asked.
 
-The files are pickles, which may run code when they are opened: here only numpy's arrays are let through.
+CIFAR's files are pickles, which may run code when they are opened: here only numpy's arrays are let through.
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009,
 https://www.cs.toronto.edu/~kriz/cifar.html.
 
-Fashion-MNIST from its four files of idx, which stay packed by gzip.
-
-Of idx: two bytes of 0, the type (8: unsigned bytes), the number of dimensions, each of them in four bytes
-(big endian), then the values. Source: H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST, 2017,
-https://github.com/zalandoresearch/fashion-mnist.
+Fashion-MNIST's are of idx, and stay packed by gzip: two bytes of 0, the type (8: unsigned bytes), the number
+of dimensions, each of them in four bytes (big endian), then the values. Source: H. Xiao, K. Rasul, R.
+Vollgraf, Fashion-MNIST, 2017, https://github.com/zalandoresearch/fashion-mnist.
 """
 
 from __future__ import annotations

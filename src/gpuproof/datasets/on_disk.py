@@ -1,12 +1,12 @@
-"""Images in folders, a class each: `PATH/train/CLASS/*.jpg`, `PATH/test/…` (or `PATH/val/…`).
+"""Data that the user has on disk: images in folders, a class each, and files of token ids.
 
-With `data.loading: device` as many of them as the ranks' pools hold are decoded here, so that a node needs no
-image library; with `loader` they are only listed, and the node's loader decodes them while the steps run.
+Images lie in `PATH/train/CLASS/*.jpg`, `PATH/test/…` (or `PATH/val/…`). With `data.loading: device` as many
+of them as the ranks' pools hold are decoded here, so that a node needs no image library; with `loader` they
+are only listed, and the node's loader decodes them while the steps run.
 
-A file of token ids: looked through once, before a run, so that no id can be beyond the vocabulary.
-
-The file has no header: ids of `data.token_type`, little endian, one after the other. It is not copied; the
-run keeps its size, its checksum and its largest id.
+Tokens are ids of `data.token_type`, little endian, one after the other, without a header. The file is looked
+through once, so that no id can be beyond the vocabulary, and not copied; the run keeps its size, its checksum
+and its largest id.
 """
 
 from __future__ import annotations

@@ -3,17 +3,14 @@
 In: each launch's requests as numbers, and the bounds. Out: for every bound met, missed, or undecided with the
 number of requests that would decide it. A rate is confirmed by no launch alone: all of its launches together
 must meet every bound at 99 % confidence, with as many requests as they are worth (`statistics/spells.py`),
-and each of three or more must be within by itself.
+and each of three or more must be within by itself. A server begins each launch idle, which flatters the first
+requests, or cold, which does the opposite: met and missed must hold with the first tenth of every launch and
+without it, and the second halves must agree.
 
-A server begins each launch idle, which flatters the first requests, or cold, which does the opposite: met and
-missed must hold with the first tenth of every launch and without it, and the second halves must agree.
-
-Was a latency bound met? MLPerf LoadGen's early-stopping rule, and its counterpart for a bound missed.
-
-In: how many requests there were and how many were over the bound. Out: met, missed, or too few to tell.
-The rule is exact for independent requests; requests of one busy spell are not, so it is a rule, and no more.
-Source: https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix Early
-Stopping.
+One launch by itself is judged by MLPerf LoadGen's early-stopping rule, and its counterpart for a bound
+missed. The rule is exact for independent requests; requests of one busy spell are not, so it is a rule, and
+no more. Source: https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix
+Early Stopping.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""The phases of a step, which sum to the step: data, forward, backward, communication, optimizer, host gap.
+"""Where the time of a training step goes: its phases, and its communication measured in three ways.
 
-Phases are timed between marks, on a device that runs ahead behind a queue that is never empty, so that none
-holds a wait for the host; the **host gap** is what a step without marks takes beyond them. **Communication**
-is by how much averaging gradients makes the backward pass longer, copies into buckets and back included. What
-the phases sum to was measured after the window: the **residual** is the window's mean step less that sum.
+The phases (data, forward, backward, communication, optimizer, host gap) sum to the step. They are timed
+between marks, on a device that runs ahead behind a queue that is never empty, so that none holds a wait for
+the host; the **host gap** is what a step without marks takes beyond them. **Communication** is by how much
+averaging gradients makes the backward pass longer, copies into buckets and back included. What the phases sum
+to was measured after the window: the **residual** is the window's mean step less that sum.
 
-How much of a step is communication? Three answers to three questions, which are never mixed into one.
-
-`sync_difference`: by how much averaging gradients makes a step longer, less the same difference in a group of
-one, whose code is the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on
-the device beside which nothing was, and something was, computed. `standalone`: what all-reduces of the same
-buckets take, one after another, with nothing beside them.
-
-A figure of which every launch has one value: its mean, and where another launch would lie.
+How much of a step is communication has three answers, which are never mixed into one. `sync_difference`: by
+how much averaging gradients makes a step longer, less the same difference in a group of one, whose code is
+the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on the device beside
+which nothing was, and something was, computed. `standalone`: what all-reduces of the same buckets take, one
+after another, with nothing beside them. Each is a `LaunchFigure`: a value a launch, their mean, and where
+another launch would lie.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """One launch in figures: how long, how much, how fast, from the records of all its ranks.
 
-Throughput is the items of all ranks over the longest rank's window. Step times are those of that same
-rank, since it is the one that all others wait for. Every rate is made by `throughput`: a mean of per-step
-rates overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s.
+Throughput is the items of all ranks over the longest rank's window. Step times are those of that same rank,
+since it is the one that all others wait for. Every rate is made by `throughput`: a mean of per-step rates
+overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s. The two
+ceilings of its roofline come from the repeats that each device timed.
 
 >>> round(throughput(6_400, 0.8722), 1)
 7337.8
-
-The two ceilings of a roofline, from the repeats that each device timed.
-
 >>> trial = CeilingTrial(what="gemm", size=(2, 2, 2), dtype="float32", work=16.0, durations_s=(4.0, 2.0, 4.0))
 >>> best_ceiling([trial])
 MeasuredCeiling(value_per_s=8.0, relative_spread=0.5, what='gemm', size=(2, 2, 2), num_repeats=3)

@@ -4,17 +4,12 @@ In: a launch and the readings beside it. Out: what `statistics.power_cap` makes 
 cap held a device for half of the window or longer, and sentences about it. The time is the driver's own
 count, where it counts; `readings.throttling` believes no counter that stands still beside capped samples.
 
-Step times of decode without what comes from their place in a generation.
-
-Each decode step attends to one token more than the one before, until the cache goes back to the prompt: equal
-steps are those of equal place in their generations. In: a launch. Out: its step times, each divided by what
-its place alone makes of it, so that they can be judged as those of equal steps.
-
-Where a window holds twenty generations, what a place makes is the median of its steps; with fewer, a line
-through the medians of ten parts of a generation, where they lie on one. Steps that replay one graph for each
-bucket of lengths are alike within a bucket, and what counts is the bucket's median. In less than two
-generations time and place run together, and a device that slows down looks like a cache that grows:
-`is_separable` says so.
+Step times of decode are judged without what comes from their place in a generation (`evened_steps`): each
+step attends to one token more than the one before, until the cache goes back to the prompt. Where a window
+holds twenty generations, what a place makes is the median of its steps; with fewer, a line through the
+medians of ten parts of a generation, where they lie on one. Steps that replay one graph for each bucket of
+lengths are alike within a bucket, and what counts is the bucket's median. In less than two generations time
+and place run together, and a device that slows down looks like a cache that grows: `is_separable` says so.
 """
 
 from __future__ import annotations

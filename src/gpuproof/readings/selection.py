@@ -1,12 +1,8 @@
-"""Which file does a name or a pattern mean? The newest match, and it is said which one was taken.
+"""Which recording does a name or a pattern mean, and where do its readings come from?
 
-In: what a user typed, a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. Out: one path,
-and a sentence where the choice was not the only one possible.
-
-Where do the readings of a recording come from, and the figures of two sides, and how is that written?
-
-In: a recording, or the provenance of A and of B. Out: a `Provenance`, which every page opens with. What is
-not known is None with the reason.
+In: what a user typed, a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. Out: the newest
+match, and a sentence where the choice was not the only one possible. Of a recording, or of the sides A and B:
+a `Provenance`, which every page opens with. What is not known is None with the reason.
 
 >>> device_text({"NVIDIA H200": 8, "NVIDIA A100": 1})
 '8 × NVIDIA H200, NVIDIA A100'

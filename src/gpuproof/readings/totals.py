@@ -1,21 +1,20 @@
-"""What did counters of errors and bytes gain in a window, and is that all that they counted?
+"""What did a device's counters gain in a window: of errors, of bytes, and of the time that something held it
+back?
 
-In: a recording, a device and a window. Out: a `Total` a counter. One that went back (it ran over, or the
-driver was loaded again) is named. A counter of bytes that never passes 32 bits and goes back may have run
-over between any two readings, unseen: what it shows is the least that it counted, and gives no rate. Nor
-does one that says more than its PCIe link can carry.
+In: a recording, a device and a window. Out, of errors and bytes: a `Total` a counter. One that went back (it
+ran over, or the driver was loaded again) is named. A counter of bytes that never passes 32 bits and goes back
+may have run over between any two readings, unseen: what it shows is the least that it counted, and gives no
+rate. Nor does one that says more than its PCIe link can carry.
+
+Out, of throttling: a share of time per reason. The device's own counters of throttled time are exact however
+seldom one looks, so they come first, and the samples' reasons fill in where no counter is given. A counter
+that stood still while samples named its reason is not believed; one that differs from them by more than
+sampling explains is named beside them. A reason that stands for several (`thermal`: by software or hardware)
+is told only for the time that none of these is. A device that tells neither has None, which is not "never
+throttled"; nor is a counter that has never counted.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
-
-What held a device back, and for how much of a window?
-
-In: a recording, a device and a window. Out: a share of time per reason. The device's own counters of
-throttled time are exact however seldom one looks, so they come first, and the samples' reasons fill in
-where no counter is given. A counter that stood still while samples named its reason is not believed; one
-that differs from them by more than sampling explains is named beside them. A reason that stands for several
-(`thermal`: by software or hardware) is told only for the time that none of these is. A device that tells
-neither has None, which is not "never throttled"; nor is a counter that has never counted.
 """
 
 from __future__ import annotations

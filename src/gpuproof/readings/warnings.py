@@ -1,14 +1,12 @@
-"""What is wrong with a device's link or its memory, as the driver tells it beside the readings?
+"""What does a recording warn of: of a device's link or memory, and of load spread unevenly over the GPUs?
 
 In: a recording, a device and a window. Out: sentences, none where nothing is wrong or nothing was read. The
 link is judged while the device is busy: to save power it runs slower when idle, and a first reading may still
 find it so. Of lanes two readings or all have to say so, of the generation no reading may have said better.
 
-Is the load spread evenly over the GPUs?
-
-In: the figures of a recording. Out: for utilisation, memory and power the coefficient of variation over the
-GPUs' means as a measure, with the usual word for it (under 5 % excellent, 10 good, 20 fair, else poor) and
-the GPU furthest off. With one GPU, or a metric that a GPU did not give, there is no value but the reason.
+Balance, from the figures of a recording: for utilisation, memory and power the coefficient of variation over
+the GPUs' means as a measure, with the usual word for it (under 5 % excellent, 10 good, 20 fair, else poor)
+and the GPU furthest off. With one GPU, or a metric that a GPU did not give, there is no value but the reason.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 A *tensor file* hands real samples to a node that has no library but torch: a line of JSON (shape, SHA-256 of
 what follows), then uint8 images in C order, then the labels, one byte a sample, or four, little endian, where
-there are more than 256 classes. A *listing* stands for a data set that is too large to be copied into a
-run: the control side looks through it once, and the node side reads the listing, then the files themselves.
+there are more than 256 classes. A *listing* stands for a data set that is too large to be copied into a run:
+the control side looks through it once, and the node side reads the listing, then the files themselves.
 
-One image file as raw pixels: the only place that reads images with Pillow, for both halves.
-
-The control side decodes before a run (`data.loading: device`), the loader's processes on the node while it
-runs (`data.loading: loader`). Comes in: a file and the edge of a square. Goes out: RGB, row by row.
+Images are read with Pillow here and nowhere else, as RGB, row by row, cut to a square: by the control side
+before a run (`data.loading: device`), by the loader's processes on the node while it runs (`data.loading:
+loader`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The records of what really ran: the step's options, what its kernels were given, what was compiled.
+"""The records of what really ran: the step's options, kernels, what was compiled, memory and connections.
 
 `Effective` comes between warm-up and window, `Compilation` after the window; `StepOptions` is part of the
-setup. A flag is in the case; here is what came of it.
-
-What the kernel counted of a rank's TCP connections: packets that are lost on a link are sent again.
-
-The record of a rank's memory: what the closed form says, and what was counted and measured.
+setup. A flag is in the case; here is what came of it. Of a rank's memory stands what the closed form says
+beside what was counted and measured; of its TCP connections what the kernel counted: packets that are lost on
+a link are sent again.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""How spread out are these samples, and which of them stand apart?
+"""How spread out are these samples, and which of them stand apart, or are too low?
 
 Robust measures: one slow step among thousands must not decide what is said of the rest. Outliers are
 reported, with the mean as it is and as it would be without them, and never removed.
 
+Of figures that look healthy, those too low to be of the same kind as the others are found by holding each
+suspect against all that are not lower: it is out where it lies further under their mean than one more healthy
+figure does with the stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as so
+many figures tell of them). The lowest quarter may be suspects together, so that several do not hide each
+other. Of healthy fleets the stated share sees anybody named, whether figures are normal, t₄, exponential or
+log-normal (`benchmarks/tail_knowledge.py`).
+
 >>> outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]).indices
 (5,)
-
-Which of n healthy-looking figures are too low to be of the same kind as the others?
-
-Each suspect is held against all that are not lower: it is out where it lies further under their mean than one
-more healthy figure does with the stated rate (`statistics.prediction`: long and heavy tails are allowed for,
-as far as so many figures tell of them). The lowest quarter may be suspects together, so that several do not
-hide each other. Of healthy fleets the stated share sees anybody named, whether figures are normal, t₄,
-exponential or log-normal (`benchmarks/tail_knowledge.py`).
-
 >>> lowest = low_outliers([1.0, 0.1, -0.3, 0.4, -0.2, 0.2, -0.1, -90.0], error_rate=0.005, least_scatter=0.1)
 >>> lowest.places
 (7,)

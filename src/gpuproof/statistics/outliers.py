@@ -2,26 +2,17 @@
 
 In: a rate a host, and how far the interval of its launches reaches. Out: who stands apart, by which standard,
 or why nobody can be judged. One error rate holds for everything that is looked at in a run: of healthy fleets
-at most 5 % see anybody named (`statistics/outliers.py` says for which hosts that holds).
+at most 5 % see anybody named, for the hosts that `z_limit` is for.
 
 From five hosts on their own spread decides: the modified Z-score is over the limit for so many hosts. Three
 or four are too few to show a spread: healthy ones are taken to differ by 2 % (standard deviation), the others
 must agree with each other, and the launches' intervals must lie apart; who is as far off while the others
-disagree is undecided. Of two, one is slower, and neither is accused. Nobody is named for a difference under
-2 %, or under the interval of its launches.
+disagree is undecided. Of two, one is slower, and neither is accused. Nobody is named for a difference under 2
+%, or under the interval of its launches.
 
 >>> rates = [HostRate(host=name, rate=rate) for name, rate in zip("abcde", (100, 101, 99, 100.5, 50))]
 >>> [apart.host for apart in judge_hosts(rates, error_rate=ERROR_RATE).apart]
 ['e']
-
-From which modified Z-score on does one of n equal hosts stand out? Limits for a stated rate of errors.
-
-Of n independent hosts that are equal but for chance, the largest |modified Z| is over `z_limit(n, p)` with
-the chance p at most, for normal and for Student's t with 4 degrees of freedom, the heavier-tailed of the two;
-for distributions that are heavier or lean to one side it is more. The table is computed, and its derivation
-told, by `benchmarks/outlier_limits.py`. Between its rows and columns limits are interpolated on logarithms;
-past its last column they go on as a power, since tails do.
-
 >>> round(z_limit(8, 0.05), 2), round(z_limit(8, 0.05 / 12), 2)
 (6.83, 15.88)
 """

@@ -1,8 +1,8 @@
-"""Which run does a short name mean: `last`, a number of `gpuproof runs`, or the first letters of its name?
+"""Which run does a short name mean, and what was it asked?
 
-In: what a user typed, and where runs lie. Out: the run's directory. A path that is there is always itself.
-
-What run.json says of a run: what was asked, and the suite that it was planned by. It is read once.
+In: what a user typed (`last`, a number of `gpuproof runs`, or the first letters of its name), and where runs
+lie. Out: the run's directory; a path that is there is always itself. Of a run: its config and the suite that
+it was planned by, as run.json has them. It is read once.
 """
 
 from __future__ import annotations

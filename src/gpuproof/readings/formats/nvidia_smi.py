@@ -1,16 +1,13 @@
-"""What do nvidia-smi's other logs say? `dmon -o DT` and `-q -x -l`, read as lines of its CSV log.
+"""What do nvidia-smi's logs say? CSV by `--query-gpu=… --format=csv -l`, `dmon -o DT` and `-q -x -l`.
 
-In: a path. Out: `RecordingData`. As documented in nvidia-smi(1) of driver 550, where the second line of dmon
-names the unit of each column, and in nvsmi_device_v12.dtd, where values have their units (v11 has power
-elsewhere). What stands in place of a number, and units that a field does not have, are as in the CSV log:
-so memory by dmon, whose "MB" are not documented to be MiB, is left out with that reason.
-
-What does a log of `nvidia-smi --query-gpu=… --format=csv -l` say?
-
-In: a path. Out: `RecordingData`. Columns may come in any order, with units in the values, in the header, or
-in neither (`nounits`): then nvidia-smi's own unit of the field counts. A field of `[N/A]` is missing for that
-GPU and moment only. Read are `timestamp` and the columns that the catalogue of metrics names
+In: a path. Out: `RecordingData`. Columns of CSV may come in any order, with units in the values, in the
+header, or in neither (`nounits`): then nvidia-smi's own unit of the field counts. A field of `[N/A]` is
+missing for that GPU and moment only. Read are `timestamp` and the columns that the catalogue of metrics names
 (`records/metrics.csv`).
+
+The other two are read as lines of the CSV log, as documented in nvidia-smi(1) of driver 550, where the second
+line of dmon names the unit of each column, and in nvsmi_device_v12.dtd, where values have their units (v11
+has power elsewhere). Memory by dmon, whose "MB" are not documented to be MiB, is left out with that reason.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""`distributed`: how many ranks, on which devices, sharing the work and talking how.
+"""`distributed`: how many ranks, on which devices, and how they share a model and its samples.
 
-Where a case runs is its `Placement`; of ranks and devices a case's block says what the recipe asked for.
-
-How the ranks of a launch share a model and its samples: the arrangement, from a strategy and sizes.
-
-Ranks are laid out as a box of three sides: groups that hold the model once each (replicate), the ranks of a
-group that hold a share of every parameter (shard), and the ranks that work on the same samples, each on a
-part of every layer (tensor). The last side counts fastest, so that its ranks lie on one host where they can.
+Where a case runs is its `Placement`; of ranks and devices a case's block says what the recipe asked for. The
+arrangement follows from a strategy and sizes: ranks are laid out as a box of three sides, groups that hold
+the model once each (replicate), the ranks of a group that hold a share of every parameter (shard), and the
+ranks that work on the same samples, each on a part of every layer (tensor). The last side counts fastest, so
+that its ranks lie on one host where they can.
 
 >>> arrange("hsdp", world_size=8, shard_size=4).sizes
 (2, 4, 1)

@@ -1,9 +1,7 @@
-"""Probes: what is asked for of one property of devices, links or a disk. None of them runs a model.
+"""Probes: what is asked for of one property of devices, links or a disk, and what was found.
 
-What a probe found, in one record for all probes.
-
-A quantity, of what, and either the time of each repeat with what was done in it, or a value, or the reason
-why there is none.
+None of them runs a model. All give the same record: a quantity, of what, and either the time of each repeat
+with what was done in it, or a value, or the reason why there is none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`training`: what trains (torch, or TensorFlow with one process on all devices), how, in which precision.
 
-What training is asked of pruning and of SPAM, and the record of what pruning came to.
-
-A sparsity is the share of weights that are zero for good, of all weights that may be pruned: those of
-convolutions and linear layers. An update is one change of the weights, counted from 1 in each launch.
+Of pruning stand here what is asked and the record of what it came to. A sparsity is the share of weights that
+are zero for good, of all weights that may be pruned: those of convolutions and linear layers. An update is
+one change of the weights, counted from 1 in each launch.
 """
 
 from __future__ import annotations

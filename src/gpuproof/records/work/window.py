@@ -1,6 +1,6 @@
 """`benchmark`, `profiling`, `monitoring`: what is measured, looked at after it, and read beside it.
 
-What keeps a step from being captured as one CUDA graph on any device, as a recipe or a case tells it.
+And what keeps a step from being captured as one CUDA graph on any device, as a recipe or a case tells it.
 """
 
 from __future__ import annotations
