@@ -1,5 +1,4 @@
 r"""Files as Kconfig writes them: defaults of a training, and the cases of an older test matrix.
-matrix.
 
 In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
 The names are those of the AdamWPrune project, whose configurations people have. Out, of defaults: keys of a

@@ -1,5 +1,4 @@
-"""What did a device's counters gain in a window: of errors, of bytes, and of the time that something held it
-back?
+"""What did a device's counters gain in a window: errors, bytes, and time in which something held it back?
 
 In: a recording, a device and a window. Out, of errors and bytes: a `Total` a counter. One that went back (it
 ran over, or the driver was loaded again) is named. A counter of bytes that never passes 32 bits and goes back

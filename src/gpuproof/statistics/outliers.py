@@ -7,8 +7,8 @@ at most 5 % see anybody named, for the hosts that `z_limit` is for.
 From five hosts on their own spread decides: the modified Z-score is over the limit for so many hosts. Three
 or four are too few to show a spread: healthy ones are taken to differ by 2 % (standard deviation), the others
 must agree with each other, and the launches' intervals must lie apart; who is as far off while the others
-disagree is undecided. Of two, one is slower, and neither is accused. Nobody is named for a difference under 2
-%, or under the interval of its launches.
+disagree is undecided. Of two, one is slower, and neither is accused. Nobody is named for a difference under
+2 %, or under the interval of its launches.
 
 >>> rates = [HostRate(host=name, rate=rate) for name, rate in zip("abcde", (100, 101, 99, 100.5, 50))]
 >>> [apart.host for apart in judge_hosts(rates, error_rate=ERROR_RATE).apart]
