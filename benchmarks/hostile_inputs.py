@@ -27,7 +27,9 @@ from gpuproof.comparison.recordings_page import recordings_page, recordings_resu
 from gpuproof.config.inventory import load_inventory
 from gpuproof.config.settings import ConfigError
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.formats import exports as gpu_stats
+from gpuproof.readings.formats import exports as gputop
+from gpuproof.readings.formats import load
 from gpuproof.report.formats import FORMATS, ReportFormat, render
 from gpuproof.store.run import RunDirectory
 

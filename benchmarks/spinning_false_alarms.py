@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import recordings as rec
 from gpuproof.readings.recording import DeviceTrack, RecordingData
-from gpuproof.readings.spinning import METRICS, spins
+from gpuproof.readings.warnings import METRICS, spins
 from spinning_traces import HEALTHY, LIMIT_W, Columns, trace
 
 

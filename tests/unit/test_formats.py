@@ -13,7 +13,9 @@ import recordings as rec
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.base.files import write_array
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.formats import exports as gpu_stats
+from gpuproof.readings.formats import exports as gputop
+from gpuproof.readings.formats import load
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (

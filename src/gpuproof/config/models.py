@@ -22,8 +22,7 @@ from gpuproof.config.rules.base import Refusal
 from gpuproof.config.suite_options import is_suite, resolve_block
 from gpuproof.records.case import WorkKind
 from gpuproof.records.work.collective import CollectiveSpec
-from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.data import DataSpec, InferenceSpec, ModelSpec
 from gpuproof.records.work.options import Bytes, CommitHash, FileName, Limits, Options, Seconds, Seed, Text
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec

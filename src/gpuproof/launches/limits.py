@@ -25,6 +25,7 @@ from gpuproof.base.units import share
 from gpuproof.hardware.boards import BandwidthPeak, Peak
 from gpuproof.launches.communication import exposed_s, sync_difference_s
 from gpuproof.launches.launch import Launch
+from gpuproof.readings.evidence import WindowReadings
 from gpuproof.readings.limits import (
     ARTICLE,
     HOST_BOUND,
@@ -37,7 +38,6 @@ from gpuproof.readings.limits import (
     limit_measure,
     measure_of_limit,
 )
-from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.result import LIMITED_BY, THE_RUN, WHOLE, Measure
 from gpuproof.records.run import DeviceBusy, Window
 from gpuproof.statistics.estimate import Interval, Unavailable

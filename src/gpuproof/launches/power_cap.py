@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpuproof.base import units
 from gpuproof.launches.launch import Launch
-from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.readings.evidence import WindowReadings
 from gpuproof.records.run import Window
 from gpuproof.records.what_ran import AT_CAP, AT_POWER_CAP
 from gpuproof.statistics.estimate import FloatArray

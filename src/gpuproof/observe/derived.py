@@ -17,7 +17,9 @@ from gpuproof.comparison.recordings import compare
 from gpuproof.comparison.recordings_page import recordings_page
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
-from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.formats import exports as gpu_stats
+from gpuproof.readings.formats import exports as gputop
+from gpuproof.readings.formats import load
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING, of_recording, side_by_side
 from gpuproof.records.page import Page

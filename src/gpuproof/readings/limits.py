@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from gpuproof.base import units
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.result import LIMITED_BY, Measure
 from gpuproof.records.what_ran import AT_CAP
 

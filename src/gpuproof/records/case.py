@@ -14,8 +14,7 @@ from gpuproof.records.codec import Host, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
-from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import OWN_MODULE, InferenceSpec, ModelSpec
+from gpuproof.records.work.data import OWN_MODULE, DataSpec, InferenceSpec, ModelSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec

@@ -32,7 +32,7 @@ from gpuproof.statistics.estimate import (
     finite,
     median,
 )
-from gpuproof.statistics.steadiness import LOST_SHARE, OUTLYING
+from gpuproof.statistics.series import LOST_SHARE, OUTLYING
 
 PowerCapVerdict = Literal["steady", "unsteady", "cannot tell", "too short"]
 NEEDED_PERIODS = 20

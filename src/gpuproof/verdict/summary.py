@@ -11,7 +11,7 @@ from gpuproof.hardware.boards import BandwidthPeak, Peak, find_memory_peak
 from gpuproof.launches.launch import Launch, summarize_launch, throughput
 from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.launches.power_cap import capped_window
-from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.readings.evidence import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure

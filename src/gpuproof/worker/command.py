@@ -33,6 +33,7 @@ from gpuproof.records.run import RankResult
 from gpuproof.records.work.command import (
     ERROR_LOG,
     FILES,
+    MAX_BYTES,
     OUTPUT_DIR,
     OUTPUT_LOG,
     OUTPUT_VARIABLE,
@@ -43,8 +44,8 @@ from gpuproof.records.work.command import (
     CommandSpec,
     CommandStarted,
     ProcessTree,
+    read_metrics,
 )
-from gpuproof.records.work.metrics_file import MAX_BYTES, read_metrics
 from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 

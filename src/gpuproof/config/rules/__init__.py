@@ -12,16 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.rules import (
-    data,
-    kinds,
-    launch,
-    measuring,
-    ranks,
-    secrets,
-    sweeps,
-    workload,
-)
+from gpuproof.config.rules import data, measuring, ranks, secrets, sweeps, workload
+from gpuproof.config.rules import ranks as launch
+from gpuproof.config.rules import sweeps as kinds
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
 
