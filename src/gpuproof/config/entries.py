@@ -60,10 +60,8 @@ def read_entries(path: str, *, what: str) -> str:
     try:
         return read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
     except FileNotFoundError as error:
-        cause, step = (
-            f"cannot be read ({error.strerror})",
-            f"Name the {what} file; it is looked for from here",
-        )
+        cause = f"cannot be read ({error.strerror})"
+        step = f"Name the {what} file; it is looked for from here"
         raise ConfigError([Mistake(place=path, cause=cause, next_step=step)]) from error
 
 

@@ -3,12 +3,8 @@
 In: a path or a recipe's name, and override words: `--training.epochs=5`, `--distributed.devices [0,1]`. A
 word's value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text
 takes it as it stands; of two values for one key the later counts. Out: a `LoadedConfig`, which knows where
-each value came from; or one `ConfigError` that names every mistake by file and line.
-
-From nested plain data to a `RunConfig`, or to mistakes in words that name what is accepted.
-
-In: settings that all name keys. Out: the config, or one mistake per wrong value at the place where it was
-set, with what the key accepts (told from its JSON Schema) and what was found.
+each value came from; or one `ConfigError` that names every mistake by file and line, with what the key
+accepts (told from its JSON Schema) and what was found.
 """
 
 from __future__ import annotations
@@ -81,10 +77,7 @@ def load_config(
     """
     source, _ = _read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
-    words: list[ConfigSetting] = []
-    if overrides:
-        words = read_overrides(overrides, given_by)
-    from_words, word_mistakes = check_keys(words)
+    from_words, word_mistakes = check_keys(read_overrides(overrides, given_by))
     if has_matrix := any(setting.path[0] == "matrix" for setting in (*in_file, *from_words)):
         from gpuproof.config.matrix import in_one_key, matrix_mistakes
 
@@ -147,18 +140,12 @@ def _read_source(name: str) -> tuple[str, str]:
     try:
         return source, read_text(path, source=source, max_bytes=MAX_BYTES, what="config")
     except FileNotFoundError:
-        raise ConfigError([_absent(name)]) from None
-
-
-def _absent(name: str) -> Mistake:
-    names = recipe_names()
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file, or a recipe."
-    return Mistake(
-        place=name or '""',
-        cause="there is no such file or recipe",
-        next_step=f"{meant} The recipes are {', '.join(names)}",
-    )
+        close = difflib.get_close_matches(name, recipe_names(), n=1)
+        meant = (
+            f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file, or a recipe."
+        )
+        step = f"{meant} The recipes are {', '.join(recipe_names())}"
+        raise _error(name or '""', "there is no such file or recipe", step) from None
 
 
 def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, str]:
@@ -187,7 +174,8 @@ def _lines(
     """Yield each line of YAML, with the origin of the value that is on it."""
     indent = "  " * above.count(".")
     for name, value in values.items():
-        key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
+        is_plain = name.isidentifier() and isinstance(resolve(name), str)
+        key = name if is_plain else json.dumps(name, ensure_ascii=False)
         origin = origins.get(above + name)
         if origin is None and isinstance(value, dict):
             yield f"{indent}{key}:", None
@@ -195,10 +183,6 @@ def _lines(
         else:
             printable = plain(origin or DEFAULT, allowed="")
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
-
-
-def _is_plain_key(name: str) -> bool:
-    return name.isidentifier() and isinstance(resolve(name), str)
 
 
 _HOW = "Write --section.key=value, for example --training.epochs=5"
@@ -250,22 +234,18 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
     if not name.startswith("--") or not all(path):
         raise _error(source, f'"{name}" is no key of the config', _HOW)
     place = f"{source}: {'.'.join(path)}"
+    key = enclosing_key(path)
     if not value:
         _, unknown = check_keys([ConfigSetting(path=path, value={}, source=source)])
-        if enclosing_key(path) is None and unknown:
+        if key is None and unknown:
             raise ConfigError(unknown)
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
         raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")
-    if _is_taken_as_it_stands(path, value):
+    is_yaml = value[0] in "\"'" or value in ("null", "~")
+    if key is not None and key.is_text and not is_yaml:
         return [ConfigSetting(path=path, value=value, source=source)]
     return read_value(value, path=path, source=source)
-
-
-def _is_taken_as_it_stands(path: KeyPath, value: str) -> bool:
-    key = enclosing_key(path)
-    is_yaml = value[0] in "\"'" or value in ("null", "~")
-    return key is not None and key.is_text and not is_yaml
 
 
 def _error(place: str, cause: str, next_step: str) -> ConfigError:

@@ -1,16 +1,13 @@
-"""A matrix as plain data: its combinations, which of them are run, and what each case is called.
+"""A recipe's `matrix:`: its combinations, which of them are run, what each case is called, and what is wrong.
 
-The rules and the plan both ask here, so that they name the same cases.
+The rules and the plan both ask here, so that they name the same cases. Mistakes are told at the line of the
+entry that makes them. Keys are those of a recipe, and each combination is checked as one; of a command they
+are the fields of its template.
 
 >>> assignments({"a.x": [1, 2], "b.y": [3, 4], "exclude": [{"a.x": 2, "b.y": 3}]})
 [{'a.x': 1, 'b.y': 3}, {'a.x': 1, 'b.y': 4}, {'a.x': 2, 'b.y': 4}]
 >>> assignments({"x": [1], "include": [{"x": 5}]}), list(matrix_keys({"include": [{"x": 5}]}))
 ([{'x': 1}, {'x': 5}], ['x'])
-
-What is wrong with a recipe's `matrix:`, told at the line of the entry that makes it so.
-
-In: the settings of a whole recipe. Out: mistakes. Keys are those of a recipe, and each combination is checked
-as one; of a command they are the fields of its template.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MAX_NAME = 100
-"""Characters of a point's name, which is a folder's."""
+"""Characters of the name of a point or a case, which is a folder's."""
 
 EXCLUDE, INCLUDE = "exclude", "include"
 
@@ -118,8 +115,6 @@ def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[
 
 MAX_CASES = 10_000
 """Of one matrix, repetitions included."""
-LONGEST_NAME = 100
-"""Characters of a case's name, which is a folder's."""
 
 
 def chosen_cases(config: RunConfig) -> list[Assignment]:
@@ -192,15 +187,13 @@ def names_are_different(config: RunConfig) -> Refusals:
             cause=f"{Counter(names)[repeated[0]]} cases have the name {repeated[0]}",
             next_step="Name every field that the matrix varies",
         )
-    elif any(len(name) > LONGEST_NAME for name in names):
-        cause = f"a case's name has over {LONGEST_NAME} characters"
+    elif any(len(name) > MAX_NAME for name in names):
+        cause = f"a case's name has over {MAX_NAME} characters"
         yield Refusal(keys=("cases.name",), cause=cause, next_step="Name fewer fields")
 
 
 SECTION = "matrix"
 MAX_POINTS = 1000
-TEMPLATE = "command"
-"""The section of the command whose fields a matrix may name."""
 FIXED = ("run", "matrix", "search", "suite")
 """Sections that hold for the whole run: its name and place, how often, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
@@ -231,7 +224,7 @@ def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool =
     """
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
     exclude, include = entries.pop(EXCLUDE, None), entries.pop(INCLUDE, None)
-    is_template = any(s.path[0] == TEMPLATE for s in settings)
+    is_template = any(s.path[0] == "command" for s in settings)
     mistakes = [
         m for key, entry in entries.items() for m in _fault_of_axis(key, entry, is_template=is_template)
     ]
@@ -274,13 +267,12 @@ def _fault_of_axis(key: str, entry: ConfigSetting, *, is_template: bool) -> Iter
     if repeated:
         cause = f"{shown(repeated[0])} is listed twice"
         return [Mistake.in_setting(entry, cause, next_step="Keep one; run.repeats launches each point again")]
-    return _faults_of_fields(entry) if is_template else _faults_of_values(key, entry)
-
-
-def _faults_of_fields(entry: ConfigSetting) -> Iterable[Mistake]:
-    """Refuse values that no word of a command can be."""
-    for value in entry.value:
-        if isinstance(value, (list, dict)):
+    for value in values:
+        if not is_template:
+            swept = replace(entry, path=tuple(key.split(".")), value=value, written=None)
+            if wrong := check_keys([swept])[1]:
+                return wrong[:1]
+        elif isinstance(value, (list, dict)):
             cause = f"{shown(value)} is no single value"
             return [Mistake.in_setting(entry, cause, next_step="Write text, numbers, true, false or null")]
     return []
@@ -289,14 +281,6 @@ def _faults_of_fields(entry: ConfigSetting) -> Iterable[Mistake]:
 def _is_among(value: Any, values: Sequence[Any]) -> bool:
     """Tell 1 from true, which Python takes for equal, and not from 1.0."""
     return any(value == other and isinstance(value, bool) is isinstance(other, bool) for other in values)
-
-
-def _faults_of_values(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
-    for value in entry.value:
-        _, mistakes = check_keys([replace(entry, path=tuple(key.split(".")), value=value, written=None)])
-        if mistakes:
-            return mistakes[:1]
-    return []
 
 
 def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:

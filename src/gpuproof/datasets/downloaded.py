@@ -15,6 +15,7 @@ import gzip
 import pickle
 import zlib
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,6 @@ class Cifar:
     """Of each part, in order."""
     labels: bytes
     archive: Archive
-
-    @property
-    def all_files(self) -> tuple[str, ...]:
-        """The files of all parts."""
-        return tuple(file for part in self.files.values() for file in part)
 
 
 SETS = {
@@ -99,7 +95,8 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
     """
     cifar, source = SETS[data.name], Path(data.path or "data")
     folder = source / cifar.folder
-    if data.download and not all((folder / name).is_file() for name in cifar.all_files):
+    names = chain.from_iterable(cifar.files.values())
+    if data.download and not all((folder / name).is_file() for name in names):
         archive = cifar.archive.replaced_by(data.download_url, data.download_checksum)
         fetch(archive, source, folder=cifar.folder, say=say)
     files = [folder / name for name in cifar.files[data.split]]

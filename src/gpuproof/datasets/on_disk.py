@@ -67,8 +67,9 @@ def prepare_image_folder(
         write_listing(path, listing)
         return
     require_pillow(sys.executable)
-    size = shape.shape[-1]
-    chosen = _choose(listing, _wanted(work.data.batch_size, size, world_size=world_size))
+    size, batch = shape.shape[-1], work.data.batch_size * world_size
+    wanted = max(2 * batch, min(POOL_BATCHES * batch, DEVICE_BYTES // (3 * size * size)))
+    chosen = _choose(listing, wanted)
     say(f"decoding {len(chosen):,} of {len(listing.files):,} images from {listing.root} to {size} pixels")
     _write_decoded(path, listing, chosen, size=size)
 
@@ -121,11 +122,6 @@ def _size(file: Path) -> int:
 
 def _no_image(file: Path, reason: str) -> UsageError:
     return UsageError(f"no image: {reason}", place=str(file), next_step="Remove it from the data set")
-
-
-def _wanted(batch_size: int, size: int, *, world_size: int) -> int:
-    global_batch = batch_size * world_size
-    return max(2 * global_batch, min(POOL_BATCHES * global_batch, DEVICE_BYTES // (3 * size * size)))
 
 
 def _choose(listing: ImageListing, wanted: int) -> list[int]:

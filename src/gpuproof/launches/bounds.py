@@ -23,7 +23,6 @@ from typing import Literal
 import numpy as np
 
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.statistics.distributions import beta_cdf
 from gpuproof.statistics.estimate import FloatArray, Unavailable
 from gpuproof.statistics.percentiles import under_limit_needed
 from gpuproof.statistics.spells import (
@@ -191,20 +190,15 @@ def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, outcome: Bo
 def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
     if isinstance(effect, Unavailable):
         # Launches are independent however long their spells are: one that is over is one observation.
-        return _by_launches(values, bound)
+        over = sum(float((part > bound.limit).mean()) for part in values)
+        is_refuted = chance_of_so_many(over, len(values), bound.allowed) <= RISK
+        return "missed" if is_refuted and len(values) >= MIN_LAUNCHES_TO_MISS else "undecided"
     num = sum(map(len, values)) / effect
     over = sum(int((part > bound.limit).sum()) for part in values) / effect
     if chance_of_so_few(over, num, bound.allowed) <= RISK:
         return "met"
     is_refuted = chance_of_so_many(over, num, bound.allowed) <= RISK and len(values) >= MIN_LAUNCHES_TO_MISS
     return "missed" if is_refuted else "undecided"
-
-
-def _by_launches(values: Sequence[FloatArray], bound: Bound) -> BoundOutcome:
-    if len(values) < MIN_LAUNCHES_TO_MISS:
-        return "undecided"
-    over = sum(float((part > bound.limit).mean()) for part in values)
-    return "missed" if chance_of_so_many(over, len(values), bound.allowed) <= RISK else "undecided"
 
 
 def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float | None:
@@ -321,7 +315,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
     outcome: BoundOutcome = "undecided"
     if num_requests >= needed:
         outcome = "met"
-    elif num_over and _chance_of_so_many(num_over, num_requests, 1 - q / 100) <= 1 - CONFIDENCE:
+    elif num_over and chance_of_so_many(num_over, num_requests, 1 - q / 100) <= 1 - CONFIDENCE:
         outcome = "missed"
     return BoundVerdict(
         outcome=outcome,
@@ -331,11 +325,6 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
         num_over=num_over,
         num_needed=needed,
     )
-
-
-def _chance_of_so_many(num_over: int, num_requests: int, share: float) -> float:
-    """Give P[Binomial(n, share) ≥ k] = I_share(k, n − k + 1)."""
-    return beta_cdf(num_over, num_requests - num_over + 1, share)
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:

@@ -30,6 +30,11 @@ INSEPARABLE = "no step of this rank runs without communication, which is part of
 NOT_QUEUED = (
     "the device caught up with the host even behind a full queue, so the phases include waiting for the host"
 )
+ALONE = "one device communicates with no other"
+NOT_BEHIND = (
+    "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
+    "for the host"
+)
 NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
 
 
@@ -126,13 +131,6 @@ def _of_launch(launch: Launch) -> PhaseFigures:
     )
 
 
-ALONE = "one device communicates with no other"
-NOT_BEHIND = (
-    "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
-    "for the host"
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCommunication:
     """The communication of a step, measured in three ways. Means over ranks, in seconds a step."""
@@ -219,11 +217,7 @@ def standalone_s(launch: Launch) -> float | None:
     buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
     if not buckets or not all(record.is_queued for record in buckets):
         return None
-    return fmean(map(_all_buckets, buckets))
-
-
-def _all_buckets(record: BucketAllReduce) -> float:
-    return sum(map(median, record.durations_s))
+    return fmean(sum(map(median, record.durations_s)) for record in buckets)
 
 
 def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float | None:

@@ -1,15 +1,10 @@
 """Why was a launch slow or noisy, and what energy did it take? Its records joined to its readings.
 
-In: a launch and the evidence of its run. Out: for each launch
-what devices and host did in its window, and sentences about it. A recording that is missing or broken
-is said, and takes nothing else with it.
-
-Why was a case slow or noisy? Sentences from what the devices and the host did during its window.
-
-In: plain readings of one measured window, as `readings` cuts them out of a recording. Out: causes, the
-gravest first, and the energy that an item took. A cause is named only of what was read: a device that
-tells no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are
-faults; a power cap is a limit that somebody chose. What limited a launch is decided in `limits`.
+In: a launch and the evidence of its run. Out: what devices and host did in its window, causes with the
+gravest first, and the energy that an item took. A cause is named only of what was read: a device that tells
+no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are faults; a
+power cap is a limit that somebody chose. A recording that is missing or broken is said, and takes nothing
+else with it. What limited a launch is decided in `limits`.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ from statistics import median
 from typing import Final, Literal
 
 from gpuproof.base.groups import grouped
-from gpuproof.base.units import seconds, share, significant
+from gpuproof.base.units import seconds, significant
 from gpuproof.base.units import share as share_text
 from gpuproof.launches.launch import Launch, summarize_launch, throughput
 from gpuproof.readings.energy import WHOLE_ENOUGH
@@ -91,13 +86,13 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
         unread += _unread_devices(launch, host, windows, of_host)
         causes += explain(read.readings, slower_by=_slower_by(launch, of_host))
     energy = _energy(launch, readings)
-    per_item = energy.energy_j_per_item
+    per_item_j = energy.energy_j_per_item
     return LaunchExplanation(
         replicate=launch.case.replicate,
         readings=tuple(readings),
         sentences=(*(cause.sentence for cause in causes), *unread),
         faults=tuple(cause.sentence for cause in causes if cause.gravity == "fault"),
-        energy_j=None if per_item is None else per_item * launch.items_total,
+        energy_j=None if per_item_j is None else per_item_j * launch.items_total,
         energy=energy,
         case_id=launch.case.case_id,
     )
@@ -124,18 +119,13 @@ def readings_by_launch(
 
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
     """Return the highest clock that any device of the launches may run at; None where it was not read."""
-    devices = (
-        device
-        for explanation in explanations
-        for host in explanation.readings
-        for device in host.readings.devices
-    )
-    clocks = (device.clock_sm_max_mhz for device in devices)
+    hosts = (host.readings for explanation in explanations for host in explanation.readings)
+    clocks = (device.clock_sm_max_mhz for host in hosts for device in host.devices)
     return max((clock for clock in clocks if clock is not None), default=None)
 
 
 def _readings(launch: Launch, host: str, readings: WindowReadings) -> LaunchReadings:
-    # Where the processor is the device, that it is busy says nothing of a bottleneck.
+    # Where the processor is the device, that it is busy is no bottleneck.
     of_host = replace(readings.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else readings.host
     return LaunchReadings(
         replicate=launch.case.replicate,
@@ -208,7 +198,7 @@ def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
     span = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
     return (
         f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from {bases}, "
-        f"which cover {share(lowest)} of a window or more"
+        f"which cover {share_text(lowest)} of a window or more"
     )
 
 
@@ -231,7 +221,6 @@ CLOCK_DROP: Final = 0.03
 """Clocks are named where the mean lies this far under the highest, and for every fault."""
 MIN_COVERAGE: Final = 0.5
 """Of a window of which less was read it is said how little; a window with no reading in it has none."""
-BUSY_CPU_PERCENT: Final = 95.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,25 +253,22 @@ def explain(
     `slower_by` is how much slower a device was than its peers (0.18 for 18 %), where that is known; it
     stands before the reason. An empty answer means that everything was read and nothing was found.
     """
-    lag, coverage = slower_by or {}, readings.coverage
-    causes = [
-        cause
-        for device in readings.devices
-        for cause in _device_causes(
-            device, lag.get(device.physical_index), has_samples=coverage is None or coverage.num_samples > 0
-        )
+    has_samples = readings.coverage is None or readings.coverage.num_samples > 0
+    causes: list[SlowdownCause] = []
+    for device in readings.devices:
+        lag = (slower_by or {}).get(device.physical_index)
+        causes += _device_causes(device, lag, has_samples=has_samples)
+    causes += [
+        SlowdownCause(gravity="host", physical_index=None, sentence=sentence)
+        for sentence in _host_sentences(readings.host)
     ]
-    causes += [*_host_causes(readings), *_coverage_causes(readings)]
-    place = len(readings.devices)
-    return tuple(
-        sorted(
-            causes,
-            key=lambda f: (
-                _ORDER.index(f.gravity),
-                place if f.physical_index is None else f.physical_index,
-            ),
-        )
-    )
+    causes += _coverage_causes(readings)
+
+    def place(cause: SlowdownCause) -> tuple[int, int]:
+        last = len(readings.devices)
+        return _ORDER.index(cause.gravity), last if cause.physical_index is None else cause.physical_index
+
+    return tuple(sorted(causes, key=place))
 
 
 def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> EnergyPerItem:
@@ -340,17 +326,15 @@ def _device_causes(
     for event in device.events:
         yield SlowdownCause(gravity="fault", physical_index=index, sentence=f"GPU {index}: {event}")
     shares = device.throttle_shares
-    if shares is None and not has_samples:
-        return  # said once, of the window
-    if shares is None:
+    if shares is not None:
+        yield from _reasons(device, shares, "fault", slower_by)
+        yield from _reasons(device, shares, "limit", slower_by)
+    elif has_samples:  # else it is said once, of the window
         yield SlowdownCause(
             gravity="unknown",
             physical_index=index,
             sentence=f"GPU {index}: reports no throttle reasons, so whether it was throttled is unknown",
         )
-        return
-    yield from _reasons(device, shares, "fault", slower_by)
-    yield from _reasons(device, shares, "limit", slower_by)
 
 
 def _reasons(
@@ -359,12 +343,13 @@ def _reasons(
     gravity: Gravity,
     slower_by: float | None,
 ) -> Iterator[SlowdownCause]:
-    """Join all reasons of one gravity into one sentence, the longest first."""
+    """Join all reasons of one gravity into one sentence, the longest first; of a cap that limited it none."""
     held = sorted(
         (
             (shares[reason], _TITLES.get(reason) or throttle_title(reason))
             for reason in _REASONS[gravity]
-            if shares.get(reason, 0.0) >= MIN_SHARE and not _is_the_limit(reason, shares)
+            if shares.get(reason, 0.0) >= MIN_SHARE
+            and not (reason == "power_cap" and shares[reason] >= AT_CAP)
         ),
         reverse=True,
     )
@@ -392,11 +377,6 @@ def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
         yield f"SM clock {highest:,.0f} → {mean:,.0f} MHz"
 
 
-def _is_the_limit(reason: str, shares: Mapping[str, float]) -> bool:
-    """Say whether a power cap held for so long that it is what limited the launch (`analysis.limits`)."""
-    return reason == "power_cap" and shares[reason] >= AT_CAP
-
-
 def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
     """Say where nothing can be said: silence would read as if nothing had been found."""
     coverage = readings.coverage
@@ -412,13 +392,8 @@ def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
     yield SlowdownCause(gravity="unknown", physical_index=None, sentence=sentence)
 
 
-def _host_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
-    for sentence in _host_sentences(readings.host):
-        yield SlowdownCause(gravity="host", physical_index=None, sentence=sentence)
-
-
 def _host_sentences(host: HostWindow) -> Iterator[str]:
-    if host.cpu_percent is not None and host.cpu_percent >= BUSY_CPU_PERCENT:
+    if host.cpu_percent is not None and host.cpu_percent >= 95:
         yield f"host CPU was saturated: {significant(host.cpu_percent)} % busy over the window"
     if host.cpu_iowait_percent is not None and host.cpu_iowait_percent >= 10:
         yield f"the host waited for its disks in {significant(host.cpu_iowait_percent)} % of CPU time"

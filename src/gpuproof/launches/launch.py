@@ -37,6 +37,9 @@ from gpuproof.records.what_ran import Compilation, Effective, Memory
 from gpuproof.records.work.probe import COSTS, ProbeFigure
 from gpuproof.records.work.training import Pruned
 
+LEAST_UNCERTAINTY = 0.02
+"""Two measurements of a few milliseconds do not agree better than this, whatever their own spread."""
+
 
 def throughput(items_total: float, longest_window_s: float) -> float:
     """Return items a second: those of all ranks over the seconds of the longest rank's window.
@@ -82,21 +85,19 @@ class Launch:
     """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
     pruned: tuple[Pruned, ...] = ()
     """What each rank pruned, in the order of ranks; empty where nothing is pruned."""
-
     checks: tuple[ProbeFigure, ...] = ()
     """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
     costs: tuple[ProbeFigure, ...] = ()
     """What starting a kernel takes and what the cache carries on each rank, after passes over memory."""
-
     step_phases: tuple[StepPhases, ...] = ()
     """Steps taken apart on each rank; empty where nobody looked, as in the three fields that follow."""
     gradient_sync: tuple[GradientSync, ...] = ()
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
     trained_alike: tuple[TrainedAlike, ...] = ()
+    """Whether ranks together learn what one alone does."""
     settle_times_s: tuple[float, ...] = ()
     """Steps of the slowest rank before the window, while a power cap settled."""
-    """Whether ranks together learn what one alone does; empty where nobody looked."""
 
     @property
     def slowest(self) -> Window:
@@ -168,9 +169,6 @@ class Launch:
     @property
     def roofline(self) -> Roofline | None:
         """The ceilings of the slowest device; None where they were not measured."""
-        if not self.ceilings:
-            return None
-
         return build_roofline(self.ceilings)
 
     @property
@@ -245,10 +243,6 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         trained_alike=records.of(TrainedAlike),
         settle_times_s=tuple(records.step_times_s(slowest.rank, phase="settle")),
     )
-
-
-LEAST_UNCERTAINTY = 0.02
-"""Two measurements of a few milliseconds do not agree better than this, whatever their own spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

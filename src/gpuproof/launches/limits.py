@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuproof.base import units
-from gpuproof.base.units import share
 from gpuproof.hardware.boards import BandwidthPeak, Peak
 from gpuproof.launches.communication import exposed_s, sync_difference_s
 from gpuproof.launches.launch import Launch
@@ -256,8 +255,8 @@ def idle_text(idle: Interval) -> str:
     ...                    num_samples=6, between_launches=False))
     '51 % of the window (50 % to 52 %)'
     """
-    low, high = share(idle.low), share(idle.high)
-    return f"{share(idle.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
+    low, high = units.share(idle.low), units.share(idle.high)
+    return f"{units.share(idle.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
 
 
 def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:

@@ -1,18 +1,17 @@
-"""Are the ranks of a launch alike, and which of them is it that the others wait for?
+"""Which subjects are a launch's ranks, are they alike, and which of them do the others wait for?
 
 In: a launch of several ranks. Out: what each did, by how much it differs from the median of the others, and
 on what ground. Where ranks average gradients all windows are as long as the slowest rank's, and only steps
 that each took by itself tell them apart; where ranks work side by side their own steps in the window do.
 
-A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by: Student's
-t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps resemble those
-before them, so do bursts, and the error of a rank's mean is taken as that much larger (`_widening`).
-`benchmarks/rank_errors.py` shows how often that is wrong.
+A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by:
+Student's t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps
+resemble those before them, so do bursts, and the error of a rank's mean is taken as that much larger
+(`_widening`). `benchmarks/rank_errors.py` shows how often that is wrong.
 
-Of whom is a figure? The subjects of a launch's ranks: `host/H`, `host/H/gpu/UUID`, `link/A>B`.
-
-A host is called as the inventory does where the case names it, else as it calls itself. A device without a
-permanent identity goes by its index; a processor is `cpu-N`, N being the rank's number on its host.
+Subjects are `host/H`, `host/H/gpu/UUID` and `link/A>B`. A host is called as the inventory does where the
+case names it, else as it calls itself. A device without a permanent identity goes by its index; a processor
+is `cpu-N`, N being the rank's number on its host.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
     """Compare the ranks of a launch; None where it has one."""
     if launch.world_size < 2:
         return None
-    bursts = _bursts(launch)
+    bursts = {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
     waits = launch.case.model_work.trains or launch.setup.parallelism is not None
     ranks = tuple(
         _figures(window, setup, bursts.get(window.rank))
@@ -96,10 +95,6 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
     basis: Basis = "windows" if waits else "steps in the window"
     lags = _lags(_log([_by(rank, basis) for rank in ranks]))
     return _apart(ranks, basis, _far_off(lags), missing)
-
-
-def _bursts(launch: Launch) -> Mapping[int, Sequence[Sequence[float]]]:
-    return {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
 
 
 def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankFigures:

@@ -1,14 +1,10 @@
 """What is known of a run? Its launches, its hosts, and the readings beside them, read when asked for.
 
-In: run.json, the config, the records of every launch, and where a launch's recording of a host lies. Out: the
-one thing that analysis, doubts, checks and conclusions look at, so that they cannot contradict each other.
-Readings are not kept, but for the last recordings that were asked for: two questions about a launch read its
-file once, and 500 hosts need no more memory than one.
-
-What did devices and host do while a launch was measured? Cuts a window out of a recording.
-
-In: a recording and the begin and end of a worker's window on the host's monotonic clock. Out: the
-`WindowReadings` that explanations and doubts rest on, and how much of the window the samples cover.
+In: run.json, the config, the records of every launch, and where a launch's recording of a host lies. Out:
+the one thing that analysis, doubts, checks and conclusions look at, so that they cannot contradict each
+other: of a launch the `WindowReadings` between begin and end of a worker's window on the host's monotonic
+clock, and how much of the window the samples cover. Readings are not kept, but for the last recordings that
+were asked for: two questions about a launch read its file once, and 500 hosts need no more memory than one.
 """
 
 from __future__ import annotations
@@ -236,6 +232,7 @@ def _device(
         return _mean(recording, track.values(metric), inside)
 
     temperatures = _values(track.values("temp_gpu_c"), inside)
+    limits_w = _values(track.values("power_limit_w"), inside)
     held = throttling(recording, track=track, window=window)
     energy = energy_used(recording, track=track, window=window)
     events = [announcement.event for announcement in events_within(recording, track=track, window=window)]
@@ -245,7 +242,7 @@ def _device(
         clock_sm_mhz=mean("clock_sm_mhz"),
         clock_sm_max_mhz=track.identity.number("clock_sm_max_mhz"),
         util_gpu_percent=mean("util_gpu_percent"),
-        power_limit_w=_lowest(_values(track.values("power_limit_w"), inside)),
+        power_limit_w=float(limits_w.min()) if len(limits_w) else None,  # a mean of equal ones may differ
         power_limit_default_w=track.identity.number("power_limit_default_w"),
         temp_gpu_max_c=float(temperatures.max()) if len(temperatures) else None,
         energy_j=energy.energy_j,
@@ -299,11 +296,6 @@ def _mean(recording: RecordingData, column: Floats | None, inside: Flags) -> flo
         return None
     dithered = recording.recording.is_dithered
     return mean_over_time(recording.time_s[is_read], column[is_read], dithered=dithered)
-
-
-def _lowest(values: Floats) -> float | None:
-    """Return a limit as it was read: a mean of equal readings need not equal them."""
-    return float(values.min()) if len(values) else None
 
 
 def _values(column: Floats | None, inside: Flags) -> Floats:

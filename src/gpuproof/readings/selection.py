@@ -58,7 +58,10 @@ def newest_match(*patterns: str) -> Selected:
 
 
 def _resolved(pattern: str) -> list[Path]:
-    matches = recordings_in(Path(pattern)) if Path(pattern).is_dir() else _matches(pattern)
+    if Path(pattern).is_dir():
+        return recordings_in(Path(pattern))
+    paths = (Path(name) for name in glob.glob(pattern, recursive=True))
+    matches = [path for path in paths if path.is_file() and path.suffix in RECORDING_SUFFIXES]
     if not matches:
         raise UsageError(
             "no such file, and no recording matches it as a pattern",
@@ -66,11 +69,6 @@ def _resolved(pattern: str) -> list[Path]:
             next_step="Quote patterns, so that gpuproof and not the shell resolves them",
         )
     return matches
-
-
-def _matches(pattern: str) -> list[Path]:
-    paths = (Path(name) for name in glob.glob(pattern, recursive=True))
-    return _one_a_run(path for path in paths if path.is_file() and path.suffix in RECORDING_SUFFIXES)
 
 
 def recordings_in(folder: Path) -> list[Path]:

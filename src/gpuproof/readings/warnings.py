@@ -1,20 +1,20 @@
-"""What does a recording warn of: of a device's link or memory, and of load spread unevenly over the GPUs?
+"""What does a recording warn of: a device's link or memory, uneven load, a GPU that is busy without working?
 
 In: a recording, a device and a window. Out: sentences, none where nothing is wrong or nothing was read. The
-link is judged while the device is busy: to save power it runs slower when idle, and a first reading may still
-find it so. Of lanes two readings or all have to say so, of the generation no reading may have said better.
+link is judged while the device is busy: to save power it runs slower when idle, and a first reading may
+still find it so. Of lanes two readings or all have to say so, of the generation no reading may have said
+better.
 
 Balance, from the figures of a recording: for utilisation, memory and power the coefficient of variation over
 the GPUs' means as a measure, with the usual word for it (under 5 % excellent, 10 good, 20 fair, else poor)
-and the GPU furthest off. With one GPU, or a metric that a GPU did not give, there is no value but the reason.
+and the GPU furthest off. With one GPU, or a metric that a GPU did not give, there is no value but the
+reason.
 
-Is a GPU busy without working, as one is whose collective hangs?
-
-A kernel that waits in a loop keeps utilisation at 100 %, draws little power and reads and writes no memory.
-In: readings of one device, one by one or as a recording. Out: stretches of over ten seconds that look so,
-with the evidence. It proves no hang: ranks that wait for a slow one look the same for as long as they wait.
-Where utilisation, power, its limit or memory traffic is not told, nothing is said; of AMD's cards nothing
-either, since on some (RDNA 4) utilisation stands at 100 % while a context is open.
+A kernel that waits in a loop, as in a collective that hangs, keeps utilisation at 100 %, draws little power
+and reads and writes no memory. From readings one by one or a recording come stretches of over ten seconds
+that look so, with the evidence. It proves no hang: ranks that wait for a slow one look the same for as long
+as they wait. Where utilisation, power, its limit or memory traffic is not told, nothing is said; of AMD's
+cards nothing either, since on some (RDNA 4) utilisation stands at 100 % while a context is open.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _by_host(rates: Sequence[HostRate], values: FloatArray) -> dict[str, float]:
 def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     least = HEALTHY_SPREAD * sigma_limit(len(rates), error_rate)
     beside_all = [_beside(host, rates, least) for host in rates]
-    outliers = [beside for beside in beside_all if beside.is_far and beside.is_farther_than_others]
+    outliers = [beside for beside in beside_all if abs(beside.difference) > beside.needed]
     named = {beside.host for beside in outliers}
     rest = [host for host in rates if host.host not in named]
     beside_rest = [_beside(host, rest, least) for host in rest] if len(rest) > 1 else []
@@ -202,10 +202,6 @@ class _Beside:
     @property
     def is_far(self) -> bool:
         return abs(self.difference) > self.explained
-
-    @property
-    def is_farther_than_others(self) -> bool:
-        return abs(self.difference) > 2 * self.disagreement
 
     @property
     def needed(self) -> float:
@@ -304,6 +300,12 @@ LIMITS: Mapping[int, Sequence[float]] = {
 
 def z_limit(num_hosts: int, error_rate: float) -> float:
     """Return the limit for at least five hosts; over 1,024 it goes on as a power of their number.
+
+    Of n independent hosts that are equal but for chance, the largest |modified Z| is over it with the chance
+    `error_rate` at most, for normal and for Student's t with 4 degrees of freedom, the heavier-tailed of the
+    two; for distributions that are heavier or lean to one side it is more. The table is computed, and its
+    derivation told, by `benchmarks/outlier_limits.py`; between its rows and columns limits are interpolated
+    on logarithms, and past its last column they go on as a power, since tails do.
 
     Raises:
         ValueError: there are fewer hosts, or the rate is not above 0 and at most 5 %.

@@ -1,10 +1,8 @@
-"""What is the centre of one series, and how do two series differ, autocorrelation allowed for?
+"""One series in order of time: its centre, how two of them differ, and whether it kept one level.
 
-A series is what one process gave in order of time: step times of a window, or sampled readings that each
-held for some seconds. Intervals are by moving-block bootstrap, and hold for that one process: they say
-nothing about what another launch would give, and are marked so.
-
-Did the steps of a window keep one level, and did they run all the time?
+A series is what one process gave: step times of a window, or sampled readings that each held for some
+seconds. Intervals allow for autocorrelation (moving-block bootstrap), and hold for that one process: they
+say nothing about what another launch would give, and are marked so.
 
 Three things spoil a window and leave its middle step as it is: a level that changed (a cold start, a clock
 that went down, a ramp, a sawtooth), a stop inside a step, and too few steps that scatter too much to tell.

@@ -1,10 +1,9 @@
-"""Which keys of `distributed` cannot hold together: devices of ranks, and how ranks share a model.
+"""Which keys of `distributed` cannot hold together, and does the launch agree with them?
 
-Does a recipe agree with how and where it is launched: this process, a launcher of the user's, the hosts?
-
-`distributed.world_size`, `local_rank` and `node_rank` are facts about a launch, not wishes: under torchrun
-(or RANK and WORLD_SIZE set by hand) they must equal the environment's, otherwise the ranks started here.
-The sizes of groups must fit the same ranks.
+Devices of ranks, how ranks share a model, and how and where a recipe is launched: this process, a launcher
+of the user's, the hosts. `distributed.world_size`, `local_rank` and `node_rank` are facts about a launch,
+not wishes: under torchrun (or RANK and WORLD_SIZE set by hand) they must equal the environment's, otherwise
+the ranks started here. The sizes of groups must fit the same ranks.
 """
 
 from __future__ import annotations

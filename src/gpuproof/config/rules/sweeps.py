@@ -1,6 +1,7 @@
-"""Which sections that make several points of a recipe (matrix, search, load suite) exclude each other.
+"""Which blocks a kind of run has, and which sections that make several points exclude each other.
 
-A recipe is a union over `kind`: which blocks a kind of run has, and where a key of another one belongs.
+A recipe is a union over `kind`: a key of another kind's block is refused, with where it belongs. Several
+points come from a matrix, a search or the load suite.
 """
 
 from __future__ import annotations

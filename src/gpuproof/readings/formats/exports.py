@@ -1,18 +1,17 @@
-"""How does a recording read as `gpu_stats_<config>_<timestamp>.json`? One row a GPU and time.
+"""How does a recording read in the formats of other tools: AdamWPrune's `gpu_stats`, and gputop's own log?
 
-In: a recording. Out: rows with `timestamp` (ISO, with the offset from UTC), `gpu_index`, `gpu_name`,
-`gpu_type`, `utilization` (%), `memory_used` and `memory_total` (MiB), `memory_percent`, `power` (W),
-`temperature` (°C), `elapsed_seconds`, `training_metadata` (epoch, batch, phase and whatever else the work
-published, on every row) and `host`. What was not read is null. Without a GPU there is one row a time, its
-GPU fields null. `schema` is 1.
+In: a recording. Out, as `gpu_stats_<config>_<timestamp>.json`: one row a GPU and time with `timestamp` (ISO,
+with the offset from UTC), `gpu_index`, `gpu_name`, `gpu_type`, `utilization` (%), `memory_used` and
+`memory_total` (MiB), `memory_percent`, `power` (W), `temperature` (°C), `elapsed_seconds`,
+`training_metadata` (epoch, batch, phase and whatever else the work published, on every row) and `host`. What
+was not read is null. Without a GPU there is one row a time, its GPU fields null. `schema` is 1.
 
-How does a recording read as gputop's own log, so that its `--compare` and `--gen-graph` take it?
-
-In: a recording. Out: the array of one GPU, and for several GPUs the multi-GPU array with its aggregates,
-whose entries have the keys of one GPU's too, of all together: gputop's own readers ask for these.
-That format has no way to write a missing value, and its readers need every number. What a tick did not read
-is carried forward for at most one slow interval; a moment that still lacks a number which the GPU gives at
-other moments is left out of its rows, never filled in. A fan is 0 on a board without one, as there.
+Out, as gputop's `--compare` and `--gen-graph` take it: the array of one GPU, and for several GPUs the
+multi-GPU array with its aggregates, whose entries have the keys of one GPU's too, of all together: gputop's
+own readers ask for these. That format has no way to write a missing value, and its readers need every
+number. What a tick did not read is carried forward for at most one slow interval; a moment that still lacks
+a number which the GPU gives at other moments is left out of its rows, never filled in. A fan is 0 on a board
+without one, as there.
 """
 
 from __future__ import annotations

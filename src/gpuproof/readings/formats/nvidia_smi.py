@@ -160,7 +160,10 @@ def load_csv(path: Path) -> RecordingData:
     """
     text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")  # a crash leaves NULs
     lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
-    header, units = [_plain(name) for name in lines[0]], [_unit(name) for name in lines[0]]
+    header, units = (
+        [_plain(name) for name in lines[0]],
+        [name.partition("[")[2].rstrip("] ") for name in lines[0]],
+    )
     if "timestamp" not in header or not set(header) & _METRICS.keys():
         raise RecordError(
             "its first line is no header of nvidia-smi with a timestamp",
@@ -183,10 +186,6 @@ def _plain(heading: str) -> str:
     return heading.partition("[")[0].strip()
 
 
-def _unit(heading: str) -> str:
-    return heading.partition("[")[2].rstrip("] ")
-
-
 def _with_unit(cell: str, heading_unit: str) -> str:
     """Give a bare number its heading's unit, which `nounits` leaves out of the cells."""
     bare = cell.strip()
@@ -199,7 +198,7 @@ def rows_of(lines: Iterable[dict[str, str]]) -> Iterator[Row]:
     places: dict[str, int] = {}
     for line in lines:
         try:
-            unix_s = datetime.strptime(line["timestamp"].strip(), "%Y/%m/%d %H:%M:%S.%f").timestamp()
+            unix_s = datetime.strptime(line["timestamp"].strip(), _CSV_TIME).timestamp()
         except ValueError:
             continue
         yield Row(

@@ -1,17 +1,15 @@
-"""A command of the user's: what is started, and what the worker saw of it and of its process tree.
+"""A command of the user's: what is started, what the worker saw of it, and the figures that it wrote itself.
 
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
 and all other braces for themselves.
 
+A file of its own figures is JSON, JSON Lines or CSV. Out come one number a name, whatever it is called, and
+its course where it wrote one. Known are an object of numbers and lists; `training_metrics.json` of both old
+shapes (lists side by side, with `epochs` a list of numbers; and `epochs` a list of objects); rows, of which
+the last is the value. Of a list the last number is the value.
+
 >>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
-
-A program's own figures, whatever it calls them: one number a name, and its course where it wrote one.
-
-In: the text of a JSON, JSON Lines or CSV file. Out: values and series. Known are an object of numbers and
-lists; `training_metrics.json` of both old shapes (lists side by side, with `epochs` a list of numbers; and
-`epochs` a list of objects); rows, of which the last is the value. Of a list the last number is the value.
-
 >>> read_metrics('{"epochs": [{"accuracy": 0.5}, {"accuracy": 0.75}], "total_training_time": 3}').values
 {'accuracy': 0.75, 'epochs': 2.0, 'total_training_time': 3.0}
 """

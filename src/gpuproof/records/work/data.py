@@ -1,7 +1,4 @@
-"""Where the samples of a model come from.
-
-`model` and `inference`: what is trained or run, and how it is run forward.
-"""
+"""`data`, `model`, `inference`: where samples come from, what is run, and how it is run forward."""
 
 from __future__ import annotations
 
