@@ -160,10 +160,10 @@ def _slower_by(launch: Launch, readings: WindowReadings) -> dict[int, float]:
 def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> EnergyPerItem:
     devices = tuple(device for host in readings for device in host.readings.devices)
     if len(devices) < launch.num_devices:
-        unread = "no energy: not every device of the launch was read"
-        return EnergyPerItem(energy_j_per_item=None, sentence=unread)
-    joined = replace(readings[0].readings, devices=devices)
-    return energy_per_item(joined, items=launch.items_total, item=launch.setup.item)
+        sentence = "no energy: not every device of the launch was read"
+        return EnergyPerItem(energy_j_per_item=None, sentence=sentence)
+    of_all = replace(readings[0].readings, devices=devices)
+    return energy_per_item(of_all, items=launch.items_total, item=launch.setup.item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +184,8 @@ def energy_of_run(
     if not measured:
         return None
     if len(measured) < num_launches:
-        untold = [explanation for explanation in explanations if explanation.energy_j is None]
-        why = f": launch {untold[0].replicate + 1}: {untold[0].energy.sentence}" if untold else ""
+        unknown = next((explanation for explanation in explanations if explanation.energy_j is None), None)
+        why = f": launch {unknown.replicate + 1}: {unknown.energy.sentence}" if unknown else ""
         return RunEnergy(energy_j=None, text=f"known of {len(measured)} of {num_launches} launches{why}")
     text = measured[0].energy.sentence if num_launches == 1 else _over_launches(measured, item)
     return RunEnergy(energy_j=sum(explanation.energy_j or 0.0 for explanation in measured), text=text)
@@ -288,9 +288,8 @@ def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> Energ
     for device in readings.devices:
         scaled = _whole_energy(device)
         if isinstance(scaled, str):
-            return EnergyPerItem(
-                energy_j_per_item=None, sentence=f"no energy: GPU {device.physical_index}: {scaled}"
-            )
+            reason = f"no energy: GPU {device.physical_index}: {scaled}"
+            return EnergyPerItem(energy_j_per_item=None, sentence=reason)
         total_j += scaled
     methods = {device.energy_method for device in readings.devices}
     basis = "energy counters" if methods == {"counter"} else "power integrated over time"

@@ -100,7 +100,7 @@ def interval_of_step_times(
         np.array([np.median(launch) for launch in steps]),
         confidence=confidence,
         method="Student's t on medians of launches",
-        num_samples=_num_steps(steps),
+        num_samples=sum(launch.size for launch in steps),
     )
 
 
@@ -152,10 +152,6 @@ def _half_width(spread: float, num_launches: int, confidence: float) -> float:
     return student_t_quantile(num_launches - 1, (1 + confidence) / 2) * spread / sqrt(num_launches)
 
 
-def _num_steps(steps: Sequence[FloatArray]) -> int:
-    return sum(launch.size for launch in steps)
-
-
 def _t_interval(launches: FloatArray, *, confidence: float, method: str, num_samples: int) -> Interval:
     centre = float(launches.mean())
     half_width = _half_width(float(launches.std(ddof=1)), launches.size, confidence)
@@ -197,7 +193,7 @@ def _hierarchical(
         confidence=confidence,
         method="hierarchical bootstrap of launches and blocks of steps",
         num_launches=len(steps),
-        num_samples=_num_steps(steps),
+        num_samples=sum(launch.size for launch in steps),
         between_launches=True,
     )
 
