@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from gpuproof.statistics.estimate import FloatArray, Interval
-from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.statistics.launches import interval_of_launches, interval_of_mean
 from gpuproof.statistics.series import judge_steadiness
 from gpuproof.worker.engine.stopping import PrecisionLimit
 

@@ -31,6 +31,41 @@ STRICT = ConfigDict(
     defer_build=True,  # most are never used in a process, or only as a part of another
 )
 """Every key is known, no value is converted, numbers are finite."""
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "bytes": "text",
+    "none_required": "null",
+    **dict.fromkeys(("list", "tuple", "set", "frozen_set", "iterable", "iteration"), "a list"),
+    **dict.fromkeys(("dict", "model", "dataclass", "mapping", "arguments"), "a mapping of keys"),
+}
+"""Beginning of a type of error → what was expected."""
+_BOUNDS: Final = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "{} or less"),
+    "less_than": ("lt", "less than {}"),
+    "multiple_of": ("multiple_of", "a multiple of {}"),
+    "too_short": ("min_length", "at least {} of them"),
+    "too_long": ("max_length", "at most {} of them"),
+    "string_too_short": ("min_length", "at least {} characters"),
+    "string_too_long": ("max_length", "at most {} characters"),
+    "literal_error": ("expected", "{}"),
+    "enum": ("expected", "{}"),
+}
+"""Type of error → the key of its context, and how it is said."""
+_OTHERS: Final = {
+    "missing": "the key is missing",
+    "missing_argument": "the key is missing",
+    "extra_forbidden": "unknown key",
+    "unexpected_keyword_argument": "unknown key",
+    "string_pattern_mismatch": "not in the form that this key takes",
+    "json_invalid": "is no JSON",
+}
 
 
 class StrictModel(BaseModel):
@@ -114,43 +149,6 @@ def _description(model: type[BaseModel], place: Place) -> str | None:
     names = [part for part in place if isinstance(part, str)]
     field = model.model_fields.get(names[-1]) if names else None
     return f"The key means: {' '.join(str(field.description).split())}" if field else None
-
-
-_KINDS: Final = {
-    "int": "a whole number",
-    "float": "a number",
-    "finite_number": "a finite number",
-    "decimal": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "bytes": "text",
-    "none_required": "null",
-    **dict.fromkeys(("list", "tuple", "set", "frozen_set", "iterable", "iteration"), "a list"),
-    **dict.fromkeys(("dict", "model", "dataclass", "mapping", "arguments"), "a mapping of keys"),
-}
-"""Beginning of a type of error → what was expected."""
-_BOUNDS: Final = {
-    "greater_than_equal": ("ge", "{} or more"),
-    "greater_than": ("gt", "more than {}"),
-    "less_than_equal": ("le", "{} or less"),
-    "less_than": ("lt", "less than {}"),
-    "multiple_of": ("multiple_of", "a multiple of {}"),
-    "too_short": ("min_length", "at least {} of them"),
-    "too_long": ("max_length", "at most {} of them"),
-    "string_too_short": ("min_length", "at least {} characters"),
-    "string_too_long": ("max_length", "at most {} characters"),
-    "literal_error": ("expected", "{}"),
-    "enum": ("expected", "{}"),
-}
-"""Type of error → the key of its context, and how it is said."""
-_OTHERS: Final = {
-    "missing": "the key is missing",
-    "missing_argument": "the key is missing",
-    "extra_forbidden": "unknown key",
-    "unexpected_keyword_argument": "unknown key",
-    "string_pattern_mismatch": "not in the form that this key takes",
-    "json_invalid": "is no JSON",
-}
 
 
 def cause_of(detail: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ DEFAULT = "default"
 MAX_BYTES = 2**16
 """64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""
 RECIPES = Path(__file__).parent.parent / "recipes"
+_HOW = "Write --section.key=value, for example --training.epochs=5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +184,6 @@ def _lines(
         else:
             printable = plain(origin or DEFAULT, allowed="")
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
-
-
-_HOW = "Write --section.key=value, for example --training.epochs=5"
 
 
 def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[ConfigSetting]:

@@ -38,6 +38,14 @@ MAX_NAME = 100
 EXCLUDE, INCLUDE = "exclude", "include"
 
 Assignment = dict[str, Any]
+MAX_CASES = 10_000
+"""Of one matrix, repetitions included."""
+SECTION = "matrix"
+MAX_POINTS = 1000
+FIXED = ("run", "matrix", "search", "suite")
+"""Sections that hold for the whole run: its name and place, how often, and what is swept."""
+ORDER_SEED = ("run", "order_seed")
+"""Makes no sense at a single point, which is checked as a recipe of its own."""
 
 
 def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -113,10 +121,6 @@ def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[
     ]
 
 
-MAX_CASES = 10_000
-"""Of one matrix, repetitions included."""
-
-
 def chosen_cases(config: RunConfig) -> list[Assignment]:
     """Return the combinations that cases.only leaves; the empty one where there is no matrix."""
     wanted = assignments(config.matrix) if config.matrix else [{}]
@@ -190,14 +194,6 @@ def names_are_different(config: RunConfig) -> Refusals:
     elif any(len(name) > MAX_NAME for name in names):
         cause = f"a case's name has over {MAX_NAME} characters"
         yield Refusal(keys=("cases.name",), cause=cause, next_step="Name fewer fields")
-
-
-SECTION = "matrix"
-MAX_POINTS = 1000
-FIXED = ("run", "matrix", "search", "suite")
-"""Sections that hold for the whole run: its name and place, how often, and what is swept."""
-ORDER_SEED = ("run", "order_seed")
-"""Makes no sense at a single point, which is checked as a recipe of its own."""
 
 
 def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:

@@ -36,6 +36,29 @@ ALLOWED = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("_codecs", "encode"),
 }
+NOT_A_CIFAR_FILE = (
+    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
+    *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
+    *(MemoryError, RecursionError, SystemError),  # and one that claims a size or a depth without end
+)
+FASHION_MNIST_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+FOLDER = "fashion-mnist"
+FILES = {
+    "train": {
+        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+    },
+    "test": {
+        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    },
+}
+"""Of each part its images and its labels, with their checksums."""
+NUM_CLASSES = 10
+EDGE = 28
+UNSIGNED_BYTES = 8
+MOST_BYTES = 2**28
+"""Of one file, unpacked: the largest has 47 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +94,6 @@ SETS = {
         ),
     ),
 }
-
-NOT_A_CIFAR_FILE = (
-    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
-    *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
-    *(MemoryError, RecursionError, SystemError),  # and one that claims a size or a depth without end
-)
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -139,26 +156,6 @@ def _read(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
             f"not a {cifar.title} file: {pixels.shape} pixels, {labels.size} labels", place=str(file)
         )
     return pixels, labels
-
-
-FASHION_MNIST_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-FOLDER = "fashion-mnist"
-FILES = {
-    "train": {
-        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-    },
-    "test": {
-        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-    },
-}
-"""Of each part its images and its labels, with their checksums."""
-NUM_CLASSES = 10
-EDGE = 28
-UNSIGNED_BYTES = 8
-MOST_BYTES = 2**28
-"""Of one file, unpacked: the largest has 47 MB."""
 
 
 def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:

@@ -45,6 +45,8 @@ POOL_BATCHES = 64
 DEVICE_BYTES = 2**30
 """Decoded images are at most about this much, unless two batches a rank are more: they go through memory
 and the disk of the run, and every figure comes from a pool that is smaller."""
+BLOCK_TOKENS = 2**22
+LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 
 
 def prepare_image_folder(
@@ -149,10 +151,6 @@ def _write_decoded(path: Path, listing: ImageListing, chosen: list[int], *, size
         images=images.data.cast("B"),
         labels=np.array([labels[i] for i in chosen], dtype=f"<u{width}").tobytes(),
     )
-
-
-BLOCK_TOKENS = 2**22
-LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 
 
 def prepare_tokens(path: Path, data: DataSpec, *, vocab_size: int) -> TokenFile:

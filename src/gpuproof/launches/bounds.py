@@ -41,6 +41,11 @@ HEAD = 10
 """Met and missed must hold without the first of so many parts of each launch, too."""
 BoundName = Literal["latency", "time to first token", "time per token", "all bounds"]
 ALL: BoundName = "all bounds"
+CONFIDENCE = 0.99
+MIN_POINTS = 4
+MIN_DEPTH = 0.1
+"""Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
+BoundOutcome = Literal["met", "missed", "undecided", "client"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +282,6 @@ def judge_rate(
         num_requests=sum(map(len, launches)),
         standings=standings,
     )
-
-
-CONFIDENCE = 0.99
-MIN_POINTS = 4
-MIN_DEPTH = 0.1
-"""Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
-BoundOutcome = Literal["met", "missed", "undecided", "client"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,23 @@ from gpuproof.records.what_ran import AT_CAP
 
 SLOWER = 0.02
 """A rank this share below its peers' median is said to be slower."""
+Gravity = Literal["fault", "limit", "host", "unknown"]
+_ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
+_REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
+    "fault": (
+        *("thermal", "thermal_software", "thermal_hardware", "thermal_memory", "hardware_slowdown"),
+        *("power_brake", "current_limit", "voltage_regulator"),
+    ),
+    "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),
+}
+_TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an unnamed throttle reason"}
+"""Those that a sentence calls otherwise than a table does."""
+MIN_SHARE: Final = 0.01
+"""A reason that held for less of the window than this is not worth a sentence."""
+CLOCK_DROP: Final = 0.03
+"""Clocks are named where the mean lies this far under the highest, and for every fault."""
+MIN_COVERAGE: Final = 0.5
+"""Of a window of which less was read it is said how little; a window with no reading in it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,27 +217,6 @@ def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
         f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from {bases}, "
         f"which cover {share_text(lowest)} of a window or more"
     )
-
-
-Gravity = Literal["fault", "limit", "host", "unknown"]
-_ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
-
-_REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
-    "fault": (
-        *("thermal", "thermal_software", "thermal_hardware", "thermal_memory", "hardware_slowdown"),
-        *("power_brake", "current_limit", "voltage_regulator"),
-    ),
-    "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),
-}
-_TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an unnamed throttle reason"}
-"""Those that a sentence calls otherwise than a table does."""
-
-MIN_SHARE: Final = 0.01
-"""A reason that held for less of the window than this is not worth a sentence."""
-CLOCK_DROP: Final = 0.03
-"""Clocks are named where the mean lies this far under the highest, and for every fault."""
-MIN_COVERAGE: Final = 0.5
-"""Of a window of which less was read it is said how little; a window with no reading in it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

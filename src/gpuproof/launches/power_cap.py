@@ -32,6 +32,16 @@ from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 
 FROM_IDLE_S: Final = 0.1
 """An H100 met its cap after it."""
+Places = NDArray[np.signedinteger]
+MANY_GENERATIONS = 20
+"""A median of fewer would take much of the noise with it."""
+TOLD_APART = 2
+"""Generations from which place and time do not run together."""
+NUM_PARTS = 10
+FEWEST_STEPS = 20
+"""With less no line is drawn."""
+ON_A_LINE = 0.9
+"""Correlation of the parts' medians with their places; of ten that do not grow 2 in 10,000 come so near."""
 
 
 def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCapWindow | None:
@@ -88,18 +98,6 @@ def continuation(window: Window) -> str:
         each = f" of {units.significant(period_s, 2)} s" if period_s else ""
         key, reason = ("power_cap_limit_s", f"periods{each} of the power cap")
     return f"{requested} a launch requested, continued for {reason} (benchmark.{key})"
-
-
-Places = NDArray[np.signedinteger]
-MANY_GENERATIONS = 20
-"""A median of fewer would take much of the noise with it."""
-TOLD_APART = 2
-"""Generations from which place and time do not run together."""
-NUM_PARTS = 10
-FEWEST_STEPS = 20
-"""With less no line is drawn."""
-ON_A_LINE = 0.9
-"""Correlation of the parts' medians with their places; of ten that do not grow 2 in 10,000 come so near."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

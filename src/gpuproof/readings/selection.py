@@ -28,6 +28,8 @@ RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
 
 MULTI_GPU_ENDING = "_multi_gpu"
 """What gputop's second file of a run is called by, before the suffix."""
+UNTYPED: Final = "it was made beside a recording, or on its node"
+NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,6 @@ def _source(path: Path) -> Path:
     stem = path.stem.removesuffix(MULTI_GPU_ENDING)
     source = path.with_name(f"{stem}.jsonl")
     return source if source.is_file() else path
-
-
-UNTYPED: Final = "it was made beside a recording, or on its node"
-NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
 
 
 def of_recording(recording: RecordingData) -> Provenance:

@@ -43,6 +43,15 @@ SHORT_COUNTER_BYTES: Final = 2.0**32
 
 _LANE_BYTES_PER_S: Final = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
 """Of a PCIe lane in one direction, by generation, after its line code."""
+ThrottleMethod = Literal["counter", "samples"]
+HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
+"""A counter of several reasons, and these (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
+GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
+"""A reason that samples give whenever they give one of others (`nvmlClocksEventReasonHwSlowdown`)."""
+SMALLEST_REST: Final = 0.01
+"""Less of the window than this between a counter of several reasons and the counters of each is rounding."""
+SMALLEST_DOUBT: Final = 0.05
+"""A counter and the samples that differ by less of the window's time need no word, whatever the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +135,6 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
     return Total(
         metric=metric, increase=change.increase, covered_s=0.0 if is_absurd else change.covered_s, note=note
     )
-
-
-ThrottleMethod = Literal["counter", "samples"]
-
-HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
-"""A counter of several reasons, and these (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
-GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
-"""A reason that samples give whenever they give one of others (`nvmlClocksEventReasonHwSlowdown`)."""
-
-SMALLEST_REST: Final = 0.01
-"""Less of the window than this between a counter of several reasons and the counters of each is rounding."""
-
-SMALLEST_DOUBT: Final = 0.05
-"""A counter and the samples that differ by less of the window's time need no word, whatever the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

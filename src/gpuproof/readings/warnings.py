@@ -48,6 +48,20 @@ _RETIRED: Final = {
     "retired_pages_corrected_count": "after corrected errors",
     "retired_pages_uncorrected_count": "after uncorrected errors",
 }
+Band = Literal["excellent", "good", "fair", "poor"]
+BALANCE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w")
+VARIATION: Final = "coefficient of variation over GPUs"
+_LIMITS: Final[tuple[tuple[float, Band], ...]] = ((0.05, "excellent"), (0.10, "good"), (0.20, "fair"))
+UTILISATION_PERCENT: Final = 99.0
+POWER_SHARE: Final = 0.4
+"""Of the limit in force."""
+TRAFFIC_PERCENT: Final = 1.0
+"""The driver gives whole per cents."""
+LEAST_S: Final = 10.0
+LEAST_READINGS: Final = 6
+METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
+SPIN_MEANING: Final = "a collective that hangs or waits for a slow rank looks like this"
+_LIMIT: Final = "power_limit_w"
 
 
 def device_warnings(
@@ -97,13 +111,6 @@ def _last(track: DeviceTrack, metric: str, inside: Flags) -> float:
 
 def _at(column: Floats | None, where: Flags) -> Floats:
     return np.empty(0) if column is None else column[where & ~np.isnan(column)]
-
-
-Band = Literal["excellent", "good", "fair", "poor"]
-
-BALANCE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w")
-VARIATION: Final = "coefficient of variation over GPUs"
-_LIMITS: Final[tuple[tuple[float, Band], ...]] = ((0.05, "excellent"), (0.10, "good"), (0.20, "fair"))
 
 
 def describe_variation(variation: float) -> Band:
@@ -163,18 +170,6 @@ def _reason_against(means: Mapping[int, float | None], silent: list[int]) -> str
     if silent:
         return f"not read on GPU {', '.join(map(str, silent))}"
     return "0 on every GPU"
-
-
-UTILISATION_PERCENT: Final = 99.0
-POWER_SHARE: Final = 0.4
-"""Of the limit in force."""
-TRAFFIC_PERCENT: Final = 1.0
-"""The driver gives whole per cents."""
-LEAST_S: Final = 10.0
-LEAST_READINGS: Final = 6
-METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
-SPIN_MEANING: Final = "a collective that hangs or waits for a slow rank looks like this"
-_LIMIT: Final = "power_limit_w"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from gpuproof.records.work.data import TokenType
 Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")
 TOKEN_BYTES: dict[TokenType, int] = {"uint16": 2, "uint32": 4}
+ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +160,6 @@ def read_listing(cls: type[T], path: Path) -> T:
             "not a listing", place=str(path), next_step="Delete the file; it is made again"
         ) from error
     return from_json(cls, content, place=str(path))
-
-
-ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
 def require_pillow(python: str) -> None:

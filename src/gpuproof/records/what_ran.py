@@ -18,6 +18,10 @@ from gpuproof.records.work.training import Checkpointing, OptimizerImplementatio
 Operation = Literal["matrix product", "convolution", "attention"]
 Layout = Literal["NHWC", "NCHW", "either", "other"]
 Tf32Switch = Literal["on", "off", "mixed"]
+AT_POWER_CAP = "at the power cap"
+"""How the reason ends that a worker gives for a window which the cap made longer."""
+AT_CAP: Final = 0.5
+"""Share of the window from which a power cap, or heat, is what limited a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,14 +109,6 @@ def share_of_flops(
     considered = [work for work in effective.work if not images or work.operation == "convolution"]
     total = sum(work.flops for work in considered)
     return sum(work.flops for work in considered if fits(work)) / total if total else 0.0
-
-
-AT_POWER_CAP = "at the power cap"
-"""How the reason ends that a worker gives for a window which the cap made longer."""
-
-
-AT_CAP: Final = 0.5
-"""Share of the window from which a power cap, or heat, is what limited a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ MIN_LAUNCHES = 3
 """Two launches know their own spread so badly that no test of them keeps its rate of false alarms."""
 ROUNDING = 1e-12
 """Differences of equal logarithms, from taking them."""
+MOST_LAUNCHES = 10**5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +263,6 @@ def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonV
     if ratio.low <= 1 <= ratio.high:
         return "no difference shown"
     return "faster" if (ratio.centre < 1) == (better == "lower") else "slower"
-
-
-MOST_LAUNCHES = 10**5
 
 
 def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: float) -> int:

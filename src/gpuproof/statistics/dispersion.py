@@ -37,6 +37,10 @@ NORMAL_MAD = 0.6744897501960817
 """The MAD of a standard normal: its upper quartile."""
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
 """The mean absolute deviation of a standard normal: √(2/π)."""
+LEAST_FIGURES = 5
+"""Under five the others are too few to show how they scatter."""
+MOST_OUT = 4
+"""One in so many at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +113,6 @@ def noise(values: Numbers) -> float | None:
     ordered = np.sort(samples)
     lower, middle, upper = (interpolate(ordered, (samples.size - 1) * share) for share in (0.25, 0.5, 0.75))
     return (upper - lower) / abs(middle) if middle else None
-
-
-LEAST_FIGURES = 5
-"""Under five the others are too few to show how they scatter."""
-MOST_OUT = 4
-"""One in so many at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

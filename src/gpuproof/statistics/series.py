@@ -48,6 +48,29 @@ POWER = 0.8
 """The chance to show a difference of the smallest size that is called shown: the customary 80 %."""
 MIN_BLOCKS = 10
 """Under this, the spread of the resamples is itself known to about a quarter only."""
+SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
+MIN_STEPS = 10
+"""Of fewer, a sawtooth of a quarter of the window has no two steps on a tooth."""
+PARTS = 12
+"""A tooth of a quarter of the window is three of them long."""
+MIN_IN_PARTS = 20
+"""Of fewer steps, each is a part of its own: two of them would hide a tooth."""
+PLACES = 4 * PARTS
+"""Where parts begin. Parts that overlap find a crest wherever it lies."""
+SAME_LEVEL = 0.05
+"""Levels may differ by this share of the median step. A sawtooth of 10 % makes them
+differ by more in 99.7 % of windows, flat ones with a deviation of 1 % by less in 98 %."""
+OUTLYING = 1.25
+"""Steps over this many medians are outlying: what they take beyond a median is lost time."""
+LOST_SHARE = 0.04
+"""Share of the window's time; a stop of 5 % of the window is found with what noise there is."""
+MIN_TURNS, MOST_STEPS_OF_A_TURN, EXPLAINED = 8, 32, 0.25
+"""A pace that outlying steps keep is looked for in at least eight turns, and leaves at most a quarter of what
+they take: `benchmarks/unsteady_windows.py` shows how seldom stops by chance seem to keep one."""
+STUDENTIZED_RANGE = 6.0
+"""Range over deviation of some 30 independent normal values, exceeded in 1 % of cases."""
+MEDIAN_ERROR = 1.2533
+"""Standard error of a median over that of a mean, for normal values: √(π/2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,31 +236,6 @@ def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
     if sum(variances) == 0:
         return min(freedoms)
     return welch_degrees_of_freedom(variances, freedoms)
-
-
-SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
-MIN_STEPS = 10
-"""Of fewer, a sawtooth of a quarter of the window has no two steps on a tooth."""
-PARTS = 12
-"""A tooth of a quarter of the window is three of them long."""
-MIN_IN_PARTS = 20
-"""Of fewer steps, each is a part of its own: two of them would hide a tooth."""
-PLACES = 4 * PARTS
-"""Where parts begin. Parts that overlap find a crest wherever it lies."""
-SAME_LEVEL = 0.05
-"""Levels may differ by this share of the median step. A sawtooth of 10 % makes them
-differ by more in 99.7 % of windows, flat ones with a deviation of 1 % by less in 98 %."""
-OUTLYING = 1.25
-"""Steps over this many medians are outlying: what they take beyond a median is lost time."""
-LOST_SHARE = 0.04
-"""Share of the window's time; a stop of 5 % of the window is found with what noise there is."""
-MIN_TURNS, MOST_STEPS_OF_A_TURN, EXPLAINED = 8, 32, 0.25
-"""A pace that outlying steps keep is looked for in at least eight turns, and leaves at most a quarter of what
-they take: `benchmarks/unsteady_windows.py` shows how seldom stops by chance seem to keep one."""
-STUDENTIZED_RANGE = 6.0
-"""Range over deviation of some 30 independent normal values, exceeded in 1 % of cases."""
-MEDIAN_ERROR = 1.2533
-"""Standard error of a median over that of a mean, for normal values: √(π/2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ LAST = "last"
 SAVE_DIR = Path("results")
 """Where runs lie unless run.save_dir says otherwise."""
 MOST_NAMED = 5
+HOSTS = "fleet"
+"""The key of run.json that holds the hosts, and how they are reached."""
 
 
 def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
@@ -69,10 +71,6 @@ def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
             next_step="Write more of the name, or its number in `gpuproof runs`",
         )
     return alike[0] if alike else Path(name)
-
-
-HOSTS = "fleet"
-"""The key of run.json that holds the hosts, and how they are reached."""
 
 
 def read_config(run: RunDirectory) -> RunConfig:

@@ -16,8 +16,12 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_rates, interval_of_step_times, not_negative
-from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.statistics.launches import (
+    interval_of_mean,
+    interval_of_rates,
+    interval_of_step_times,
+    not_negative,
+)
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.verdict.doubts.base import Measured

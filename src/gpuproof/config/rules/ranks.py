@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 USES = {"shard_size": ("hsdp",), "tensor_parallel_size": ("tensor", "fsdp_tensor")}
 NEEDS = {"hsdp": "shard_size", "fsdp_tensor": "tensor_parallel_size"}
+_VARIABLES = {
+    "world_size": ("WORLD_SIZE",),
+    "local_rank": ("LOCAL_RANK",),
+    "node_rank": ("GROUP_RANK", "NODE_RANK"),
+}
+CHOOSING = ("matrix", "scale")
+"""Suites that take of the devices that are named what each case of theirs needs."""
 
 
 def device_type_exists(config: RunConfig) -> Refusals:
@@ -169,13 +176,6 @@ def workload_can_be_split(config: RunConfig, chosen: ChosenWorkload) -> Refusals
         )
 
 
-_VARIABLES = {
-    "world_size": ("WORLD_SIZE",),
-    "local_rank": ("LOCAL_RANK",),
-    "node_rank": ("GROUP_RANK", "NODE_RANK"),
-}
-
-
 def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse each declared fact that the launch contradicts; one of which it says nothing is believed."""
     for name, (value, witness) in _declared_facts(config.distributed, facts.environment).items():
@@ -250,10 +250,6 @@ def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
             cause="your own launcher starts each rank once, and a repeat needs a launch of its own",
             next_step="Set it to 1 and start the launcher as often as you want repeats",
         )
-
-
-CHOOSING = ("matrix", "scale")
-"""Suites that take of the devices that are named what each case of theirs needs."""
 
 
 def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:

@@ -32,6 +32,26 @@ INSTEAD = {
     "benchmark": "Set load.num_epochs and load.num_batches",
     "monitoring": "Set load.metrics_sample_rate_s",
 }
+OF_A_MODEL = ("training", "inference", "serving", "load")
+KINDS_OF: Mapping[str, tuple[str, ...]] = {
+    "model": OF_A_MODEL,
+    "data": OF_A_MODEL,
+    "training": OF_A_MODEL,
+    "benchmark": OF_A_MODEL,
+    "profiling": OF_A_MODEL,
+    "inference": ("inference", "serving", "load"),
+    "serving": ("serving", "load"),
+    "search": OF_A_MODEL,
+    "load": ("load",),
+    "collective": ("collective",),
+    "probe": ("probe",),
+    "command": ("command",),
+}
+"""Block → the kinds of run that have it, the one it is named after first. Of the load suite a rule of its
+own says what each of its tests brings; every kind has the blocks that are not here."""
+HINTS = {
+    "collective": "-b, -e and other letters are nccl-tests', and a batch size is --data.batch_size",
+}
 
 
 def one_kind_of_sweep(config: RunConfig) -> Refusals:
@@ -129,28 +149,6 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
             cause=f"no suite is called {config.suite!r}",
             next_step=f"The suites are {', '.join(suites)}" if suites else "No package here brings one",
         )
-
-
-OF_A_MODEL = ("training", "inference", "serving", "load")
-KINDS_OF: Mapping[str, tuple[str, ...]] = {
-    "model": OF_A_MODEL,
-    "data": OF_A_MODEL,
-    "training": OF_A_MODEL,
-    "benchmark": OF_A_MODEL,
-    "profiling": OF_A_MODEL,
-    "inference": ("inference", "serving", "load"),
-    "serving": ("serving", "load"),
-    "search": OF_A_MODEL,
-    "load": ("load",),
-    "collective": ("collective",),
-    "probe": ("probe",),
-    "command": ("command",),
-}
-"""Block → the kinds of run that have it, the one it is named after first. Of the load suite a rule of its
-own says what each of its tests brings; every kind has the blocks that are not here."""
-HINTS = {
-    "collective": "-b, -e and other letters are nccl-tests', and a batch size is --data.batch_size",
-}
 
 
 def blocks_are_of_the_kind(config: RunConfig) -> Refusals:

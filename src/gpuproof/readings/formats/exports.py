@@ -34,6 +34,27 @@ SCHEMA = 1
 
 OLDER_PHASES = ("warmup", "measure")
 """Phases of a training of ours that it calls `training`."""
+_NO_DEVICE: dict[str, Any] = dict.fromkeys(
+    (
+        "gpu_index",
+        "gpu_name",
+        "gpu_type",
+        "utilization",
+        "memory_used",
+        "memory_total",
+        "memory_percent",
+        "power",
+        "temperature",
+    )
+)
+_NEEDED = ("util_gpu_percent", "mem_used_bytes", "power_w")
+_IF_GIVEN = ("power_limit_w", "fan_percent")
+_TYPES = {"nvidia": "nvidia_desktop", "amd": "amd"}
+_AMD_SENSORS = {"Edge": "temp_gpu_c", "Junction": "temp_hotspot_c", "Memory": "temp_mem_c"}
+_SENSORS = {"GPU": "temp_gpu_c", "Memory": "temp_mem_c"}
+_AMD_CLOCKS = {"sclk": "clock_sm_mhz", "mclk": "clock_mem_mhz"}
+_CLOCKS = {"gpu": "clock_sm_mhz", "memory": "clock_mem_mhz"}
+_LIMITS = {"slowdown": "temp_slowdown_c", "shutdown": "temp_shutdown_c", "max": "temp_max_c"}
 
 
 def rows(
@@ -83,21 +104,6 @@ def iso(unix_s: float) -> str | None:
     return datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone().isoformat(timespec="milliseconds")
 
 
-_NO_DEVICE: dict[str, Any] = dict.fromkeys(
-    (
-        "gpu_index",
-        "gpu_name",
-        "gpu_type",
-        "utilization",
-        "memory_used",
-        "memory_total",
-        "memory_percent",
-        "power",
-        "temperature",
-    )
-)
-
-
 def _device(track: DeviceTrack, i: int) -> dict[str, Any]:
     used = value(track, "mem_used_bytes", i)
     total = track.identity.static.get("mem_total_bytes")
@@ -122,16 +128,6 @@ def value(track: DeviceTrack, metric: str, i: int) -> float | None:
 
 def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(number) for name, number in values.items() if not math.isnan(number)}
-
-
-_NEEDED = ("util_gpu_percent", "mem_used_bytes", "power_w")
-_IF_GIVEN = ("power_limit_w", "fan_percent")
-_TYPES = {"nvidia": "nvidia_desktop", "amd": "amd"}
-_AMD_SENSORS = {"Edge": "temp_gpu_c", "Junction": "temp_hotspot_c", "Memory": "temp_mem_c"}
-_SENSORS = {"GPU": "temp_gpu_c", "Memory": "temp_mem_c"}
-_AMD_CLOCKS = {"sclk": "clock_sm_mhz", "mclk": "clock_mem_mhz"}
-_CLOCKS = {"gpu": "clock_sm_mhz", "memory": "clock_mem_mhz"}
-_LIMITS = {"slowdown": "temp_slowdown_c", "shutdown": "temp_shutdown_c", "max": "temp_max_c"}
 
 
 def samples(recording: RecordingData, *, physical_index: int | None = None) -> Iterator[dict[str, Any]]:

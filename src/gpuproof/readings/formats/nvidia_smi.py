@@ -62,6 +62,26 @@ _QUERY = {
 }
 """Path in a `gpu` element → column of the CSV log; of several the last that is there counts."""
 _CSV_TIME = "%Y/%m/%d %H:%M:%S.%f"
+_NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
+_METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
+_STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
+_TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
+_REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*([^\d\s]\S*)?")
+_FACTORS: dict[str, dict[str, float]] = {
+    "B": {"": MIB_BYTES, "KiB": 2**10, "MiB": MIB_BYTES, "GiB": 2**30},
+    "W": {"": 1.0, "W": 1.0, "mW": 1e-3},
+    "MHz": {"": 1.0, "MHz": 1.0},
+    "°C": {"": 1.0, "C": 1.0},
+    "%": {"": 1.0, "%": 1.0},
+    "1": {"": 1.0},
+}
+"""Our unit → each that a field may have, and its factor; no unit is the one that `--help-query-gpu` names."""
+_RESET = "requires reset"
+"""Part of what nvidia-smi prints in every field of a GPU that failed."""
+_BITS = re.compile(r"0x[0-9a-fA-F]+")
+_SAME_MOMENT_S = 1.0
+"""nvidia-smi asks one GPU after the other and stamps each."""
 
 
 def load_dmon(path: Path) -> RecordingData:
@@ -128,28 +148,6 @@ def _query_lines(log: ElementTree.Element) -> Iterator[dict[str, str]]:
             column: gpu.findtext(place) for place, column in _QUERY.items() if gpu.find(place) is not None
         }
         yield {"timestamp": at, **{column: text or "" for column, text in texts.items()}}
-
-
-_NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
-_METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
-_STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
-_TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
-_REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
-_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*([^\d\s]\S*)?")
-_FACTORS: dict[str, dict[str, float]] = {
-    "B": {"": MIB_BYTES, "KiB": 2**10, "MiB": MIB_BYTES, "GiB": 2**30},
-    "W": {"": 1.0, "W": 1.0, "mW": 1e-3},
-    "MHz": {"": 1.0, "MHz": 1.0},
-    "°C": {"": 1.0, "C": 1.0},
-    "%": {"": 1.0, "%": 1.0},
-    "1": {"": 1.0},
-}
-"""Our unit → each that a field may have, and its factor; no unit is the one that `--help-query-gpu` names."""
-_RESET = "requires reset"
-"""Part of what nvidia-smi prints in every field of a GPU that failed."""
-_BITS = re.compile(r"0x[0-9a-fA-F]+")
-_SAME_MOMENT_S = 1.0
-"""nvidia-smi asks one GPU after the other and stamps each."""
 
 
 def load_csv(path: Path) -> RecordingData:

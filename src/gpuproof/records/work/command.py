@@ -38,6 +38,9 @@ OUTPUT_LOG, ERROR_LOG = "output.log", "error.txt"
 """What the command printed to its standard output and to its standard error."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _FIELD = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
+MAX_POINTS = 10_000
+"""Of a series; a longer one keeps its last value only."""
+MAX_BYTES = 64 * 2**20
 
 
 def fields_of(template: str) -> list[str]:
@@ -155,11 +158,6 @@ class CollectedFiles:
     rank: int
     files: tuple[str, ...]
     missing: tuple[str, ...]
-
-
-MAX_POINTS = 10_000
-"""Of a series; a longer one keeps its last value only."""
-MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,10 @@ _DATASETS: dict[str, DatasetName] = {
 
 DownloadUrl = Annotated[str, Limits(pattern=r"^https?://[^\s]+$", max_length=4096, form="web-address")]
 Checksum = Annotated[str, Limits(pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$", form="checksum")]
+OWN_MODULE = "python:"
+"""What names of models begin with that are modules of the user's."""
+InferenceMode = Literal["throughput", "latency"]
+InferencePhase = Literal["forward", "prefill", "decode"]
 
 
 def _canonical_dataset(name: Any) -> Any:
@@ -105,12 +109,6 @@ class DataUsed:
     """What the checksum is of; None where there is no file."""
     batches_ahead: Natural
     """Batches of this rank that the loader may have ready when the window begins."""
-
-
-OWN_MODULE = "python:"
-"""What names of models begin with that are modules of the user's."""
-InferenceMode = Literal["throughput", "latency"]
-InferencePhase = Literal["forward", "prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ Backend = Literal["auto", "nccl", "gloo"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p", "no_fabric", "no_gpudirect"]
+AXES = ("replicate", "shard", "tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +74,6 @@ class ParallelSpec(Options):
     known to help; variables that are set otherwise already are refused."""
     memory_limit_bytes: Annotated[int, Limits(read=read_bytes, ge=2**20, le=2**50)] | None = None
     """Limit of torch's memory on each device, in bytes or as 12G; null is all of it."""
-
-
-AXES = ("replicate", "shard", "tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

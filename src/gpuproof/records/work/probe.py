@@ -31,6 +31,9 @@ HostMemory = Literal["pinned", "pageable"]
 WordPattern = Literal["walking_ones", "walking_zeros", "address", "random", "inverted"]
 NumberFormat = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
 Edge = Annotated[int, Limits(ge=16, le=32_768)]
+LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
+COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
+"""Measured after passes over memory; no verdict goes by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +179,6 @@ class ProbeSpec(Options):
     """Keys of the probe storage."""
     nccl_tests: NcclTestsSpec = field(default_factory=NcclTestsSpec)
     """Keys of the probe nccl_tests."""
-
-
-LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
-COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
-"""Measured after passes over memory; no verdict goes by them."""
 
 
 @record_kind("probe")
