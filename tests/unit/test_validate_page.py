@@ -13,7 +13,7 @@ from rich.console import Console
 
 from gpuproof.campaign.conclude import page_of_result
 from gpuproof.config.load import load_config
-from gpuproof.launches.ranks import device_indices
+from gpuproof.launches.subjects import device_indices
 from gpuproof.records.page import HeatMap, Page, Table
 from gpuproof.report.terminal import MOST_LINES, print_page
 from gpuproof.suites.base import HostPlace

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.base.files import link_plain, place_inside
-from gpuproof.launches.ranks import device_indices
+from gpuproof.launches.subjects import device_indices
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
 from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Section, Text

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from gpuproof.launches.launch import Launch, summarize_launch, throughput
-from gpuproof.launches.ranks import RankSubjects, device_subject, link_subject, subjects_of_ranks
+from gpuproof.launches.subjects import RankSubjects, device_subject, link_subject, subjects_of_ranks
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
 from gpuproof.records.work.probe import ProbeFigure

@@ -1,23 +1,18 @@
-"""Which subjects are a launch's ranks, are they alike, and which of them do the others wait for?
+"""Are the ranks of a launch alike, and which of them is it that the others wait for?
 
 In: a launch of several ranks. Out: what each did, by how much it differs from the median of the others, and
 on what ground. Where ranks average gradients all windows are as long as the slowest rank's, and only steps
 that each took by itself tell them apart; where ranks work side by side their own steps in the window do.
 
-A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by:
-Student's t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps
-resemble those before them, so do bursts, and the error of a rank's mean is taken as that much larger
-(`_widening`). `benchmarks/rank_errors.py` shows how often that is wrong.
-
-Subjects are `host/H`, `host/H/gpu/UUID` and `link/A>B`. A host is called as the inventory does where the
-case names it, else as it calls itself. A device without a permanent identity goes by its index; a processor
-is `cpu-N`, N being the rank's number on its host.
+A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by: Student's
+t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps resemble those
+before them, so do bursts, and the error of a rank's mean is taken as that much larger (`_widening`).
+`benchmarks/rank_errors.py` shows how often that is wrong.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
@@ -28,9 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuproof.launches.launch import Launch
-from gpuproof.records.case import Case
-from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Device, Environment, Setup, Start, Window
+from gpuproof.records.run import Device, Setup, Window
 from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import FloatArray
 
@@ -208,70 +201,3 @@ def _by(rank: RankFigures, basis: Basis) -> float:
         assert rank.own_step_s is not None
         return rank.own_step_s
     return rank.step_s if basis == "steps in the window" else rank.window_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSubjects:
-    """Where one rank is, as subjects."""
-
-    host: str
-    device: str
-
-
-def device_subject(host: str, device: Device, *, local_rank: int) -> str:
-    """Return a device as a subject; `host` is one, too."""
-    if device.uuid is not None:
-        return f"{host}/gpu/{device.uuid}"
-    number = local_rank if device.index is None else device.index
-    return f"{host}/gpu/{'cpu-' if device.kind == 'cpu' else ''}{number}"
-
-
-def link_subject(source: str, target: str) -> str:
-    """Return the way from one subject to another.
-
-    >>> link_subject("host/a", "host/a/gpu/GPU-1")
-    'link/host/a>host/a/gpu/GPU-1'
-    """
-    return f"link/{source}>{target}"
-
-
-def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
-    """Return the number of each GPU on its host by its subject: as its driver counts, else as torch does."""
-    indices: dict[str, int] = {}
-    for launch in launches:
-        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
-        names = {start.host: hosts[start.rank] for start in launch.of(Start)}
-        for environment in launch.of(Environment):
-            host = f"host/{names.get(environment.host, environment.host)}"
-            for gpu in (environment.facts.get("accelerators") or {}).get("devices") or ():
-                indices[f"{host}/gpu/{gpu.get('uuid')}"] = gpu["physical_index"]
-            for gpu in environment.facts.get("devices") or ():
-                subject = f"{host}/gpu/{gpu.get('uuid') or gpu.get('index')}"
-                indices.setdefault(subject, _listed(indices, subject, gpu.get("index") or 0))
-        for setup in (one for one in launch.setups if one.rank in hosts and one.device.kind != "cpu"):
-            subject = device_subject(f"host/{hosts[setup.rank]}", setup.device, local_rank=0)
-            indices.setdefault(subject, _listed(indices, subject, setup.device.index or 0))
-    return indices
-
-
-def _listed(indices: Mapping[str, int], subject: str, index: int) -> int:
-    """Return the number that the driver gives a device; torch may write its UUID without the `GPU-`."""
-    host, _, uuid = subject.rpartition("/gpu/")
-    return indices.get(f"{host}/gpu/GPU-{uuid}", index)
-
-
-def subjects_of_ranks(
-    case: Case, windows: Sequence[Window], setups: Sequence[Setup]
-) -> tuple[RankSubjects, ...]:
-    """Return the subjects of a launch's ranks, in their order; windows and setups are in it too."""
-    named = case.placement.hosts
-    subjects, ranks_on = [], Counter[str]()
-    for window, setup in zip(windows, setups, strict=True):
-        place = window.rank // case.placement.ranks_per_host
-        name = named[place] if len(named) == case.placement.num_hosts > place else window.host
-        host = f"host/{name}"
-        subjects.append(
-            RankSubjects(host=host, device=device_subject(host, setup.device, local_rank=ranks_on[host]))
-        )
-        ranks_on[host] += 1
-    return tuple(subjects)

@@ -59,9 +59,9 @@ TRAFFIC_PERCENT: Final = 1.0
 """The driver gives whole per cents."""
 LEAST_S: Final = 10.0
 LEAST_READINGS: Final = 6
-METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
+SPIN_METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
 SPIN_MEANING: Final = "a collective that hangs or waits for a slow rank looks like this"
-_LIMIT: Final = "power_limit_w"
+_CAP: Final = "power_limit_w"
 
 
 def device_warnings(
@@ -213,7 +213,7 @@ class SpinWatch:
 
     def take(self, at_s: float, values: Mapping[str, float], *, limit_w: float | None) -> None:
         """Take one reading; one that lacks what it takes ends a stretch."""
-        self.can_tell = bool(limit_w) and all(metric in values for metric in METRICS)
+        self.can_tell = bool(limit_w) and all(metric in values for metric in SPIN_METRICS)
         if not self.can_tell or limit_w is None or not _is_spinning(values, limit_w):
             self._num = 0
             return
@@ -221,7 +221,10 @@ class SpinWatch:
             self._begin_s, self._num, self._sums = at_s, 0, (0.0, 0.0)
         self._num, self._last_s = self._num + 1, at_s
         power, traffic = self._sums
-        self._sums, self._limit_w = (power + values[METRICS[1]], traffic + values[METRICS[2]]), limit_w
+        self._sums, self._limit_w = (
+            (power + values[SPIN_METRICS[1]], traffic + values[SPIN_METRICS[2]]),
+            limit_w,
+        )
 
     @property
     def now(self) -> Spin | None:
@@ -239,7 +242,7 @@ class SpinWatch:
 
 
 def _is_spinning(values: Mapping[str, float], limit_w: float) -> bool:
-    util_percent, power_w, traffic_percent = (values[metric] for metric in METRICS)
+    util_percent, power_w, traffic_percent = (values[metric] for metric in SPIN_METRICS)
     is_busy = util_percent >= UTILISATION_PERCENT
     return is_busy and traffic_percent <= TRAFFIC_PERCENT and power_w <= POWER_SHARE * limit_w
 
@@ -251,12 +254,12 @@ def is_judged(identity: DeviceIdentity) -> bool:
 
 def limit_of(identity: DeviceIdentity, values: Mapping[str, float]) -> float | None:
     """Return the power cap in force in watts, else the one that the device was shipped with."""
-    return values.get(_LIMIT) or identity.number(_LIMIT) or identity.number("power_limit_default_w")
+    return values.get(_CAP) or identity.number(_CAP) or identity.number("power_limit_default_w")
 
 
 def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
     """Return every stretch of a recording in which a device was busy without working."""
-    columns = [track.values(metric) for metric in METRICS]
+    columns = [track.values(metric) for metric in SPIN_METRICS]
     if not is_judged(track.identity) or any(column is None for column in columns):
         return ()
     util, power, traffic = (column for column in columns if column is not None)
@@ -284,7 +287,7 @@ def longest_gap_s(interval_s: float) -> float:
 
 def _limits(track: DeviceTrack, length: int) -> Floats:
     """Return the power cap at each sample: the last that was read, before the first the one of the start."""
-    column = track.values(_LIMIT)
+    column = track.values(_CAP)
     start = limit_of(track.identity, {}) or np.nan
     if column is None:
         return np.full(length, start)

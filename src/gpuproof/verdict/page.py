@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import starmap
 
 from gpuproof.base.groups import grouped
-from gpuproof.launches.ranks import device_indices
+from gpuproof.launches.subjects import device_indices
 from gpuproof.records import page as pages
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status

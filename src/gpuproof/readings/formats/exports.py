@@ -57,7 +57,7 @@ _CLOCKS = {"gpu": "clock_sm_mhz", "memory": "clock_mem_mhz"}
 _LIMITS = {"slowdown": "temp_slowdown_c", "shutdown": "temp_shutdown_c", "max": "temp_max_c"}
 
 
-def rows(
+def gpu_stats_rows(
     recording: RecordingData, *, metadata: Mapping[str, Any] | None = None, is_older: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows in order of time; `metadata` is added to every row's `training_metadata`.
@@ -130,7 +130,9 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(number) for name, number in values.items() if not math.isnan(number)}
 
 
-def samples(recording: RecordingData, *, physical_index: int | None = None) -> Iterator[dict[str, Any]]:
+def gputop_samples(
+    recording: RecordingData, *, physical_index: int | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the samples of one GPU, the first that can be said in this format unless another is named.
 
     Raises:
@@ -142,7 +144,7 @@ def samples(recording: RecordingData, *, physical_index: int | None = None) -> I
         yield {"timestamp": _naive(recording.unix_s[i]), **gpu.row(int(i)), **gpu.details(int(i))}
 
 
-def multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
+def gputop_multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
     """Yield the samples of all GPUs together: at each moment, of those that answered.
 
     Raises:
@@ -201,7 +203,8 @@ class _Gpu:
 
     def __init__(self, recording: RecordingData, track: DeviceTrack) -> None:
         self._identity = track.identity
-        self._sensors, self._clocks = _sensors(track), _clocks(track)
+        is_amd = track.identity.vendor == "amd"
+        self._sensors, self._clocks = (_AMD_SENSORS, _AMD_CLOCKS) if is_amd else (_SENSORS, _CLOCKS)
         used = (*_NEEDED, *_IF_GIVEN, *self._sensors.values(), *self._clocks.values())
         self._columns = {
             name: _carried(recording, column) for name in used if (column := track.values(name)) is not None
@@ -250,14 +253,6 @@ class _Gpu:
         return {
             label: float(self._columns[name][i]) for label, name in metrics.items() if name in self._columns
         }
-
-
-def _sensors(track: DeviceTrack) -> dict[str, str]:
-    return _AMD_SENSORS if track.identity.vendor == "amd" else _SENSORS
-
-
-def _clocks(track: DeviceTrack) -> dict[str, str]:
-    return _AMD_CLOCKS if track.identity.vendor == "amd" else _CLOCKS
 
 
 def _naive(unix_s: float) -> str:

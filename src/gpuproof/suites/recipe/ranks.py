@@ -17,7 +17,8 @@ from typing import Any
 from gpuproof.base import units
 from gpuproof.hardware.boards import PEAK_TYPE_OF_PRECISION
 from gpuproof.launches.launch import Launch, throughput
-from gpuproof.launches.ranks import Basis, RanksCompared, compare_ranks, subjects_of_ranks
+from gpuproof.launches.ranks import Basis, RanksCompared, compare_ranks
+from gpuproof.launches.subjects import subjects_of_ranks
 from gpuproof.records.page import Cell, Section, Text
 from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import LaunchValue, Measure

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from gpuproof.launches.explanations import explain_launch
-from gpuproof.launches.ranks import device_indices
+from gpuproof.launches.subjects import device_indices
 from gpuproof.readings.evidence import DeviceWindow, Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome, skipped
