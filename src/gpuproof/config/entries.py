@@ -7,12 +7,13 @@ line, said in our words: those of the validation library name its own classes.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpuproof.config.settings import ConfigError, Mistake, shown
 from gpuproof.config.yaml import Document, Place, read_document, read_text
@@ -149,6 +150,12 @@ def _description(model: type[BaseModel], place: Place) -> str | None:
     names = [part for part in place if isinstance(part, str)]
     field = model.model_fields.get(names[-1]) if names else None
     return f"The key means: {' '.join(str(field.description).split())}" if field else None
+
+
+@functools.cache
+def type_adapter(options_type: Any) -> TypeAdapter[Any]:
+    """Build a type's validator once: it takes milliseconds, and every launch of a run needs it."""
+    return TypeAdapter(options_type)
 
 
 def cause_of(detail: Mapping[str, Any]) -> str:

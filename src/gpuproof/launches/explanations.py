@@ -4,7 +4,7 @@ In: a launch and the evidence of its run. Out: what devices and host did in its 
 gravest first, and the energy that an item took. A cause is named only of what was read: a device that tells
 no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are faults; a
 power cap is a limit that somebody chose. A recording that is missing or broken is said, and takes nothing
-else with it. What limited a launch is decided in `limits`.
+else with it. What limited a launch is decided in `launches.limits`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a launch and the readings beside it. Out: what `statistics.power_cap` makes of its step times where the
 cap held a device for half of the window or longer, and sentences about it. The time is the driver's own
-count, where it counts; `readings.throttling` believes no counter that stands still beside capped samples.
+count, where it counts; `readings.totals` believes no counter that stands still beside capped samples.
 
 Step times of decode are judged without what comes from their place in a generation (`evened_steps`): each
 step attends to one token more than the one before, until the cache goes back to the prompt. Where a window

@@ -1,7 +1,7 @@
 """What limited work, as far as the readings beside it say: a cap, the temperature, or the host.
 
 In: readings of a window, or of a whole recording. Out: `LaunchLimits`, the largest gain first, and the
-measure and the sentence in which a result keeps them. `analysis.limits` adds what the work itself records.
+measure and the sentence in which a result keeps them. `launches.limits` adds what the work itself records.
 """
 
 from __future__ import annotations

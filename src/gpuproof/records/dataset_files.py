@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.base.files import open_plain
+from gpuproof.base.files import open_plain, replacing
 from gpuproof.base.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.data import TokenType
@@ -75,12 +75,10 @@ def write_tensor_file(
         label_bytes=label_bytes_for(num_classes),
     )
     assert memoryview(images).nbytes + memoryview(labels).nbytes == header.num_bytes
-    aside = path.with_name(f".{path.name}.part")
-    with aside.open("wb") as file:
+    with replacing(path) as place, place.open("wb") as file:
         file.write(json.dumps(to_json(header)).encode() + b"\n")
         file.write(images)
         file.write(labels)
-    aside.replace(path)
     return header
 
 
@@ -142,9 +140,8 @@ class ImageListing:
 
 def write_listing(path: Path, listing: TokenFile | ImageListing) -> None:
     """Write a listing, aside and then renamed, so that it is whole or absent."""
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(json.dumps(to_json(listing)), encoding="utf-8")
-    aside.replace(path)
+    with replacing(path) as place:
+        place.write_text(json.dumps(to_json(listing)), encoding="utf-8")
 
 
 def read_listing(cls: type[T], path: Path) -> T:

@@ -211,8 +211,3 @@ class ProbeFigure:
     """Of a link: where it begins; None is the host."""
     target: Device | None = None
     """Of a link: where it ends; None is the host."""
-
-    @property
-    def is_of_link(self) -> bool:
-        """Whether it is of the way between two places."""
-        return self.source is not None or self.target is not None
