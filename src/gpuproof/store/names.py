@@ -40,12 +40,9 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
     if not name or Path(name).exists():
         return Path(name)
     roots = [run.root for run in list_runs(save_dir)]
-    if name == LAST or name.isdecimal():
-        return _run_by_number(1 if name == LAST else int(name), roots, save_dir)
-    return _run_by_name(name, roots, save_dir)
-
-
-def _run_by_number(number: int, roots: list[Path], save_dir: Path) -> Path:
+    if not (name == LAST or name.isdecimal()):
+        return _run_by_name(name, roots, save_dir)
+    number = 1 if name == LAST else int(name)
     if not roots:
         raise UsageError(
             "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
