@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from gpuproof.base.units import share
-from gpuproof.statistics.steadiness import judge_steadiness
+from gpuproof.statistics.series import judge_steadiness
 from gpuproof.worker.host.heap import keep_freed_memory
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.cnn import SimpleCnnOptions

@@ -27,7 +27,8 @@ from gpuproof.comparison.recordings_page import recordings_page, recordings_resu
 from gpuproof.config.inventory import load_inventory
 from gpuproof.config.settings import ConfigError
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.formats import load
+from gpuproof.readings.formats.exports import gpu_stats_rows, gputop_multi_gpu_samples, gputop_samples
 from gpuproof.report.formats import FORMATS, ReportFormat, render
 from gpuproof.store.run import RunDirectory
 
@@ -253,11 +254,11 @@ def _show(path: Path, source: Path) -> None:
     for form in FORMATS:
         render(shown, recording_page(shown), form)
         render(recordings_result(compared), recordings_page(compared), form)
-    json.dumps(list(gpu_stats.rows(recording, metadata={})), allow_nan=False)
+    json.dumps(list(gpu_stats_rows(recording, metadata={})), allow_nan=False)
     with suppress(UsageError):  # without a GPU, or without what it needs, gputop has no form of it
-        json.dumps(list(gputop.samples(recording)), allow_nan=False)
+        json.dumps(list(gputop_samples(recording)), allow_nan=False)
         if len(recording.devices) > 1:
-            json.dumps(list(gputop.multi_gpu_samples(recording)), allow_nan=False)
+            json.dumps(list(gputop_multi_gpu_samples(recording)), allow_nan=False)
 
 
 def inventory_ends(number: int, *, seed: str = "") -> Iterator[str]:

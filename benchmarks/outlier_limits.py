@@ -1,4 +1,4 @@
-"""From which modified Z-score on does a host stand apart? Computes the table of `outlier_limits.py`.
+"""From which modified Z-score on does a host stand apart? Computes the table of `statistics/outliers.py`.
 
 A fleet's hosts are taken as independent draws of one distribution; wanted is the limit c that the largest
 |modified Z| of n of them exceeds with a given chance. By symmetry that chance is 2·n times the chance that

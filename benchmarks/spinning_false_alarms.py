@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import recordings as rec
 from gpuproof.readings.recording import DeviceTrack, RecordingData
-from gpuproof.readings.spinning import METRICS, spins
+from gpuproof.readings.warnings import SPIN_METRICS, spins
 from spinning_traces import HEALTHY, LIMIT_W, Columns, trace
 
 
@@ -46,7 +46,7 @@ def _stretches(columns: Columns, interval_s: float) -> int:
     identity = rec.identity(0, vendor="nvidia", static={"power_limit_default_w": LIMIT_W})
     track = DeviceTrack(
         identity=identity,
-        metrics=dict(zip(METRICS, columns, strict=True)),
+        metrics=dict(zip(SPIN_METRICS, columns, strict=True)),
         throttle={},
         throttle_answered=np.zeros(n, dtype=bool),
     )

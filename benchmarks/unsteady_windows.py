@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from gpuproof.statistics.estimate import FloatArray, Interval
-from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.statistics.mean import interval_of_mean
-from gpuproof.statistics.steadiness import judge_steadiness
+from gpuproof.statistics.launches import interval_of_launches, interval_of_mean
+from gpuproof.statistics.series import judge_steadiness
 from gpuproof.worker.engine.stopping import PrecisionLimit
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are the tests'

@@ -47,8 +47,7 @@ from gpuproof.records.what_ran import (
     ObservedWork,
     StepOptions,
 )
-from gpuproof.records.work.data import LOADER_KEYS, DataSpec
-from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.data import LOADER_KEYS, DataSpec, InferenceSpec, ModelSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.training import TrainingSpec
 from gpuproof.records.work.window import ProfilingSpec, WindowSpec

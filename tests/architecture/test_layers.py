@@ -26,7 +26,7 @@ PLANTED = {
     ),
     "of the renderers, rich is for the terminal alone": ("report/svg.py", "import rich"),
     "what only tests and benchmarks have, the package does not import": (
-        "statistics/mean.py",
+        "statistics/launches.py",
         "from scipy.special import stdtrit",
     ),
     "node side: each layer uses only those below": ("devices/up.py", "import gpuproof.worker.engine.loop"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.statistics import outliers as outlier_limits
+from gpuproof.statistics import outliers
 from gpuproof.statistics.outliers import ERROR_RATE, HostRate, HostsJudged, judge_hosts, sigma_limit, z_limit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -29,7 +29,7 @@ def named(*rates: float, reach: float | None = 0.001, error_rate: float = ERROR_
 def test_the_limit_grows_with_few_hosts_and_many_tests() -> None:
     assert z_limit(5, 0.05) > z_limit(8, 0.05) > 3.5
     assert z_limit(8, 0.05 / 12) > 2 * z_limit(8, 0.05)
-    assert z_limit(64, 0.05) == pytest.approx(outlier_limits.LIMITS[64][0])
+    assert z_limit(64, 0.05) == pytest.approx(outliers.LIMITS[64][0])
     # between rows and columns, and past the last ones
     assert z_limit(64, 0.05) < z_limit(80, 0.05) < z_limit(96, 0.05)
     assert z_limit(8, 0.02) < z_limit(8, 0.015) < z_limit(8, 0.01)
@@ -52,10 +52,10 @@ def test_too_few_hosts_have_no_spread() -> None:
 
 @pytest.mark.parametrize("num_hosts", [5, 8, 16])
 def test_the_table_is_what_its_program_computes(num_hosts: int) -> None:
-    rates = outlier_limits.ERROR_RATES[:5]
+    rates = outliers.ERROR_RATES[:5]
     found = limits_program.chances(num_hosts, 40_000, np.random.default_rng(2))
     again = limits_program.limits(found, rates)
-    assert again == pytest.approx(outlier_limits.LIMITS[num_hosts][:5], rel=0.08)
+    assert again == pytest.approx(outliers.LIMITS[num_hosts][:5], rel=0.08)
 
 
 def test_nobody_is_named_for_under_two_percent_or_under_the_launches_interval() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.records.case import Case
-from gpuproof.records.work.data import LOADER_KEYS
-from gpuproof.records.work.model import InferenceSpec
+from gpuproof.records.work.data import LOADER_KEYS, InferenceSpec
 from gpuproof.records.work.training import CompileSpec
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape

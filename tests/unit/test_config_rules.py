@@ -11,11 +11,10 @@ from pydantic import ValidationError
 
 from gpuproof.base import registry
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.config.load import load_config
+from gpuproof.config.load import load_config, place_refusals
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts, Refusal
 from gpuproof.config.settings import ConfigError
-from gpuproof.config.validation import place_refusals
 from gpuproof.records.work.window import WindowSpec
 from planning import next_cases
 

@@ -15,7 +15,7 @@ from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import CasesConfig, CommandConfig, RunConfig
 from gpuproof.config.settings import ConfigError, KeyPath, dotted
 from gpuproof.records.work.collective import CollectiveSpec
-from gpuproof.records.work.model import InferenceSpec
+from gpuproof.records.work.data import InferenceSpec
 from gpuproof.records.work.probe import ProbeSpec
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"

@@ -11,8 +11,8 @@ import pytest
 import recordings as r
 from concluding import lines_of, table_of
 from gpuproof.campaign.conclude import conclude
-from gpuproof.launches.explain import energy_per_item
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.launches.explanations import energy_per_item
+from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.readings import bare_uuid, named_among, spellings
 from gpuproof.records.run import DeviceNeighbours
 from gpuproof.records.work.window import MonitorSpec

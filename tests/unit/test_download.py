@@ -20,7 +20,7 @@ import pytest
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.datasets import download
 from gpuproof.datasets.download import Archive, fetch, fetch_file
-from gpuproof.datasets.downloaded import SETS, prepare_cifar
+from gpuproof.datasets.downloaded import CIFARS, prepare_cifar
 from gpuproof.records.dataset_files import read_header
 from records_by_hand import case
 
@@ -135,13 +135,13 @@ def test_a_case_that_asks_for_it_gets_it_and_asks_only_once(server: Server, tmp_
 
 
 def test_the_authors_archives_are_known_by_their_checksums() -> None:
-    archives = {name: (found.archive.name, found.archive.checksum) for name, found in SETS.items()}
+    archives = {name: (found.archive.name, found.archive.checksum) for name, found in CIFARS.items()}
     assert archives == {
         "CIFAR10": ("cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"),
         "CIFAR100": ("cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),
     }
-    mirror = SETS["CIFAR10"].archive.replaced_by("http://m/c.tgz", None)
-    assert (mirror.url, mirror.checksum) == ("http://m/c.tgz", SETS["CIFAR10"].archive.checksum)
+    mirror = CIFARS["CIFAR10"].archive.replaced_by("http://m/c.tgz", None)
+    assert (mirror.url, mirror.checksum) == ("http://m/c.tgz", CIFARS["CIFAR10"].archive.checksum)
 
 
 def test_a_single_file_is_fetched_as_it_is_and_only_if_it_is_the_right_one(

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import recordings as r
-from gpuproof.launches.explain import explain
+from gpuproof.launches.explanations import explain
 from gpuproof.readings import evidence as module
-from gpuproof.readings.evidence import NOT_MONITORED, Evidence, MissingReadings
+from gpuproof.readings.evidence import NOT_MONITORED, Evidence, MissingReadings, WindowReadings
 from gpuproof.readings.recording import RecordingData, load_recording
-from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.window import MonitorSpec

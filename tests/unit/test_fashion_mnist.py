@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gpuproof.base.errors import UsageError
-from gpuproof.datasets import downloaded as fashion_mnist
 from gpuproof.datasets.catalogue import prepare
+from gpuproof.datasets.downloaded import FASHION_MNIST_FILES
 from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import read_header
 from records_by_hand import case
@@ -33,7 +33,7 @@ def idx(values: np.ndarray) -> bytes:
 def written(folder: Path, images: bytes, labels: bytes) -> Path:
     inside = folder / "fashion-mnist"
     inside.mkdir(parents=True)
-    for name, content in zip(fashion_mnist.FILES["train"], (images, labels), strict=True):
+    for name, content in zip(FASHION_MNIST_FILES["train"], (images, labels), strict=True):
         (inside / name).write_bytes(content)
     return folder
 

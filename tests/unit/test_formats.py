@@ -13,7 +13,8 @@ import recordings as rec
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.base.files import write_array
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.formats import load
+from gpuproof.readings.formats.exports import gpu_stats_rows, gputop_multi_gpu_samples, gputop_samples
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
@@ -106,7 +107,7 @@ def recording_file(
 @pytest.mark.promise("S4.3", "S4.4", "S4.13", "F4.3")
 def test_a_row_of_gpu_stats_has_the_documented_fields_on_every_line(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
-    rows = list(gpu_stats.rows(data, metadata={"model": "lenet5"}))
+    rows = list(gpu_stats_rows(data, metadata={"model": "lenet5"}))
     assert [(row["elapsed_seconds"], row["gpu_index"]) for row in rows] == [
         (t, i) for t in (0.0, 0.5, 1.0, 1.5) for i in (0, 1)
     ]
@@ -144,15 +145,15 @@ def test_phases_of_a_training_are_called_as_the_older_monitor_calls_them(tmp_pat
         text = path.read_text().replace('"phase":"train"', f'"phase":"{phase}"')
         other = path.with_name(f"{phase}.jsonl")
         other.write_text(text)
-        (_, _, row, *_) = gpu_stats.rows(load_recording(other), is_older=True)
+        (_, _, row, *_) = gpu_stats_rows(load_recording(other), is_older=True)
         assert row["training_metadata"]["phase"] == called
-        (_, _, row, *_) = gpu_stats.rows(load_recording(other))
+        (_, _, row, *_) = gpu_stats_rows(load_recording(other))
         assert row["training_metadata"]["phase"] == phase
 
 
 def test_gpu_stats_reads_back_as_what_it_was_written_from(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
-    assert write_array(tmp_path / "gpu_stats_x.json", gpu_stats.rows(data)) == 8
+    assert write_array(tmp_path / "gpu_stats_x.json", gpu_stats_rows(data)) == 8
     again = load(tmp_path / "gpu_stats_x.json")
     assert again.format == "gpu_stats"
     np.testing.assert_allclose(again.time_s, data.time_s)
@@ -168,7 +169,7 @@ def test_gpu_stats_reads_back_as_what_it_was_written_from(tmp_path: Path) -> Non
 
 def test_without_a_gpu_there_is_a_row_a_time_with_null_gpu_fields(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl", gpus=0))
-    write_array(tmp_path / "s.json", gpu_stats.rows(data))
+    write_array(tmp_path / "s.json", gpu_stats_rows(data))
     rows = json.loads((tmp_path / "s.json").read_text())
     assert len(rows) == 4
     assert {rows[0][key] for key in ("gpu_index", "gpu_name", "utilization", "memory_used", "power")} == {
@@ -181,7 +182,7 @@ def test_without_a_gpu_there_is_a_row_a_time_with_null_gpu_fields(tmp_path: Path
 
 def test_a_file_that_was_cut_anywhere_gives_its_whole_rows_and_says_so(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl", gpus=1))
-    write_array(tmp_path / "s.json", gpu_stats.rows(data))
+    write_array(tmp_path / "s.json", gpu_stats_rows(data))
     text = (tmp_path / "s.json").read_bytes()
     ends = [i + 1 for i in range(len(text)) if text[i : i + 2] in (b"},", b"}\n") and text[i - 1 : i] != b"{"]
     ends = [end for end in ends if text[end : end + 2] in (b",\n", b"\n]")]
@@ -215,13 +216,13 @@ GPUTOP = {
 
 @pytest.mark.promise("R4.2")
 def test_a_gputop_sample_has_every_key_of_its_format(tmp_path: Path) -> None:
-    first = next(gputop.samples(load_recording(recording_file(tmp_path / "r.jsonl"))))
+    first = next(gputop_samples(load_recording(recording_file(tmp_path / "r.jsonl"))))
     assert first.pop("timestamp")[19:] == ".250000"
     assert first == GPUTOP
 
 
 def test_an_amd_card_has_its_own_labels_there(tmp_path: Path) -> None:
-    first = next(gputop.samples(load_recording(recording_file(tmp_path / "r.jsonl", vendor="amd"))))
+    first = next(gputop_samples(load_recording(recording_file(tmp_path / "r.jsonl", vendor="amd"))))
     assert first["gpu_type"] == "amd"
     assert first["temperatures"] == {"Edge": 60.0}
     assert first["clocks"] == {"sclk": 1400.0, "mclk": 1200.0}
@@ -229,7 +230,7 @@ def test_an_amd_card_has_its_own_labels_there(tmp_path: Path) -> None:
 
 def test_gputop_reads_back_with_the_last_value_where_a_tick_lacked_one(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
-    write_array(tmp_path / "g.json", gputop.samples(data, physical_index=1))
+    write_array(tmp_path / "g.json", gputop_samples(data, physical_index=1))
     again = load(tmp_path / "g.json")
     assert again.format == "gputop"
     np.testing.assert_allclose(again.time_s, [0.0, 0.5, 1.0, 1.5])
@@ -244,7 +245,7 @@ def test_gputop_reads_back_with_the_last_value_where_a_tick_lacked_one(tmp_path:
 @pytest.mark.promise("R4.2")
 def test_the_multi_gpu_array_has_the_aggregates_and_reads_back(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
-    samples = list(gputop.multi_gpu_samples(data))
+    samples = list(gputop_multi_gpu_samples(data))
     assert samples[1]["aggregate_stats"] == {
         "total_memory_used": 4096.0,
         "total_memory_total": 16384.0,
@@ -272,19 +273,19 @@ def slow_fan(tmp_path: Path, *, until: int = 99, lost_from: int = 99) -> Recordi
 
 
 def test_what_the_slow_lane_reads_is_carried_for_one_interval_and_never_0(tmp_path: Path) -> None:
-    steady = list(gputop.samples(slow_fan(tmp_path)))
+    steady = list(gputop_samples(slow_fan(tmp_path)))
     assert [row["fan_speed"] for row in steady] == [42.0] * 21
-    failing = list(gputop.samples(slow_fan(tmp_path, until=10)))
+    failing = list(gputop_samples(slow_fan(tmp_path, until=10)))
     assert [row["fan_speed"] for row in failing] == [42.0] * 16
 
 
 def test_a_lost_gpu_takes_nobody_elses_rows(tmp_path: Path) -> None:
     data = slow_fan(tmp_path, lost_from=3)
-    together = list(gputop.multi_gpu_samples(data))
+    together = list(gputop_multi_gpu_samples(data))
     counts = [row["aggregate_stats"]["gpu_count"] for row in together]
     assert counts == [2] * 8 + [1] * 13  # its last readings stand for one slow interval of 5 s
     assert [row["power"] for row in together] == [200.0] * 8 + [100.0] * 13
-    assert len(list(gputop.samples(data, physical_index=0))) == 21
+    assert len(list(gputop_samples(data, physical_index=0))) == 21
 
 
 def test_a_gpu_that_the_format_cannot_say_takes_no_other_with_it(tmp_path: Path) -> None:
@@ -300,13 +301,13 @@ def test_a_gpu_that_the_format_cannot_say_takes_no_other_with_it(tmp_path: Path)
         for t in range(3)
     ]
     data = rec.loaded(tmp_path, [rec.header([rec.identity(0), rec.identity(1)]), *samples])
-    assert [row["gpu_index"] for row in gputop.samples(data)] == [1, 1, 1]
-    assert [row["aggregate_stats"]["gpu_count"] for row in gputop.multi_gpu_samples(data)] == [1, 1, 1]
+    assert [row["gpu_index"] for row in gputop_samples(data)] == [1, 1, 1]
+    assert [row["aggregate_stats"]["gpu_count"] for row in gputop_multi_gpu_samples(data)] == [1, 1, 1]
 
 
 def test_the_file_of_many_gpus_has_every_key_that_gputop_reads_of_one(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
-    one, together = next(gputop.samples(data)), next(gputop.multi_gpu_samples(data))
+    one, together = next(gputop_samples(data)), next(gputop_multi_gpu_samples(data))
     assert one.keys() - {"gpu_index"} == together.keys() - {"multi_gpu_data", "aggregate_stats"}
     assert {key: type(value) for key, value in one.items() if key in together} == {
         key: type(value) for key, value in together.items() if key in one
@@ -320,10 +321,10 @@ def test_a_device_that_cannot_be_said_in_gputops_format_is_refused_and_no_file_i
 ) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl", drop=("power_w",)))
     with pytest.raises(UsageError, match="GPU 0 gives no power_w"):
-        write_array(tmp_path / "g.json", gputop.samples(data))
+        write_array(tmp_path / "g.json", gputop_samples(data))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.jsonl"]
     with pytest.raises(UsageError, match="no GPU"):
-        next(gputop.samples(load_recording(recording_file(tmp_path / "none.jsonl", gpus=0))))
+        next(gputop_samples(load_recording(recording_file(tmp_path / "none.jsonl", gpus=0))))
 
 
 def test_zeros_that_cannot_be_readings_are_missing_in_formats_that_write_them(tmp_path: Path) -> None:

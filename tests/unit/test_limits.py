@@ -12,6 +12,7 @@ import pytest
 from gpuproof.hardware.boards import BandwidthPeak, Peak
 from gpuproof.launches.limits import communication_limit, limits_of, limits_of_requests, limits_together
 from gpuproof.observe.recording_page import recording_result
+from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.readings.limits import (
     LaunchLimits,
     limit_measure,
@@ -20,7 +21,6 @@ from gpuproof.readings.limits import (
     with_readings,
 )
 from gpuproof.readings.recording import load_recording
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.breakdown import CollectiveOverlap
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import DeviceBusy

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.axes import assignments
 from gpuproof.config.load import LoadedConfig, load_config
+from gpuproof.config.matrix import assignments
 from gpuproof.config.settings import ConfigError
 
 BASE = "training:\n  precision: fp32\ndata:\n  batch_size: 8\nmatrix:\n"

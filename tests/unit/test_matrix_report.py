@@ -11,7 +11,7 @@ from cases_by_hand import cases_of
 from concluding import are_figures_measures, table_of, unmeasured_marks
 from gpuproof.base.errors import UsageError
 from gpuproof.campaign.conclude import Concluded, conclude_tree
-from gpuproof.records.work.metrics_file import read_metrics
+from gpuproof.records.work.command import read_metrics
 from gpuproof.report.terminal import terminal_text
 from gpuproof.suites.matrix.compare import configurations
 from gpuproof.suites.matrix.conclude import matrix_result

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.axes import point_names
+from gpuproof.config.matrix import point_names
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

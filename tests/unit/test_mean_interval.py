@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import shapes
 from gpuproof.hardware.boards import find_peak
 from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable
-from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.statistics.launches import interval_of_mean
 from gpuproof.verdict.summary import summarize
 from records_by_hand import one_rank
 

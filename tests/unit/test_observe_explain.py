@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import recordings as rec
-from gpuproof.launches.explain import energy_per_item, explain
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings, read_window
+from gpuproof.launches.explanations import energy_per_item, explain
+from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings, read_window
 
 
 def window(*devices: DeviceWindow, host: HostWindow | None = None) -> WindowReadings:

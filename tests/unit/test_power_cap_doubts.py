@@ -11,7 +11,7 @@ import pytest
 from controllers import Controller
 from gpuproof.hardware.boards import find_peak
 from gpuproof.launches.power_cap import continuation, rate_from_idle, resolution_text
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.what_ran import PowerCap
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.suites.recipe.measures import recipe_measures

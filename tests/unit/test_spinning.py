@@ -16,7 +16,7 @@ from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table
 from gpuproof.observe.prometheus.families import families
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.readings.spinning import SpinWatch, limit_of, longest_gap_s, spins
+from gpuproof.readings.warnings import SpinWatch, limit_of, longest_gap_s, spins
 from gpuproof.records.readings import VendorIndex
 from spinning_traces import HEALTHY, LIMIT_W, trace
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shapes
-from gpuproof.statistics.steadiness import judge_steadiness
+from gpuproof.statistics.series import judge_steadiness
 from shapes import autoregressive, noisy
 
 NOISES = {

@@ -1,21 +1,19 @@
-"""A file of plain entries, such as hosts or options of a scheduler: read strictly, mistakes told by line.
+"""A file of plain entries, such as hosts or options of a scheduler, read strictly.
 
-In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake.
-
-What is wrong with a value, in our words: the validation library's name its own classes.
-
-In: one of the library's details of an error. Out: a cause such as "expected a whole number".
+In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake at its
+line, said in our words: those of the validation library name its own classes.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpuproof.config.settings import ConfigError, Mistake, shown
 from gpuproof.config.yaml import Document, Place, read_document, read_text
@@ -34,6 +32,41 @@ STRICT = ConfigDict(
     defer_build=True,  # most are never used in a process, or only as a part of another
 )
 """Every key is known, no value is converted, numbers are finite."""
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "bytes": "text",
+    "none_required": "null",
+    **dict.fromkeys(("list", "tuple", "set", "frozen_set", "iterable", "iteration"), "a list"),
+    **dict.fromkeys(("dict", "model", "dataclass", "mapping", "arguments"), "a mapping of keys"),
+}
+"""Beginning of a type of error → what was expected."""
+_BOUNDS: Final = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "{} or less"),
+    "less_than": ("lt", "less than {}"),
+    "multiple_of": ("multiple_of", "a multiple of {}"),
+    "too_short": ("min_length", "at least {} of them"),
+    "too_long": ("max_length", "at most {} of them"),
+    "string_too_short": ("min_length", "at least {} characters"),
+    "string_too_long": ("max_length", "at most {} characters"),
+    "literal_error": ("expected", "{}"),
+    "enum": ("expected", "{}"),
+}
+"""Type of error → the key of its context, and how it is said."""
+_OTHERS: Final = {
+    "missing": "the key is missing",
+    "missing_argument": "the key is missing",
+    "extra_forbidden": "unknown key",
+    "unexpected_keyword_argument": "unknown key",
+    "string_pattern_mismatch": "not in the form that this key takes",
+    "json_invalid": "is no JSON",
+}
 
 
 class StrictModel(BaseModel):
@@ -63,10 +96,8 @@ def read_entries(path: str, *, what: str) -> str:
     try:
         return read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
     except FileNotFoundError as error:
-        cause, step = (
-            f"cannot be read ({error.strerror})",
-            f"Name the {what} file; it is looked for from here",
-        )
+        cause = f"cannot be read ({error.strerror})"
+        step = f"Name the {what} file; it is looked for from here"
         raise ConfigError([Mistake(place=path, cause=cause, next_step=step)]) from error
 
 
@@ -121,41 +152,10 @@ def _description(model: type[BaseModel], place: Place) -> str | None:
     return f"The key means: {' '.join(str(field.description).split())}" if field else None
 
 
-_KINDS: Final = {
-    "int": "a whole number",
-    "float": "a number",
-    "finite_number": "a finite number",
-    "decimal": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "bytes": "text",
-    "none_required": "null",
-    **dict.fromkeys(("list", "tuple", "set", "frozen_set", "iterable", "iteration"), "a list"),
-    **dict.fromkeys(("dict", "model", "dataclass", "mapping", "arguments"), "a mapping of keys"),
-}
-"""Beginning of a type of error → what was expected."""
-_BOUNDS: Final = {
-    "greater_than_equal": ("ge", "{} or more"),
-    "greater_than": ("gt", "more than {}"),
-    "less_than_equal": ("le", "{} or less"),
-    "less_than": ("lt", "less than {}"),
-    "multiple_of": ("multiple_of", "a multiple of {}"),
-    "too_short": ("min_length", "at least {} of them"),
-    "too_long": ("max_length", "at most {} of them"),
-    "string_too_short": ("min_length", "at least {} characters"),
-    "string_too_long": ("max_length", "at most {} characters"),
-    "literal_error": ("expected", "{}"),
-    "enum": ("expected", "{}"),
-}
-"""Type of error → the key of its context, and how it is said."""
-_OTHERS: Final = {
-    "missing": "the key is missing",
-    "missing_argument": "the key is missing",
-    "extra_forbidden": "unknown key",
-    "unexpected_keyword_argument": "unknown key",
-    "string_pattern_mismatch": "not in the form that this key takes",
-    "json_invalid": "is no JSON",
-}
+@functools.cache
+def type_adapter(options_type: Any) -> TypeAdapter[Any]:
+    """Build a type's validator once: it takes milliseconds, and every launch of a run needs it."""
+    return TypeAdapter(options_type)
 
 
 def cause_of(detail: Mapping[str, Any]) -> str:

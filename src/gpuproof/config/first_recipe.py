@@ -68,11 +68,7 @@ def _head(facts: ProbeFacts) -> str:
     if listed and not devices:
         names = "; ".join(device["name"] for device in listed)
         lines += ["#", f"# The driver lists {names}, and torch sees none: `gpuproof doctor` says why."]
-    return "".join(f"{_one_line(line)}\n" for line in lines)
-
-
-def _one_line(text: str) -> str:
-    return plain(text, allowed="")
+    return "".join(plain(line, allowed="") + "\n" for line in lines)
 
 
 def _processor(facts: ProbeFacts) -> str:

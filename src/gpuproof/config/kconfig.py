@@ -1,19 +1,14 @@
-r"""Cases from a Kconfig `.config` of an older test matrix.
+r"""Files as Kconfig writes them: defaults of a training, and the cases of an older test matrix.
 
-In: lines such as `CONFIG_TEST_OPTIMIZERS="sgd,adamwprune"`. Out: words that set a matrix's fields `model`,
-`optimizer`, `pruning` and `sparsity`, and fixed fields. Pruning none has sparsity 0, and the method `state`
-is of adamwprune alone, which knows no other.
+In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
+The names are those of the AdamWPrune project, whose configurations people have. Out, of defaults: keys of a
+recipe with their values, and the options that nothing here reads, which are named and not dropped in silence.
+Out, of an older test matrix: words that set a matrix's fields `model`, `optimizer`, `pruning` and `sparsity`,
+and fixed fields. Pruning none has sparsity 0, and the method `state` is of adamwprune alone, which knows no
+other.
 
 >>> words_of('CONFIG_TEST_OPTIMIZERS="sgd"\nCONFIG_NUM_EPOCHS=3\n', source=".config")
 ['--matrix.include=[{"optimizer": "sgd"}]', '--cases.fields.epochs=3']
-
-Defaults of the built-in training from a file as Kconfig writes it: `.config`, or a defconfig.
-
-In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
-Out: keys of a recipe with their values, and the options that nothing here reads, which are named and not
-dropped in silence. The names are those of the AdamWPrune project, whose configurations people have.
-
-Files as Kconfig writes them: defaults of a training, and the cases of an older test matrix.
 """
 
 from __future__ import annotations
@@ -37,6 +32,37 @@ FIXED = {
 }
 _SPARSITY = re.compile(r"TEST_SPARSITY_(\d+)")
 STATE, ITS_OPTIMIZER, NONE = "state", "adamwprune", "none"
+MAX_BYTES = 2**20
+KEYS: Mapping[str, str] = {
+    "MODEL": "model.name",
+    "OPTIMIZER": "training.optimizer",
+    "PRUNING_METHOD": "training.pruning.method",
+    "TARGET_SPARSITY": "training.pruning.target_sparsity",
+    "PRUNING_WARMUP": "training.pruning.begin_step",
+    "PRUNING_FREQUENCY": "training.pruning.every_steps",
+    "NUM_EPOCHS": "training.epochs",
+    "BATCH_SIZE": "data.batch_size",
+    "LEARNING_RATE": "training.learning_rate",
+    "NUM_WORKERS": "data.num_workers",
+    "PIN_MEMORY": "data.pin_memory",
+    "PREFETCH_FACTOR": "data.prefetch_factor",
+    "PERSISTENT_WORKERS": "data.persistent_workers",
+    "DEVICE": "distributed.device",
+    "COMPILE_MODEL": "training.compile.enabled",
+    "SGD_MOMENTUM": "training.momentum",
+    "SPAM_THETA": "training.spam.threshold",
+    "SPAM_INTERVAL": "training.spam.reset_steps",
+    "SPAM_WARMUP_STEPS": "training.spam.warmup_steps",
+}
+"""Option → the key that it sets."""
+CHOICES = {
+    "MODEL_SELECT_": "model.name",
+    "OPTIMIZER_SELECT_": "training.optimizer",
+    "PRUNING_SELECT_": "training.pruning.method",
+}
+"""How options begin of which one is y, its rest being the value."""
+_SET = re.compile(r"CONFIG_(?P<name>[A-Za-z0-9_]+)=(?P<value>.*)")
+_NOT_SET = re.compile(r"# CONFIG_(?P<name>[A-Za-z0-9_]+) is not set")
 
 
 def words_of(text: str, *, source: str) -> list[str]:
@@ -75,39 +101,6 @@ def _cases(axes: dict[str, list[object]], sparsities: list[float]) -> Iterator[d
             yield case
         else:
             yield from ({**case, "sparsity": s} for s in ([0.0] if method == NONE else sparsities))
-
-
-MAX_BYTES = 2**20
-KEYS: Mapping[str, str] = {
-    "MODEL": "model.name",
-    "OPTIMIZER": "training.optimizer",
-    "PRUNING_METHOD": "training.pruning.method",
-    "TARGET_SPARSITY": "training.pruning.target_sparsity",
-    "PRUNING_WARMUP": "training.pruning.begin_step",
-    "PRUNING_FREQUENCY": "training.pruning.every_steps",
-    "NUM_EPOCHS": "training.epochs",
-    "BATCH_SIZE": "data.batch_size",
-    "LEARNING_RATE": "training.learning_rate",
-    "NUM_WORKERS": "data.num_workers",
-    "PIN_MEMORY": "data.pin_memory",
-    "PREFETCH_FACTOR": "data.prefetch_factor",
-    "PERSISTENT_WORKERS": "data.persistent_workers",
-    "DEVICE": "distributed.device",
-    "COMPILE_MODEL": "training.compile.enabled",
-    "SGD_MOMENTUM": "training.momentum",
-    "SPAM_THETA": "training.spam.threshold",
-    "SPAM_INTERVAL": "training.spam.reset_steps",
-    "SPAM_WARMUP_STEPS": "training.spam.warmup_steps",
-}
-"""Option → the key that it sets."""
-CHOICES = {
-    "MODEL_SELECT_": "model.name",
-    "OPTIMIZER_SELECT_": "training.optimizer",
-    "PRUNING_SELECT_": "training.pruning.method",
-}
-"""How options begin of which one is y, its rest being the value."""
-_SET = re.compile(r"CONFIG_(?P<name>[A-Za-z0-9_]+)=(?P<value>.*)")
-_NOT_SET = re.compile(r"# CONFIG_(?P<name>[A-Za-z0-9_]+) is not set")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,7 +164,9 @@ def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], 
         if any(written.path[:end] in refused for end in range(1, len(written.path))):
             continue
         key = enclosing_key(written.path)
-        setting = _as_written(written, key)
+        setting = written
+        if key is not None and key.is_text and written.written and written.value is not None:
+            setting = replace(written, value=written.written)
         if key is not None:
             mistake = _fault_inside(setting, key)
         elif _is_section(setting.path):
@@ -177,12 +179,6 @@ def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], 
         elif key is not None:
             valid.append(setting)
     return valid, mistakes
-
-
-def _as_written(setting: ConfigSetting, key: Key | None) -> ConfigSetting:
-    if key is not None and key.is_text and setting.written and setting.value is not None:
-        return replace(setting, value=setting.written)
-    return setting
 
 
 def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:

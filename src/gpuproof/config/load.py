@@ -1,12 +1,10 @@
 """Load a config: file or recipe, then the command line over it, checked as a whole.
 
-In: a path or a recipe's name, and the override words. Out: a `LoadedConfig`, which knows where each value
-came from; or one `ConfigError` that names every mistake by file and line.
-
-Read the command line's words into settings: `--training.epochs=5`, `--distributed.devices [0,1]`.
-
-A value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text takes
-the word as it stands. Of two values for one key the later counts, as on any command line.
+In: a path or a recipe's name, and override words: `--training.epochs=5`, `--distributed.devices [0,1]`. A
+word's value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text
+takes it as it stands; of two values for one key the later counts. Out: a `LoadedConfig`, which knows where
+each value came from; or one `ConfigError` that names every mistake by file and line, with what the key
+accepts (told from its JSON Schema) and what was found.
 """
 
 from __future__ import annotations
@@ -14,17 +12,19 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpuproof.base.outside import plain
-from gpuproof.config.keys import all_keys, check_keys, enclosing_key
+from gpuproof.config.keys import accepted, all_keys, check_keys, enclosing_key, schema_at
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import check_place, check_workload
-from gpuproof.config.rules.base import Facts
+from gpuproof.config.rules.base import Facts, Refusal
 from gpuproof.config.settings import (
     COMMAND_LINE,
     ConfigError,
@@ -33,15 +33,17 @@ from gpuproof.config.settings import (
     Mistake,
     dotted,
     lay_over,
+    nest,
+    shown,
 )
 from gpuproof.config.suite_options import is_suite, option_names
-from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import is_storable, read_settings, read_text, read_value, resolve
 
 DEFAULT = "default"
 MAX_BYTES = 2**16
 """64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""
 RECIPES = Path(__file__).parent.parent / "recipes"
+_HOW = "Write --section.key=value, for example --training.epochs=5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +78,7 @@ def load_config(
     """
     source, _ = _read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
-    words: list[ConfigSetting] = []
-    if overrides:
-        words = read_overrides(overrides, given_by)
-    from_words, word_mistakes = check_keys(words)
+    from_words, word_mistakes = check_keys(read_overrides(overrides, given_by))
     if has_matrix := any(setting.path[0] == "matrix" for setting in (*in_file, *from_words)):
         from gpuproof.config.matrix import in_one_key, matrix_mistakes
 
@@ -142,18 +141,12 @@ def _read_source(name: str) -> tuple[str, str]:
     try:
         return source, read_text(path, source=source, max_bytes=MAX_BYTES, what="config")
     except FileNotFoundError:
-        raise ConfigError([_absent(name)]) from None
-
-
-def _absent(name: str) -> Mistake:
-    names = recipe_names()
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file, or a recipe."
-    return Mistake(
-        place=name or '""',
-        cause="there is no such file or recipe",
-        next_step=f"{meant} The recipes are {', '.join(names)}",
-    )
+        close = difflib.get_close_matches(name, recipe_names(), n=1)
+        meant = (
+            f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file, or a recipe."
+        )
+        step = f"{meant} The recipes are {', '.join(recipe_names())}"
+        raise _error(name or '""', "there is no such file or recipe", step) from None
 
 
 def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, str]:
@@ -182,7 +175,8 @@ def _lines(
     """Yield each line of YAML, with the origin of the value that is on it."""
     indent = "  " * above.count(".")
     for name, value in values.items():
-        key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
+        is_plain = name.isidentifier() and isinstance(resolve(name), str)
+        key = name if is_plain else json.dumps(name, ensure_ascii=False)
         origin = origins.get(above + name)
         if origin is None and isinstance(value, dict):
             yield f"{indent}{key}:", None
@@ -190,13 +184,6 @@ def _lines(
         else:
             printable = plain(origin or DEFAULT, allowed="")
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
-
-
-def _is_plain_key(name: str) -> bool:
-    return name.isidentifier() and isinstance(resolve(name), str)
-
-
-_HOW = "Write --section.key=value, for example --training.epochs=5"
 
 
 def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[ConfigSetting]:
@@ -245,23 +232,93 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
     if not name.startswith("--") or not all(path):
         raise _error(source, f'"{name}" is no key of the config', _HOW)
     place = f"{source}: {'.'.join(path)}"
+    key = enclosing_key(path)
     if not value:
         _, unknown = check_keys([ConfigSetting(path=path, value={}, source=source)])
-        if enclosing_key(path) is None and unknown:
+        if key is None and unknown:
             raise ConfigError(unknown)
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
         raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")
-    if _is_taken_as_it_stands(path, value):
+    is_yaml = value[0] in "\"'" or value in ("null", "~")
+    if key is not None and key.is_text and not is_yaml:
         return [ConfigSetting(path=path, value=value, source=source)]
     return read_value(value, path=path, source=source)
 
 
-def _is_taken_as_it_stands(path: KeyPath, value: str) -> bool:
-    key = enclosing_key(path)
-    is_yaml = value[0] in "\"'" or value in ("null", "~")
-    return key is not None and key.is_text and not is_yaml
-
-
 def _error(place: str, cause: str, next_step: str) -> ConfigError:
     return ConfigError([Mistake(place=place, cause=cause, next_step=next_step)])
+
+
+def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
+    """Build the config from settings that name keys.
+
+    `mistakes` is what is known to be wrong already; it is reported together with what is found here.
+
+    Raises:
+        ConfigError: something is wrong. Refusals of keys that do not hold together are told once all values
+            are right by themselves.
+    """
+    try:
+        config = RunConfig.model_validate(nest(settings))
+    except ValidationError as error:
+        wrong, refusals = _sort_out(error)
+        faults = [_wrong_value(settings, path) for path in wrong]
+        if not wrong and not mistakes:
+            faults = place_refusals(refusals, settings)
+        raise ConfigError([*mistakes, *faults]) from None
+    if mistakes:
+        raise ConfigError(mistakes)
+    return config
+
+
+def place_refusals(refusals: Iterable[Refusal], settings: Sequence[ConfigSetting]) -> list[Mistake]:
+    """Place each refusal at the first of its keys that was set."""
+    return [_mistake(refusal, settings) for refusal in refusals]
+
+
+def _mistake(refusal: Refusal, settings: Sequence[ConfigSetting]) -> Mistake:
+    cause, next_step = refusal.cause, refusal.next_step
+    if refusal.place is not None:
+        return Mistake(place=refusal.place, cause=cause, next_step=next_step)
+    set_at = {dotted(setting.path): setting for setting in settings}
+    for key in refusal.keys:
+        if (setting := set_at.get(key) or _around(key, set_at)) is not None:
+            place = f"{setting.origin}: {key}"
+            return Mistake(place=place, line=setting.line, cause=cause, next_step=next_step)
+    return Mistake(place=refusal.keys[0], cause=cause, next_step=next_step)  # all are at their defaults
+
+
+def _around(key: str, set_at: Mapping[str, ConfigSetting]) -> ConfigSetting | None:
+    """Return what was set inside the key, or the key that it is an item of."""
+    near = (at for at in set_at if at.startswith(f"{key}.") or key.startswith(f"{at}."))
+    return next((set_at[at] for at in near), None)
+
+
+def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
+    """Part pydantic's errors into keys with a wrong value and refusals."""
+    wrong: dict[KeyPath, None] = {}
+    refusals: list[Refusal] = []
+    for detail in error.errors(include_url=False):
+        refusals += detail.get("ctx", {}).get("refusals", ())
+        key = enclosing_key(tuple(str(part) for part in detail["loc"]))
+        if key is not None:
+            wrong[key.path] = None
+    return list(wrong), refusals
+
+
+def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
+    setting = next(setting for setting in settings if setting.path == path)
+    schema = schema_at(path)
+    cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
+    return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
+
+
+def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> str:
+    kinds = {part.get("type") for part in schema.get("anyOf", [schema])}
+    if isinstance(setting.value, str):
+        if kinds & {"integer", "number"} and isinstance(resolve(setting.value), (int, float)):
+            return "Take the quotes away: quoted digits are text"
+        if "boolean" in kinds:
+            return "YAML 1.2 has the two words true and false, without quotes"
+    return f"The key means: {all_keys()[path].description}"

@@ -1,37 +1,199 @@
-"""What is wrong with a recipe's `matrix:`, told at the line of the entry that makes it so.
+"""A recipe's `matrix:`: its combinations, which of them are run, what each case is called, and what is wrong.
 
-In: the settings of a whole recipe. Out: mistakes. Keys are those of a recipe, and each combination is checked
-as one; of a command they are the fields of its template.
+The rules and the plan both ask here, so that they name the same cases. Mistakes are told at the line of the
+entry that makes them. Keys are those of a recipe, and each combination is checked as one; of a command they
+are the fields of its template.
+
+>>> assignments({"a.x": [1, 2], "b.y": [3, 4], "exclude": [{"a.x": 2, "b.y": 3}]})
+[{'a.x': 1, 'b.y': 3}, {'a.x': 1, 'b.y': 4}, {'a.x': 2, 'b.y': 4}]
+>>> assignments({"x": [1], "include": [{"x": 5}]}), list(matrix_keys({"include": [{"x": 5}]}))
+([{'x': 1}, {'x': 5}], ['x'])
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuproof.config.axes import (
-    EXCLUDE,
-    INCLUDE,
-    MAX_CASES,
-    Assignment,
-    assignments,
-    matrix_keys,
-    num_combinations,
-)
 from gpuproof.config.keys import check_keys
+from gpuproof.config.load import place_refusals, validate
 from gpuproof.config.rules import check_workload
+from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over, shown
-from gpuproof.config.validation import place_refusals, validate
+from gpuproof.records.work.command import fill_template, value_text
 
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+
+MAX_NAME = 100
+"""Characters of the name of a point or a case, which is a folder's."""
+
+EXCLUDE, INCLUDE = "exclude", "include"
+
+Assignment = dict[str, Any]
+MAX_CASES = 10_000
+"""Of one matrix, repetitions included."""
 SECTION = "matrix"
 MAX_POINTS = 1000
-TEMPLATE = "command"
-"""The section of the command whose fields a matrix may name."""
 FIXED = ("run", "matrix", "search", "suite")
 """Sections that hold for the whole run: its name and place, how often, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
 """Makes no sense at a single point, which is checked as a recipe of its own."""
+
+
+def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the swept keys with their values."""
+    return {key: values for key, values in matrix.items() if key not in (EXCLUDE, INCLUDE)}
+
+
+def matrix_keys(matrix: Mapping[str, Any]) -> dict[str, None]:
+    """Return the keys of every combination: those of the axes, else of what is included."""
+    first: list[Mapping[str, Any]] = [matrix_axes(matrix), *_included(matrix)]
+    return dict.fromkeys(next((keys for keys in first if keys), ()))
+
+
+def _included(matrix: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the combinations that are added, as far as they are any."""
+    stated = matrix.get(INCLUDE, ())
+    return [part for part in stated if isinstance(part, Mapping)] if isinstance(stated, list) else []
+
+
+def num_combinations(matrix: Mapping[str, Any]) -> int:
+    """Count the combinations before any is left out."""
+    axes = matrix_axes(matrix)
+    product = math.prod(len(values) for values in axes.values()) if axes else 0
+    return product + len(_included(matrix))
+
+
+def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
+    """Return every combination that is not excluded, then those that are included."""
+    axes, excluded = matrix_axes(matrix), matrix.get(EXCLUDE, [])
+    product = itertools.product(*axes.values()) if axes else ()
+    points = (dict(zip(axes, values, strict=True)) for values in product)
+    remaining = [point for point in points if not any(_holds(point, part) for part in excluded)]
+    return [*remaining, *map(dict, _included(matrix))]
+
+
+def _holds(point: Assignment, part: Assignment) -> bool:
+    return all(key in point and point[key] == value for key, value in part.items())
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Name each dotted key by its last part, or in full where two end alike.
+
+    >>> short_names(["training.precision", "data.name", "model.name"])
+    {'training.precision': 'precision', 'data.name': 'data.name', 'model.name': 'model.name'}
+    """
+    last = Counter(key.rpartition(".")[2] for key in keys)
+    return {key: key if last[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2] for key in keys}
+
+
+def slug(value: Any) -> str:
+    """Write a value as a part of a folder's name."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return "-".join(slug(item) for item in value)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).lstrip(".-") or "-"
+
+
+def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
+    """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
+
+    >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
+    ...             {"a.lr": "lr", "b.devices": "devices"})
+    ['lr=0.1,devices=0-1', 'lr=null,devices=2']
+    """
+    plain = [",".join(f"{names[key]}={slug(value)}" for key, value in point.items()) for point in points]
+    count = Counter(plain)
+    return [
+        f"{name[: MAX_NAME - 9]}-{zlib.crc32(repr(point).encode()):08x}"
+        if count[name] > 1 or len(name) > MAX_NAME
+        else name
+        for name, point in zip(plain, points, strict=True)
+    ]
+
+
+def chosen_cases(config: RunConfig) -> list[Assignment]:
+    """Return the combinations that cases.only leaves; the empty one where there is no matrix."""
+    wanted = assignments(config.matrix) if config.matrix else [{}]
+    return [one for one in wanted if all(_is_chosen(one, text) for text in config.cases.only)]
+
+
+def _is_chosen(assignment: Assignment, text: str) -> bool:
+    """Say whether a case is as `axis=value,value` has it."""
+    name, _, values = text.partition("=")
+    key = _key(name, assignment)
+    return key is not None and value_text(assignment[key]) in values.split(",")
+
+
+def _key(name: str, keys: Any) -> str | None:
+    """Find a key by its full name, or by the last part of it."""
+    return next((key for key in keys if name in (key, key.rpartition(".")[2])), None)
+
+
+def names_from_template(chosen: Sequence[Assignment], config: RunConfig) -> list[str] | None:
+    """Name cases by the user's template; None where there is none."""
+    template = config.cases.name
+    if template is None:
+        return None
+    return [slug(fill_template(template, {**config.cases.fields, **_by_short_name(one)})) for one in chosen]
+
+
+def _by_short_name(assignment: Assignment) -> dict[str, Any]:
+    names = short_names(list(assignment))
+    return {names[key].replace(".", "_"): value for key, value in assignment.items()}
+
+
+def _can_be_listed(config: RunConfig) -> bool:
+    """Say whether the matrix is one whose cases can be listed; what else is wrong is told elsewhere."""
+    values = config.matrix.values()
+    return all(isinstance(value, list) for value in values) and num_combinations(config.matrix) <= MAX_CASES
+
+
+def only_names_cases(config: RunConfig) -> Refusals:
+    """Refuse a choice of an axis that there is not, or that leaves no case."""
+    if not config.cases.only or not _can_be_listed(config):
+        return
+    keys = matrix_keys(config.matrix)
+    for text in config.cases.only:
+        if "=" not in text or _key(text.partition("=")[0], keys) is None:
+            yield Refusal(
+                keys=("cases.only",),
+                cause=f"{text!r} is no AXIS=VALUE of this matrix",
+                next_step=f"Its axes are {', '.join(keys) or 'none'}",
+            )
+            return
+    if not chosen_cases(config):
+        yield Refusal(
+            keys=("cases.only",),
+            cause=f"no case is left by {' '.join(config.cases.only)}",
+            next_step="Name values that the matrix has",
+        )
+
+
+def names_are_different(config: RunConfig) -> Refusals:
+    """Refuse two cases of one name, and names that no folder can have."""
+    if config.cases.name is None or not _can_be_listed(config):
+        return
+    names = names_from_template(chosen_cases(config), config) or []
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        yield Refusal(
+            keys=("cases.name",),
+            cause=f"{Counter(names)[repeated[0]]} cases have the name {repeated[0]}",
+            next_step="Name every field that the matrix varies",
+        )
+    elif any(len(name) > MAX_NAME for name in names):
+        cause = f"a case's name has over {MAX_NAME} characters"
+        yield Refusal(keys=("cases.name",), cause=cause, next_step="Name fewer fields")
 
 
 def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
@@ -58,7 +220,7 @@ def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool =
     """
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
     exclude, include = entries.pop(EXCLUDE, None), entries.pop(INCLUDE, None)
-    is_template = any(s.path[0] == TEMPLATE for s in settings)
+    is_template = any(s.path[0] == "command" for s in settings)
     mistakes = [
         m for key, entry in entries.items() for m in _fault_of_axis(key, entry, is_template=is_template)
     ]
@@ -101,13 +263,12 @@ def _fault_of_axis(key: str, entry: ConfigSetting, *, is_template: bool) -> Iter
     if repeated:
         cause = f"{shown(repeated[0])} is listed twice"
         return [Mistake.in_setting(entry, cause, next_step="Keep one; run.repeats launches each point again")]
-    return _faults_of_fields(entry) if is_template else _faults_of_values(key, entry)
-
-
-def _faults_of_fields(entry: ConfigSetting) -> Iterable[Mistake]:
-    """Refuse values that no word of a command can be."""
-    for value in entry.value:
-        if isinstance(value, (list, dict)):
+    for value in values:
+        if not is_template:
+            swept = replace(entry, path=tuple(key.split(".")), value=value, written=None)
+            if wrong := check_keys([swept])[1]:
+                return wrong[:1]
+        elif isinstance(value, (list, dict)):
             cause = f"{shown(value)} is no single value"
             return [Mistake.in_setting(entry, cause, next_step="Write text, numbers, true, false or null")]
     return []
@@ -116,14 +277,6 @@ def _faults_of_fields(entry: ConfigSetting) -> Iterable[Mistake]:
 def _is_among(value: Any, values: Sequence[Any]) -> bool:
     """Tell 1 from true, which Python takes for equal, and not from 1.0."""
     return any(value == other and isinstance(value, bool) is isinstance(other, bool) for other in values)
-
-
-def _faults_of_values(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
-    for value in entry.value:
-        _, mistakes = check_keys([replace(entry, path=tuple(key.split(".")), value=value, written=None)])
-        if mistakes:
-            return mistakes[:1]
-    return []
 
 
 def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:

@@ -1,12 +1,10 @@
 """The run's configuration: every key, its type, its bounds and its default.
 
 Plain values come in (from YAML, the command line or Python); a frozen, checked `RunConfig` comes out, or
-pydantic's `ValidationError`. Types are strict: a quoted "32" is text and no number, true is no 1, and 3.0
-is no whole number. The descriptions are what the JSON Schema and the error messages say of each key.
-
-The blocks of a recipe that only the control side reads: `run`, `search`, `load`, `command` and `cases`.
-
-In the form of those that cases carry to the node (`records/work/`).
+pydantic's `ValidationError`. Types are strict: a quoted "32" is text and no number, true is no 1, and 3.0 is
+no whole number. The descriptions are what the JSON Schema and the error messages say of each key. Blocks that
+cases carry to the node are those of `records/work/`; blocks that only the control side reads are defined
+here.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from gpuproof.config.rules.base import Refusal
 from gpuproof.config.suite_options import is_suite, resolve_block
 from gpuproof.records.case import WorkKind
 from gpuproof.records.work.collective import CollectiveSpec
-from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import InferenceSpec, ModelSpec
+from gpuproof.records.work.data import DataSpec, InferenceSpec, ModelSpec
 from gpuproof.records.work.options import Bytes, CommitHash, FileName, Limits, Options, Seconds, Seed, Text
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec

@@ -108,7 +108,7 @@ class ConfigError(UsageError):
     """A config that cannot be used; exit code 2. Prints one line a mistake."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        self.mistakes = tuple(sorted(mistakes, key=_reading_order))
+        self.mistakes = tuple(sorted(mistakes, key=lambda mistake: (mistake.line is None, mistake.line or 0)))
         first = self.mistakes[0]
         super().__init__(first.cause, place=first.place, next_step=first.next_step)
 
@@ -119,10 +119,6 @@ class ConfigError(UsageError):
             return lines[0]
         left_out = [f"and {len(lines) - SHOWN} more."] if len(lines) > SHOWN else []
         return "\n  ".join([f"{len(lines)} mistakes in the config:", *lines[:SHOWN], *left_out])
-
-
-def _reading_order(mistake: Mistake) -> tuple[bool, int]:
-    return mistake.line is None, mistake.line or 0
 
 
 def shown(value: Any, written: str | None = None) -> str:

@@ -8,7 +8,6 @@ suites there are; one is imported only where a recipe names it, or has a block f
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpuproof.base import registry
 from gpuproof.base.errors import UsageError
-from gpuproof.config.entries import cause_of
+from gpuproof.config.entries import cause_of, type_adapter
 from gpuproof.config.rules.base import Refusal
 
 
@@ -57,7 +56,7 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
     ]
     if unknown or not names:
         return {}, unknown
-    adapter = _adapter(cast("Hashable", options_type(name)))
+    adapter = type_adapter(cast("Hashable", options_type(name)))
     try:
         return adapter.dump_python(adapter.validate_python(dict(block)), mode="json"), []
     except ValidationError as error:
@@ -69,11 +68,6 @@ def _refusals(name: str, error: ValidationError) -> Iterator[Refusal]:
     for detail in error.errors(include_url=False):
         keys = (".".join([name, *map(str, detail["loc"])]), name, "suite")
         yield Refusal(keys=keys, cause=cause_of(detail), next_step=hint)
-
-
-@functools.cache
-def _adapter(options: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(options)
 
 
 def block_schemas(excluded: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,14 +1,12 @@
-"""CIFAR-10 and CIFAR-100 from the files of their Python versions.
+"""CIFAR-10, CIFAR-100 and Fashion-MNIST from the files that their authors published, fetched where asked.
 
-The files are pickles, which may run code when they are opened: here only numpy's arrays are let through.
+CIFAR's files are pickles, which may run code when they are opened: here only numpy's arrays are let through.
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009,
 https://www.cs.toronto.edu/~kriz/cifar.html.
 
-Fashion-MNIST from its four files of idx, which stay packed by gzip.
-
-Of idx: two bytes of 0, the type (8: unsigned bytes), the number of dimensions, each of them in four bytes
-(big endian), then the values. Source: H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST, 2017,
-https://github.com/zalandoresearch/fashion-mnist.
+Fashion-MNIST's are of idx, and stay packed by gzip: two bytes of 0, the type (8: unsigned bytes), the number
+of dimensions, each of them in four bytes (big endian), then the values. Source: H. Xiao, K. Rasul, R.
+Vollgraf, Fashion-MNIST, 2017, https://github.com/zalandoresearch/fashion-mnist.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import gzip
 import pickle
 import zlib
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,37 @@ from gpuproof.datasets.download import Archive, fetch, fetch_file
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.records.work.data import DataSpec
 
-HOME = "https://www.cs.toronto.edu/~kriz/"
-ALLOWED = {
+CIFAR_HOME = "https://www.cs.toronto.edu/~kriz/"
+ARRAY_CLASSES = {
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("_codecs", "encode"),
 }
+NOT_A_CIFAR_FILE = (
+    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
+    *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
+    *(MemoryError, RecursionError, SystemError),  # and one that claims a size or a depth without end
+)
+FASHION_MNIST_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+FASHION_MNIST_FOLDER = "fashion-mnist"
+FASHION_MNIST_FILES = {
+    "train": {
+        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+    },
+    "test": {
+        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    },
+}
+"""Of each part its images and its labels, with their checksums."""
+FASHION_MNIST_CLASSES = 10
+EDGE = 28
+UNSIGNED_BYTES = 8
+MOST_BYTES = 2**28
+"""Of one file, unpacked: the largest has 47 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +73,17 @@ class Cifar:
     labels: bytes
     archive: Archive
 
-    @property
-    def all_files(self) -> tuple[str, ...]:
-        """The files of all parts."""
-        return tuple(file for part in self.files.values() for file in part)
 
-
-SETS = {
+CIFARS = {
     "CIFAR10": Cifar(
         title="CIFAR-10",
         num_classes=10,
         folder="cifar-10-batches-py",
         files={"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)},
         labels=b"labels",
-        archive=Archive(url=f"{HOME}cifar-10-python.tar.gz", checksum="md5:c58f30108f718f92721af3b95e74349a"),
+        archive=Archive(
+            url=f"{CIFAR_HOME}cifar-10-python.tar.gz", checksum="md5:c58f30108f718f92721af3b95e74349a"
+        ),
     ),
     "CIFAR100": Cifar(
         title="CIFAR-100",
@@ -73,21 +92,15 @@ SETS = {
         files={"train": ("train",), "test": ("test",)},
         labels=b"fine_labels",
         archive=Archive(
-            url=f"{HOME}cifar-100-python.tar.gz", checksum="md5:eb9058c3a382ffc7106e4002c42a8d85"
+            url=f"{CIFAR_HOME}cifar-100-python.tar.gz", checksum="md5:eb9058c3a382ffc7106e4002c42a8d85"
         ),
     ),
 }
 
-NOT_A_CIFAR_FILE = (
-    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
-    *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
-    *(MemoryError, RecursionError, SystemError),  # and one that claims a size or a depth without end
-)
-
 
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
+        if (module, name) not in ARRAY_CLASSES:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
         return super().find_class(module, name)
 
@@ -99,15 +112,16 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
         UsageError: a file is not there, or not what it says.
         EnvironmentUnfitError: the data set was to be fetched, and could not be.
     """
-    cifar, source = SETS[data.name], Path(data.path or "data")
+    cifar, source = CIFARS[data.name], Path(data.path or "data")
     folder = source / cifar.folder
-    if data.download and not all((folder / name).is_file() for name in cifar.all_files):
+    names = chain.from_iterable(cifar.files.values())
+    if data.download and not all((folder / name).is_file() for name in names):
         archive = cifar.archive.replaced_by(data.download_url, data.download_checksum)
         fetch(archive, source, folder=cifar.folder, say=say)
     files = [folder / name for name in cifar.files[data.split]]
     for file in files:
-        _require(file, cifar)
-    parts = [_read(file, cifar) for file in files]
+        _require_cifar(file, cifar)
+    parts = [_read_cifar(file, cifar) for file in files]
     pixels = np.concatenate([pixels for pixels, _ in parts])
     return write_tensor_file(
         path,
@@ -119,18 +133,18 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
     )
 
 
-def _require(file: Path, cifar: Cifar) -> None:
+def _require_cifar(file: Path, cifar: Cifar) -> None:
     if not file.is_file():
         raise MissingDataError(
             f"{cifar.title} is not there: expected the file {file}",
             place="data.path",
             next_step="Add --data.download=true to fetch it, or, without a network, unpack "
-            f"{cifar.archive.name} (from {HOME}) in {file.parent.parent.absolute()}; or measure other data: "
-            "--data.name=synthetic",
+            f"{cifar.archive.name} (from {CIFAR_HOME}) in {file.parent.parent.absolute()}; or measure other "
+            "data: --data.name=synthetic",
         )
 
 
-def _read(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
+def _read_cifar(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
     try:
         with open_plain(file) as stream:
             content = _ArraysOnly(stream, encoding="bytes").load()
@@ -146,26 +160,6 @@ def _read(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
     return pixels, labels
 
 
-FASHION_MNIST_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-FOLDER = "fashion-mnist"
-FILES = {
-    "train": {
-        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-    },
-    "test": {
-        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-    },
-}
-"""Of each part its images and its labels, with their checksums."""
-NUM_CLASSES = 10
-EDGE = 28
-UNSIGNED_BYTES = 8
-MOST_BYTES = 2**28
-"""Of one file, unpacked: the largest has 47 MB."""
-
-
 def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
     """Write one part's images as (n, 1, 28, 28) uint8 with their labels; returns the header.
 
@@ -173,14 +167,14 @@ def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFile
         UsageError: a file is not there, or not what it says.
         EnvironmentUnfitError: the data set was to be fetched, and could not be.
     """
-    folder, files = Path(data.path or "data") / FOLDER, FILES[data.split]
+    folder, files = Path(data.path or "data") / FASHION_MNIST_FOLDER, FASHION_MNIST_FILES[data.split]
     if data.download:
         home = data.download_url or FASHION_MNIST_HOME
         for name, checksum in files.items():
             fetch_file(Archive(url=f"{home.rstrip('/')}/{name}", checksum=checksum), folder, say=say)
     images, labels = (_read_fashion_mnist(folder / name) for name in files)
     fits = images.ndim == 3 and images.shape[1:] == (EDGE, EDGE) and labels.shape == images.shape[:1]
-    if not fits or not labels.size or labels.max() >= NUM_CLASSES:
+    if not fits or not labels.size or labels.max() >= FASHION_MNIST_CLASSES:
         raise UsageError(
             f"not Fashion-MNIST: images {images.shape}, labels {labels.shape}", place=str(folder)
         )
@@ -188,7 +182,7 @@ def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFile
         path,
         name=data.name,
         shape=(len(images), 1, EDGE, EDGE),
-        num_classes=NUM_CLASSES,
+        num_classes=FASHION_MNIST_CLASSES,
         images=images.tobytes(),
         labels=labels.tobytes(),
     )

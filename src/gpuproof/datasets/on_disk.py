@@ -1,12 +1,12 @@
-"""Images in folders, a class each: `PATH/train/CLASS/*.jpg`, `PATH/test/…` (or `PATH/val/…`).
+"""Data that the user has on disk: images in folders, a class each, and files of token ids.
 
-With `data.loading: device` as many of them as the ranks' pools hold are decoded here, so that a node needs no
-image library; with `loader` they are only listed, and the node's loader decodes them while the steps run.
+Images lie in `PATH/train/CLASS/*.jpg`, `PATH/test/…` (or `PATH/val/…`). With `data.loading: device` as many
+of them as the ranks' pools hold are decoded here, so that a node needs no image library; with `loader` they
+are only listed, and the node's loader decodes them while the steps run.
 
-A file of token ids: looked through once, before a run, so that no id can be beyond the vocabulary.
-
-The file has no header: ids of `data.token_type`, little endian, one after the other. It is not copied; the
-run keeps its size, its checksum and its largest id.
+Tokens are ids of `data.token_type`, little endian, one after the other, without a header. The file is looked
+through once, so that no id can be beyond the vocabulary, and not copied; the run keeps its size, its checksum
+and its largest id.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ POOL_BATCHES = 64
 DEVICE_BYTES = 2**30
 """Decoded images are at most about this much, unless two batches a rank are more: they go through memory
 and the disk of the run, and every figure comes from a pool that is smaller."""
+BLOCK_TOKENS = 2**22
+LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 
 
 def prepare_image_folder(
@@ -67,8 +69,9 @@ def prepare_image_folder(
         write_listing(path, listing)
         return
     require_pillow(sys.executable)
-    size = shape.shape[-1]
-    chosen = _choose(listing, _wanted(work.data.batch_size, size, world_size=world_size))
+    size, batch = shape.shape[-1], work.data.batch_size * world_size
+    wanted = max(2 * batch, min(POOL_BATCHES * batch, DEVICE_BYTES // (3 * size * size)))
+    chosen = _choose(listing, wanted)
     say(f"decoding {len(chosen):,} of {len(listing.files):,} images from {listing.root} to {size} pixels")
     _write_decoded(path, listing, chosen, size=size)
 
@@ -123,11 +126,6 @@ def _no_image(file: Path, reason: str) -> UsageError:
     return UsageError(f"no image: {reason}", place=str(file), next_step="Remove it from the data set")
 
 
-def _wanted(batch_size: int, size: int, *, world_size: int) -> int:
-    global_batch = batch_size * world_size
-    return max(2 * global_batch, min(POOL_BATCHES * global_batch, DEVICE_BYTES // (3 * size * size)))
-
-
 def _choose(listing: ImageListing, wanted: int) -> list[int]:
     """Draw without replacement, the same on every host; all of them where there are no more."""
     numbers = range(len(listing.files))
@@ -153,10 +151,6 @@ def _write_decoded(path: Path, listing: ImageListing, chosen: list[int], *, size
         images=images.data.cast("B"),
         labels=np.array([labels[i] for i in chosen], dtype=f"<u{width}").tobytes(),
     )
-
-
-BLOCK_TOKENS = 2**22
-LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 
 
 def prepare_tokens(path: Path, data: DataSpec, *, vocab_size: int) -> TokenFile:

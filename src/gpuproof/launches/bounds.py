@@ -3,17 +3,14 @@
 In: each launch's requests as numbers, and the bounds. Out: for every bound met, missed, or undecided with the
 number of requests that would decide it. A rate is confirmed by no launch alone: all of its launches together
 must meet every bound at 99 % confidence, with as many requests as they are worth (`statistics/spells.py`),
-and each of three or more must be within by itself.
+and each of three or more must be within by itself. A server begins each launch idle, which flatters the first
+requests, or cold, which does the opposite: met and missed must hold with the first tenth of every launch and
+without it, and the second halves must agree.
 
-A server begins each launch idle, which flatters the first requests, or cold, which does the opposite: met and
-missed must hold with the first tenth of every launch and without it, and the second halves must agree.
-
-Was a latency bound met? MLPerf LoadGen's early-stopping rule, and its counterpart for a bound missed.
-
-In: how many requests there were and how many were over the bound. Out: met, missed, or too few to tell.
-The rule is exact for independent requests; requests of one busy spell are not, so it is a rule, and no more.
-Source: https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix Early
-Stopping.
+One launch by itself is judged by MLPerf LoadGen's early-stopping rule, and its counterpart for a bound
+missed. The rule is exact for independent requests; requests of one busy spell are not, so it is a rule, and
+no more. Source: https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix
+Early Stopping.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from typing import Literal
 import numpy as np
 
 from gpuproof.records.work.serving import ServingSpec
-from gpuproof.statistics.distributions import beta_cdf
 from gpuproof.statistics.estimate import FloatArray, Unavailable
 from gpuproof.statistics.percentiles import under_limit_needed
 from gpuproof.statistics.spells import (
@@ -45,6 +41,11 @@ HEAD = 10
 """Met and missed must hold without the first of so many parts of each launch, too."""
 BoundName = Literal["latency", "time to first token", "time per token", "all bounds"]
 ALL: BoundName = "all bounds"
+CONFIDENCE = 0.99
+MIN_POINTS = 4
+MIN_DEPTH = 0.1
+"""Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
+BoundOutcome = Literal["met", "missed", "undecided", "client"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +195,15 @@ def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, outcome: Bo
 def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
     if isinstance(effect, Unavailable):
         # Launches are independent however long their spells are: one that is over is one observation.
-        return _by_launches(values, bound)
+        over = sum(float((part > bound.limit).mean()) for part in values)
+        is_refuted = chance_of_so_many(over, len(values), bound.allowed) <= RISK
+        return "missed" if is_refuted and len(values) >= MIN_LAUNCHES_TO_MISS else "undecided"
     num = sum(map(len, values)) / effect
     over = sum(int((part > bound.limit).sum()) for part in values) / effect
     if chance_of_so_few(over, num, bound.allowed) <= RISK:
         return "met"
     is_refuted = chance_of_so_many(over, num, bound.allowed) <= RISK and len(values) >= MIN_LAUNCHES_TO_MISS
     return "missed" if is_refuted else "undecided"
-
-
-def _by_launches(values: Sequence[FloatArray], bound: Bound) -> BoundOutcome:
-    if len(values) < MIN_LAUNCHES_TO_MISS:
-        return "undecided"
-    over = sum(float((part > bound.limit).mean()) for part in values)
-    return "missed" if chance_of_so_many(over, len(values), bound.allowed) <= RISK else "undecided"
 
 
 def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float | None:
@@ -288,13 +284,6 @@ def judge_rate(
     )
 
 
-CONFIDENCE = 0.99
-MIN_POINTS = 4
-MIN_DEPTH = 0.1
-"""Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
-BoundOutcome = Literal["met", "missed", "undecided", "client"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
     """What so many requests say of a latency bound at a percentile."""
@@ -324,7 +313,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
     outcome: BoundOutcome = "undecided"
     if num_requests >= needed:
         outcome = "met"
-    elif num_over and _chance_of_so_many(num_over, num_requests, 1 - q / 100) <= 1 - CONFIDENCE:
+    elif num_over and chance_of_so_many(num_over, num_requests, 1 - q / 100) <= 1 - CONFIDENCE:
         outcome = "missed"
     return BoundVerdict(
         outcome=outcome,
@@ -334,11 +323,6 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
         num_over=num_over,
         num_needed=needed,
     )
-
-
-def _chance_of_so_many(num_over: int, num_requests: int, share: float) -> float:
-    """Give P[Binomial(n, share) ≥ k] = I_share(k, n − k + 1)."""
-    return beta_cdf(num_over, num_requests - num_over + 1, share)
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:

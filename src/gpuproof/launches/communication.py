@@ -1,18 +1,17 @@
-"""The phases of a step, which sum to the step: data, forward, backward, communication, optimizer, host gap.
+"""Where the time of a training step goes: its phases, and its communication measured in three ways.
 
-Phases are timed between marks, on a device that runs ahead behind a queue that is never empty, so that none
-holds a wait for the host; the **host gap** is what a step without marks takes beyond them. **Communication**
-is by how much averaging gradients makes the backward pass longer, copies into buckets and back included. What
-the phases sum to was measured after the window: the **residual** is the window's mean step less that sum.
+The phases (data, forward, backward, communication, optimizer, host gap) sum to the step. They are timed
+between marks, on a device that runs ahead behind a queue that is never empty, so that none holds a wait for
+the host; the **host gap** is what a step without marks takes beyond them. **Communication** is by how much
+averaging gradients makes the backward pass longer, copies into buckets and back included. What the phases sum
+to was measured after the window: the **residual** is the window's mean step less that sum.
 
-How much of a step is communication? Three answers to three questions, which are never mixed into one.
-
-`sync_difference`: by how much averaging gradients makes a step longer, less the same difference in a group of
-one, whose code is the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on
-the device beside which nothing was, and something was, computed. `standalone`: what all-reduces of the same
-buckets take, one after another, with nothing beside them.
-
-A figure of which every launch has one value: its mean, and where another launch would lie.
+How much of a step is communication has three answers, which are never mixed into one. `sync_difference`: by
+how much averaging gradients makes a step longer, less the same difference in a group of one, whose code is
+the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on the device beside
+which nothing was, and something was, computed. `standalone`: what all-reduces of the same buckets take, one
+after another, with nothing beside them. Each is a `LaunchFigure`: a value a launch, their mean, and where
+another launch would lie.
 """
 
 from __future__ import annotations
@@ -30,6 +29,11 @@ from gpuproof.statistics.launches import interval_of_launches
 INSEPARABLE = "no step of this rank runs without communication, which is part of forward and backward"
 NOT_QUEUED = (
     "the device caught up with the host even behind a full queue, so the phases include waiting for the host"
+)
+ALONE = "one device communicates with no other"
+NOT_BEHIND = (
+    "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
+    "for the host"
 )
 NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
 
@@ -127,13 +131,6 @@ def _of_launch(launch: Launch) -> PhaseFigures:
     )
 
 
-ALONE = "one device communicates with no other"
-NOT_BEHIND = (
-    "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
-    "for the host"
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCommunication:
     """The communication of a step, measured in three ways. Means over ranks, in seconds a step."""
@@ -220,11 +217,7 @@ def standalone_s(launch: Launch) -> float | None:
     buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
     if not buckets or not all(record.is_queued for record in buckets):
         return None
-    return fmean(map(_all_buckets, buckets))
-
-
-def _all_buckets(record: BucketAllReduce) -> float:
-    return sum(map(median, record.durations_s))
+    return fmean(sum(map(median, record.durations_s)) for record in buckets)
 
 
 def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float | None:

@@ -1,8 +1,10 @@
 """Why was a launch slow or noisy, and what energy did it take? Its records joined to its readings.
 
-In: a launch and the evidence of its run. Out: for each launch
-what devices and host did in its window, and sentences about it. A recording that is missing or broken
-is said, and takes nothing else with it.
+In: a launch and the evidence of its run. Out: what devices and host did in its window, causes with the
+gravest first, and the energy that an item took. A cause is named only of what was read: a device that tells
+no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are faults; a
+power cap is a limit that somebody chose. A recording that is missing or broken is said, and takes nothing
+else with it. What limited a launch is decided in `launches.limits`.
 """
 
 from __future__ import annotations
@@ -10,19 +12,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Final, Literal
 
 from gpuproof.base.groups import grouped
-from gpuproof.base.units import share, significant
-from gpuproof.launches.explain import EnergyPerItem, SlowdownCause, energy_per_item, explain
+from gpuproof.base.units import seconds, significant
+from gpuproof.base.units import share as share_text
 from gpuproof.launches.launch import Launch, summarize_launch, throughput
-from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.energy import WHOLE_ENOUGH
+from gpuproof.readings.evidence import DeviceWindow, Evidence, HostWindow, MissingReadings, WindowReadings
+from gpuproof.readings.limits import power_limit_text
+from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.readings import bare_uuid, named_among
 from gpuproof.records.run import Window
+from gpuproof.records.what_ran import AT_CAP
 
 SLOWER = 0.02
 """A rank this share below its peers' median is said to be slower."""
+Gravity = Literal["fault", "limit", "host", "unknown"]
+_ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
+_REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
+    "fault": (
+        *("thermal", "thermal_software", "thermal_hardware", "thermal_memory", "hardware_slowdown"),
+        *("power_brake", "current_limit", "voltage_regulator"),
+    ),
+    "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),
+}
+_TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an unnamed throttle reason"}
+"""Those that a sentence calls otherwise than a table does."""
+MIN_SHARE: Final = 0.01
+"""A reason that held for less of the window than this is not worth a sentence."""
+CLOCK_DROP: Final = 0.03
+"""Clocks are named where the mean lies this far under the highest, and for every fault."""
+MIN_COVERAGE: Final = 0.5
+"""Of a window of which less was read it is said how little; a window with no reading in it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +103,13 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
         unread += _unread_devices(launch, host, windows, of_host)
         causes += explain(read.readings, slower_by=_slower_by(launch, of_host))
     energy = _energy(launch, readings)
-    per_item = energy.energy_j_per_item
+    per_item_j = energy.energy_j_per_item
     return LaunchExplanation(
         replicate=launch.case.replicate,
         readings=tuple(readings),
         sentences=(*(cause.sentence for cause in causes), *unread),
         faults=tuple(cause.sentence for cause in causes if cause.gravity == "fault"),
-        energy_j=None if per_item is None else per_item * launch.items_total,
+        energy_j=None if per_item_j is None else per_item_j * launch.items_total,
         energy=energy,
         case_id=launch.case.case_id,
     )
@@ -113,18 +136,13 @@ def readings_by_launch(
 
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
     """Return the highest clock that any device of the launches may run at; None where it was not read."""
-    devices = (
-        device
-        for explanation in explanations
-        for host in explanation.readings
-        for device in host.readings.devices
-    )
-    clocks = (device.clock_sm_max_mhz for device in devices)
+    hosts = (host.readings for explanation in explanations for host in explanation.readings)
+    clocks = (device.clock_sm_max_mhz for host in hosts for device in host.devices)
     return max((clock for clock in clocks if clock is not None), default=None)
 
 
 def _readings(launch: Launch, host: str, readings: WindowReadings) -> LaunchReadings:
-    # Where the processor is the device, that it is busy says nothing of a bottleneck.
+    # Where the processor is the device, that it is busy is no bottleneck.
     of_host = replace(readings.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else readings.host
     return LaunchReadings(
         replicate=launch.case.replicate,
@@ -159,10 +177,10 @@ def _slower_by(launch: Launch, readings: WindowReadings) -> dict[int, float]:
 def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> EnergyPerItem:
     devices = tuple(device for host in readings for device in host.readings.devices)
     if len(devices) < launch.num_devices:
-        unread = "no energy: not every device of the launch was read"
-        return EnergyPerItem(energy_j_per_item=None, sentence=unread)
-    joined = replace(readings[0].readings, devices=devices)
-    return energy_per_item(joined, items=launch.items_total, item=launch.setup.item)
+        sentence = "no energy: not every device of the launch was read"
+        return EnergyPerItem(energy_j_per_item=None, sentence=sentence)
+    of_all = replace(readings[0].readings, devices=devices)
+    return energy_per_item(of_all, items=launch.items_total, item=launch.setup.item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +201,8 @@ def energy_of_run(
     if not measured:
         return None
     if len(measured) < num_launches:
-        untold = [explanation for explanation in explanations if explanation.energy_j is None]
-        why = f": launch {untold[0].replicate + 1}: {untold[0].energy.sentence}" if untold else ""
+        unknown = next((explanation for explanation in explanations if explanation.energy_j is None), None)
+        why = f": launch {unknown.replicate + 1}: {unknown.energy.sentence}" if unknown else ""
         return RunEnergy(energy_j=None, text=f"known of {len(measured)} of {num_launches} launches{why}")
     text = measured[0].energy.sentence if num_launches == 1 else _over_launches(measured, item)
     return RunEnergy(energy_j=sum(explanation.energy_j or 0.0 for explanation in measured), text=text)
@@ -197,5 +215,182 @@ def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
     span = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
     return (
         f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from {bases}, "
-        f"which cover {share(lowest)} of a window or more"
+        f"which cover {share_text(lowest)} of a window or more"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowdownCause:
+    """One sentence, how grave it is, and the device that it is about (None: the host)."""
+
+    gravity: Gravity
+    physical_index: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyPerItem:
+    """Energy of all devices together for one item."""
+
+    energy_j_per_item: float | None
+    sentence: str
+    """The figure with its method and coverage, or why there is none."""
+    num_devices: int = 0
+    basis: str = ""
+    coverage: float | None = None
+    """The share of the window for which it is known, of the device of which least is."""
+
+
+def explain(
+    readings: WindowReadings, *, slower_by: Mapping[int, float] | None = None
+) -> tuple[SlowdownCause, ...]:
+    """Say what held the devices back in a window, the gravest first, then by device.
+
+    `slower_by` is how much slower a device was than its peers (0.18 for 18 %), where that is known; it
+    stands before the reason. An empty answer means that everything was read and nothing was found.
+    """
+    has_samples = readings.coverage is None or readings.coverage.num_samples > 0
+    causes: list[SlowdownCause] = []
+    for device in readings.devices:
+        lag = (slower_by or {}).get(device.physical_index)
+        causes += _device_causes(device, lag, has_samples=has_samples)
+    causes += [
+        SlowdownCause(gravity="host", physical_index=None, sentence=sentence)
+        for sentence in _host_sentences(readings.host)
+    ]
+    causes += _coverage_causes(readings)
+
+    def place(cause: SlowdownCause) -> tuple[int, int]:
+        last = len(readings.devices)
+        return _ORDER.index(cause.gravity), last if cause.physical_index is None else cause.physical_index
+
+    return tuple(sorted(causes, key=place))
+
+
+def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> EnergyPerItem:
+    """Divide the energy of all devices in the window by its items, in joules an item.
+
+    An energy that covers part of the window is scaled by its coverage when that is 90 % or more, and
+    refused below: the unseen rest may differ.
+
+    Raises:
+        ValueError: the count of items is not above 0.
+    """
+    if items <= 0:
+        raise ValueError(f"energy per item needs items, not {items}")
+    if not readings.devices:
+        return EnergyPerItem(energy_j_per_item=None, sentence="no energy: no device was read")
+    total_j = 0.0
+    for device in readings.devices:
+        scaled = _whole_energy(device)
+        if isinstance(scaled, str):
+            reason = f"no energy: GPU {device.physical_index}: {scaled}"
+            return EnergyPerItem(energy_j_per_item=None, sentence=reason)
+        total_j += scaled
+    methods = {device.energy_method for device in readings.devices}
+    basis = "energy counters" if methods == {"counter"} else "power integrated over time"
+    if len(methods) > 1:
+        basis = "energy counters on some devices and integrated power on the others"
+    lowest = min(device.energy_coverage or 0.0 for device in readings.devices)
+    per_item = total_j / items
+    return EnergyPerItem(
+        energy_j_per_item=per_item,
+        sentence=f"{significant(per_item)} J/{item} over {len(readings.devices)} GPU(s), "
+        f"from {basis}, which cover {share_text(lowest)} of the window",
+        num_devices=len(readings.devices),
+        basis=basis,
+        coverage=lowest,
+    )
+
+
+def _whole_energy(device: DeviceWindow) -> float | str:
+    """Give the energy of the whole window in joules, or why there is none."""
+    if device.is_divided:
+        return "in MIG mode, its energy is that of all its instances"
+    if device.energy_j is None or not device.energy_coverage:
+        return device.energy_missing or "neither an energy counter nor power readings"
+    if device.energy_coverage < WHOLE_ENOUGH:
+        return f"its energy is known for {share_text(device.energy_coverage)} of the window only"
+    return device.energy_j / device.energy_coverage
+
+
+def _device_causes(
+    device: DeviceWindow, slower_by: float | None, *, has_samples: bool
+) -> Iterator[SlowdownCause]:
+    index = device.physical_index
+    for event in device.events:
+        yield SlowdownCause(gravity="fault", physical_index=index, sentence=f"GPU {index}: {event}")
+    shares = device.throttle_shares
+    if shares is not None:
+        yield from _reasons(device, shares, "fault", slower_by)
+        yield from _reasons(device, shares, "limit", slower_by)
+    elif has_samples:  # else it is said once, of the window
+        yield SlowdownCause(
+            gravity="unknown",
+            physical_index=index,
+            sentence=f"GPU {index}: reports no throttle reasons, so whether it was throttled is unknown",
+        )
+
+
+def _reasons(
+    device: DeviceWindow,
+    shares: Mapping[str, float],
+    gravity: Gravity,
+    slower_by: float | None,
+) -> Iterator[SlowdownCause]:
+    """Join all reasons of one gravity into one sentence, the longest first; of a cap that limited it none."""
+    held = sorted(
+        (
+            (shares[reason], _TITLES.get(reason) or throttle_title(reason))
+            for reason in _REASONS[gravity]
+            if shares.get(reason, 0.0) >= MIN_SHARE
+            and not (reason == "power_cap" and shares[reason] >= AT_CAP)
+        ),
+        reverse=True,
+    )
+    if not held:
+        return
+    lag = "" if slower_by is None else f"−{significant(slower_by * 100, 2)} %: "
+    parts = ", ".join(f"{title} in {share_text(share)}" for share, title in held)
+    details = [f"{parts} of the window", *_clock(device, gravity)]
+    if gravity == "limit" and MIN_SHARE <= shares.get("power_cap", 0.0) < AT_CAP:
+        details.append(power_limit_text(device))
+    if gravity == "fault" and device.temp_gpu_max_c is not None:
+        details.append(f"up to {device.temp_gpu_max_c:.0f} °C")
+    yield SlowdownCause(
+        gravity=gravity,
+        physical_index=device.physical_index,
+        sentence=f"GPU {device.physical_index}: {lag}{'; '.join(details)}",
+    )
+
+
+def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
+    mean, highest = device.clock_sm_mhz, device.clock_sm_max_mhz
+    if mean is None or highest is None:
+        return
+    if gravity == "fault" or mean < highest * (1 - CLOCK_DROP):
+        yield f"SM clock {highest:,.0f} → {mean:,.0f} MHz"
+
+
+def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
+    """Say where nothing can be said: silence would read as if nothing had been found."""
+    coverage = readings.coverage
+    if coverage is None or (coverage.num_samples and coverage.share >= MIN_COVERAGE):
+        return
+    sentence = "no reading lies in the window"
+    if coverage.num_samples:
+        sentence = f"the readings cover {share_text(coverage.share)} of the window only"
+    last_s = coverage.last_sample_s
+    if last_s is not None:
+        when = "after the window began" if last_s >= 0 else "before it"
+        sentence += f": the sampler was killed, its last reading came {seconds(abs(last_s))} {when}"
+    yield SlowdownCause(gravity="unknown", physical_index=None, sentence=sentence)
+
+
+def _host_sentences(host: HostWindow) -> Iterator[str]:
+    if host.cpu_percent is not None and host.cpu_percent >= 95:
+        yield f"host CPU was saturated: {significant(host.cpu_percent)} % busy over the window"
+    if host.cpu_iowait_percent is not None and host.cpu_iowait_percent >= 10:
+        yield f"the host waited for its disks in {significant(host.cpu_iowait_percent)} % of CPU time"
+    if host.swap_growth_bytes is not None and host.swap_growth_bytes > 0:
+        yield f"the host swapped: {significant(host.swap_growth_bytes / 2**20)} MiB more at the end"

@@ -1,14 +1,12 @@
 """One launch in figures: how long, how much, how fast, from the records of all its ranks.
 
-Throughput is the items of all ranks over the longest rank's window. Step times are those of that same
-rank, since it is the one that all others wait for. Every rate is made by `throughput`: a mean of per-step
-rates overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s.
+Throughput is the items of all ranks over the longest rank's window. Step times are those of that same rank,
+since it is the one that all others wait for. Every rate is made by `throughput`: a mean of per-step rates
+overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s. The two
+ceilings of its roofline come from the repeats that each device timed.
 
 >>> round(throughput(6_400, 0.8722), 1)
 7337.8
-
-The two ceilings of a roofline, from the repeats that each device timed.
-
 >>> trial = CeilingTrial(what="gemm", size=(2, 2, 2), dtype="float32", work=16.0, durations_s=(4.0, 2.0, 4.0))
 >>> best_ceiling([trial])
 MeasuredCeiling(value_per_s=8.0, relative_spread=0.5, what='gemm', size=(2, 2, 2), num_repeats=3)
@@ -38,6 +36,9 @@ from gpuproof.records.run import Ceilings, CeilingTrial, DeviceBusy, Evaluation,
 from gpuproof.records.what_ran import Compilation, Effective, Memory
 from gpuproof.records.work.probe import COSTS, ProbeFigure
 from gpuproof.records.work.training import Pruned
+
+LEAST_UNCERTAINTY = 0.02
+"""Two measurements of a few milliseconds do not agree better than this, whatever their own spread."""
 
 
 def throughput(items_total: float, longest_window_s: float) -> float:
@@ -84,21 +85,19 @@ class Launch:
     """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
     pruned: tuple[Pruned, ...] = ()
     """What each rank pruned, in the order of ranks; empty where nothing is pruned."""
-
     checks: tuple[ProbeFigure, ...] = ()
     """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
     costs: tuple[ProbeFigure, ...] = ()
     """What starting a kernel takes and what the cache carries on each rank, after passes over memory."""
-
     step_phases: tuple[StepPhases, ...] = ()
     """Steps taken apart on each rank; empty where nobody looked, as in the three fields that follow."""
     gradient_sync: tuple[GradientSync, ...] = ()
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
     trained_alike: tuple[TrainedAlike, ...] = ()
+    """Whether ranks together learn what one alone does."""
     settle_times_s: tuple[float, ...] = ()
     """Steps of the slowest rank before the window, while a power cap settled."""
-    """Whether ranks together learn what one alone does; empty where nobody looked."""
 
     @property
     def slowest(self) -> Window:
@@ -170,9 +169,6 @@ class Launch:
     @property
     def roofline(self) -> Roofline | None:
         """The ceilings of the slowest device; None where they were not measured."""
-        if not self.ceilings:
-            return None
-
         return build_roofline(self.ceilings)
 
     @property
@@ -247,10 +243,6 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         trained_alike=records.of(TrainedAlike),
         settle_times_s=tuple(records.step_times_s(slowest.rank, phase="settle")),
     )
-
-
-LEAST_UNCERTAINTY = 0.02
-"""Two measurements of a few milliseconds do not agree better than this, whatever their own spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

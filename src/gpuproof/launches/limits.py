@@ -3,20 +3,14 @@
 In: a launch, what was read beside it, and the peaks of its device. Out: `LaunchLimits`, the largest gain
 first. A time limit (host, data loading, communication, power cap, temperature) is a share of the window that
 a step could do without. Memory bandwidth and compute are left where none of these holds, and need a ceiling
-that the launch came close to. Where nothing of this is found, the limit is unknown, with the reason.
+that the launch came close to. Where nothing of this is found, the limit is unknown, with the reason. A gain
+is an upper bound: an idle device clocks higher than a busy one, and what removes one wait may add another.
 
-A gain is an upper bound: an idle device clocks higher than a busy one, and what removes one wait may add
-another.
-
-For what share of the window did the device wait for data, or have nothing to do at all?
-
-Data was waited for only where a loader ran: with all samples on the device before the window every answer is
-None. The rank that waited longest decides, since all others wait for it in every step.
-
-How idle a device was: in come a window, how often its device had come to the end of its queue, and the busy
-time of a step in blocks after it. Out comes the share with its interval over the blocks; time in which a
-loader was waited for is left out, since it is a figure of its own. It is the share of this window; how busy
-the device is in a step is taken to be the same in it and after it.
+Waiting for data is of the rank that waited longest, since all others wait for it in every step; where no
+loader ran it is None. How idle a device was comes from how often it had come to the end of its queue and from
+the busy time of a step in blocks after the window, with the interval over the blocks; time in which a loader
+was waited for is left out. How busy the device is in a step is taken to be the same in the window and after
+it.
 """
 
 from __future__ import annotations
@@ -27,10 +21,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuproof.base import units
-from gpuproof.base.units import share
 from gpuproof.hardware.boards import BandwidthPeak, Peak
 from gpuproof.launches.communication import exposed_s, sync_difference_s
 from gpuproof.launches.launch import Launch
+from gpuproof.readings.evidence import WindowReadings
 from gpuproof.readings.limits import (
     ARTICLE,
     HOST_BOUND,
@@ -43,7 +37,6 @@ from gpuproof.readings.limits import (
     limit_measure,
     measure_of_limit,
 )
-from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.result import LIMITED_BY, THE_RUN, WHOLE, Measure
 from gpuproof.records.run import DeviceBusy, Window
 from gpuproof.statistics.estimate import Interval, Unavailable
@@ -262,8 +255,8 @@ def idle_text(idle: Interval) -> str:
     ...                    num_samples=6, between_launches=False))
     '51 % of the window (50 % to 52 %)'
     """
-    low, high = share(idle.low), share(idle.high)
-    return f"{share(idle.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
+    low, high = units.share(idle.low), units.share(idle.high)
+    return f"{units.share(idle.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
 
 
 def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:

@@ -2,19 +2,14 @@
 
 In: a launch and the readings beside it. Out: what `statistics.power_cap` makes of its step times where the
 cap held a device for half of the window or longer, and sentences about it. The time is the driver's own
-count, where it counts; `readings.throttling` believes no counter that stands still beside capped samples.
+count, where it counts; `readings.totals` believes no counter that stands still beside capped samples.
 
-Step times of decode without what comes from their place in a generation.
-
-Each decode step attends to one token more than the one before, until the cache goes back to the prompt: equal
-steps are those of equal place in their generations. In: a launch. Out: its step times, each divided by what
-its place alone makes of it, so that they can be judged as those of equal steps.
-
-Where a window holds twenty generations, what a place makes is the median of its steps; with fewer, a line
-through the medians of ten parts of a generation, where they lie on one. Steps that replay one graph for each
-bucket of lengths are alike within a bucket, and what counts is the bucket's median. In less than two
-generations time and place run together, and a device that slows down looks like a cache that grows:
-`is_separable` says so.
+Step times of decode are judged without what comes from their place in a generation (`evened_steps`): each
+step attends to one token more than the one before, until the cache goes back to the prompt. Where a window
+holds twenty generations, what a place makes is the median of its steps; with fewer, a line through the
+medians of ten parts of a generation, where they lie on one. Steps that replay one graph for each bucket of
+lengths are alike within a bucket, and what counts is the bucket's median. In less than two generations time
+and place run together, and a device that slows down looks like a cache that grows: `is_separable` says so.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpuproof.base import units
 from gpuproof.launches.launch import Launch
-from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.readings.evidence import WindowReadings
 from gpuproof.records.run import Window
 from gpuproof.records.what_ran import AT_CAP, AT_POWER_CAP
 from gpuproof.statistics.estimate import FloatArray
@@ -37,6 +32,16 @@ from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 
 FROM_IDLE_S: Final = 0.1
 """An H100 met its cap after it."""
+Places = NDArray[np.signedinteger]
+MANY_GENERATIONS = 20
+"""A median of fewer would take much of the noise with it."""
+TOLD_APART = 2
+"""Generations from which place and time do not run together."""
+NUM_PARTS = 10
+FEWEST_STEPS = 20
+"""With less no line is drawn."""
+ON_A_LINE = 0.9
+"""Correlation of the parts' medians with their places; of ten that do not grow 2 in 10,000 come so near."""
 
 
 def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCapWindow | None:
@@ -93,18 +98,6 @@ def continuation(window: Window) -> str:
         each = f" of {units.significant(period_s, 2)} s" if period_s else ""
         key, reason = ("power_cap_limit_s", f"periods{each} of the power cap")
     return f"{requested} a launch requested, continued for {reason} (benchmark.{key})"
-
-
-Places = NDArray[np.signedinteger]
-MANY_GENERATIONS = 20
-"""A median of fewer would take much of the noise with it."""
-TOLD_APART = 2
-"""Generations from which place and time do not run together."""
-NUM_PARTS = 10
-FEWEST_STEPS = 20
-"""With less no line is drawn."""
-ON_A_LINE = 0.9
-"""Correlation of the parts' medians with their places; of ten that do not grow 2 in 10,000 come so near."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

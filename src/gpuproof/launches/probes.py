@@ -94,7 +94,7 @@ def _subject(figure: ProbeFigure, rank: RankSubjects) -> str:
     def end(device: Device | None) -> str:
         return rank.host if device is None else device_subject(rank.host, device, local_rank=0)
 
-    if figure.is_of_link:
+    if figure.source is not None or figure.target is not None:
         return link_subject(end(figure.source), end(figure.target))
     if figure.is_of_host:
         return rank.host

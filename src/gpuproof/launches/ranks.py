@@ -12,7 +12,7 @@ before them, so do bursts, and the error of a rank's mean is taken as that much 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import exp, log, sqrt
@@ -76,7 +76,7 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
     """Compare the ranks of a launch; None where it has one."""
     if launch.world_size < 2:
         return None
-    bursts = _bursts(launch)
+    bursts = {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
     waits = launch.case.model_work.trains or launch.setup.parallelism is not None
     ranks = tuple(
         _figures(window, setup, bursts.get(window.rank))
@@ -88,10 +88,6 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
     basis: Basis = "windows" if waits else "steps in the window"
     lags = _lags(_log([_by(rank, basis) for rank in ranks]))
     return _apart(ranks, basis, _far_off(lags), missing)
-
-
-def _bursts(launch: Launch) -> Mapping[int, Sequence[Sequence[float]]]:
-    return {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
 
 
 def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankFigures:

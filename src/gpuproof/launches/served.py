@@ -191,15 +191,11 @@ class Served:
         """Give the percentiles of the latency, each only with enough requests."""
         return tuple(percentile(self.latencies_s, q) for q in PERCENTILES)
 
-    @property
-    def _items(self) -> int:
-        """What energy is counted by: tokens that were made, else samples or their own items."""
-        samples = len(self.latencies_s) * self.window.samples_per_request
-        return self.tokens or samples * (1 if self.setup is None else self.setup.items_per_sample)
-
     def as_launch(self) -> Launch:
         """Return the window as one rank's, a batch being a step: what readings beside it are joined to."""
         window, batches = self.window, sum(number for _, number in self.window.batches)
+        samples = len(self.latencies_s) * window.samples_per_request
+        items = samples * (1 if self.setup is None else self.setup.items_per_sample)
         return Launch(
             case=self.case,
             windows=(
@@ -209,7 +205,7 @@ class Served:
                     num_steps=batches or window.num_requests,
                     requested_steps=None,
                     requested_s=None,
-                    items=self._items,
+                    items=self.tokens or items,
                     wall_s=window.wall_s,
                     steps_s=window.wall_s if self.busy_s is None else self.busy_s,
                     clock="host",

@@ -17,7 +17,8 @@ from gpuproof.comparison.recordings import compare
 from gpuproof.comparison.recordings_page import recordings_page
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
-from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.formats import load
+from gpuproof.readings.formats.exports import gpu_stats_rows, gputop_multi_gpu_samples, gputop_samples
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING, of_recording, side_by_side
 from gpuproof.records.page import Page
@@ -79,12 +80,12 @@ def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
 def _readings(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     if wanted.format != "gputop":
         is_older = wanted.format == "adamwprune"
-        rows = gpu_stats.rows(recording, metadata=wanted.metadata, is_older=is_older)
+        rows = gpu_stats_rows(recording, metadata=wanted.metadata, is_older=is_older)
         yield _named(wanted, ".json"), lambda path: write_array(path, rows)
         return
-    yield _named(wanted, ".json"), lambda path: write_array(path, gputop.samples(recording))
+    yield _named(wanted, ".json"), lambda path: write_array(path, gputop_samples(recording))
     if len(recording.devices) > 1:
-        together = gputop.multi_gpu_samples(recording)
+        together = gputop_multi_gpu_samples(recording)
         yield _named(wanted, f"{MULTI_GPU_ENDING}.json"), lambda path: write_array(path, together)
 
 

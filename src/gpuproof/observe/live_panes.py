@@ -23,7 +23,7 @@ from gpuproof.observe.live_state import DeviceState
 from gpuproof.observe.live_table import States, power_limit, spin_of, state_text
 from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, on_one_line
 from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
-from gpuproof.readings.spinning import SPIN_MEANING
+from gpuproof.readings.warnings import SPIN_MEANING
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
 
 _CHARTED: Final = tuple(name for name, metric in METRICS.items() if metric.drawn)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuproof.readings.spinning import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.readings.totals import SHORT_COUNTER_BYTES
+from gpuproof.readings.warnings import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.records import readings as r
 from gpuproof.records.metrics import METRICS, names
 

@@ -20,7 +20,7 @@ from gpuproof.base.units import MISSING, seconds
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, chart, on_one_line, sparkline
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
-from gpuproof.readings.spinning import Spin, limit_of
+from gpuproof.readings.warnings import Spin, limit_of
 from gpuproof.records.metrics import names
 
 States = Mapping[str, LiveState]

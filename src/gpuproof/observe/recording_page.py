@@ -15,11 +15,11 @@ from gpuproof import __version__
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import MISSING, count, memory, more_below, seconds
+from gpuproof.readings.evidence import read_whole
 from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
 from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
-from gpuproof.readings.spinning import SPIN_MEANING, spins
 from gpuproof.readings.summary import (
     PHASE_METRICS,
     SPREAD,
@@ -28,9 +28,8 @@ from gpuproof.readings.summary import (
     events_within,
     summarise,
 )
-from gpuproof.readings.warnings import VARIATION, device_warnings, load_balance
+from gpuproof.readings.warnings import SPIN_MEANING, VARIATION, device_warnings, load_balance, spins
 from gpuproof.readings.window import whole
-from gpuproof.readings.window_readings import read_whole
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot

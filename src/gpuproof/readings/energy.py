@@ -11,7 +11,7 @@ between.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 
@@ -54,13 +54,16 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
     if change is None or change.covered_s == 0:
         reason = recording.reasons_missing(track).get("energy_j", "fewer than two readings of it")
         return _from_power(integrated, window, f"no energy counter: {reason}")
-    readings = readings_of(recording, track, "energy_j")
-    stopped_s = _stopped_s(*readings)
+    times, totals = readings_of(recording, track, "energy_j")
+    stopped_s = _stopped_s(times, totals)
     if stopped_s is not None and stopped_s < window.spans[-1].end_s and (integrated is None or integrated[0]):
         return _instead(integrated, window, f"the energy counter stands still from {stopped_s:.3g} s on")
-    moves = _moves(*readings, window=window)
-    if moves.stood_still and moves.in_recording and moves.in_window < FEWEST_MOVES:
-        seldom = f"the energy counter moved {moves.in_window} times in {change.covered_s:.2g} s"
+    moved, inside = totals[1:] != totals[:-1], np.zeros(len(totals) - 1, dtype=bool)
+    for span in window.spans:
+        inside |= (times[:-1] >= span.begin_s) & (times[1:] <= span.end_s)
+    num_moves = int(moved[inside].sum())
+    if moved.any() and not moved[inside].all() and num_moves < FEWEST_MOVES:
+        seldom = f"the energy counter moved {num_moves} times in {change.covered_s:.2g} s"
         return _unknown(f"{seldom}, and {FEWEST_MOVES} are needed to tell")
     if change.increase == 0 and integrated is not None and integrated[0] > 0:
         return _from_power(integrated, window, "the energy counter stood still while power was drawn")
@@ -143,23 +146,6 @@ def _power_by_counter(recording: RecordingData, track: DeviceTrack, inside: Flag
 
 def _unknown(note: str) -> Energy:
     return Energy(energy_j=None, method=None, coverage=None, covered_s=0.0, note=note)
-
-
-class _Moves(NamedTuple):
-    """How often a counter moved from one reading to the next."""
-
-    in_window: int
-    in_recording: int
-    stood_still: bool
-    """Between two readings of the window."""
-
-
-def _moves(times: Floats, totals: Floats, *, window: RecordingWindow) -> _Moves:
-    moved = totals[1:] != totals[:-1]
-    inside = np.zeros(len(moved), dtype=bool)
-    for span in window.spans:
-        inside |= (times[:-1] >= span.begin_s) & (times[1:] <= span.end_s)
-    return _Moves(int(moved[inside].sum()), int(moved.sum()), bool((~moved[inside]).any()))
 
 
 def _stopped_s(times: Floats, totals: Floats) -> float | None:

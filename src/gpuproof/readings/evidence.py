@@ -1,21 +1,28 @@
 """What is known of a run? Its launches, its hosts, and the readings beside them, read when asked for.
 
-In: run.json, the config, the records of every launch, and where a launch's recording of a host lies. Out: the
-one thing that analysis, doubts, checks and conclusions look at, so that they cannot contradict each other.
-Readings are not kept, but for the last recordings that were asked for: two questions about a launch read its
-file once, and 500 hosts need no more memory than one.
+In: run.json, the config, the records of every launch, and where a launch's recording of a host lies. Out:
+the one thing that analysis, doubts, checks and conclusions look at, so that they cannot contradict each
+other: of a launch the `WindowReadings` between begin and end of a worker's window on the host's monotonic
+clock, and how much of the window the samples cover. Readings are not kept, but for the last recordings that
+were asked for: two questions about a launch read its file once, and 500 hosts need no more memory than one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import numpy as np
 
 from gpuproof.base.errors import RecordError
-from gpuproof.readings.recording import RecordingData, load_recording
-from gpuproof.readings.window_readings import WindowReadings, read_window
+from gpuproof.readings.energy import energy_used
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData, load_recording
+from gpuproof.readings.series import longest_step_s, mean_over_time
+from gpuproof.readings.summary import events_within
+from gpuproof.readings.totals import throttling
+from gpuproof.readings.window import RecordingWindow, between, whole
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords, without_copies
 from gpuproof.records.readings import named_among
@@ -121,3 +128,175 @@ def _loaded(path: Path) -> tuple[RecordingData | MissingReadings, int]:
         return MissingReadings(reason=error.cause), 0
     columns = len(recording.host) + sum(len(track.metrics) + 1 for track in recording.devices)
     return recording, len(recording.time_s) * columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWindow:
+    """What one device did in the window. Means are over time; None is unknown."""
+
+    physical_index: int
+    throttle_shares: Mapping[str, float] | None
+    """Reason → share of the window, 0 to 1. None: the device does not tell."""
+    clock_sm_mhz: float | None = None
+    clock_sm_max_mhz: float | None = None
+    util_gpu_percent: float | None = None
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    temp_gpu_max_c: float | None = None
+    energy_j: float | None = None
+    energy_method: Literal["counter", "integrated_power"] | None = None
+    energy_coverage: float | None = None
+    energy_missing: str | None = None
+    name: str = ""
+    uuid: str | None = None
+    is_divided: bool = False
+    """In MIG mode, so that what is read of it is that of all its instances."""
+    events: Sequence[str] = ()
+    """What the driver announced, such as `xid 63: …`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWindow:
+    """What the host did in the window; None is unknown."""
+
+    cpu_percent: float | None = None
+    cpu_max_core_percent: float | None = None
+    cpu_iowait_percent: float | None = None
+    swap_growth_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of a window the samples cover."""
+
+    num_samples: int
+    """Samples that lie in the window."""
+    share: float
+    """Share of its time, 0 to 1, that lies between samples with no hole between them."""
+    last_sample_s: float | None = None
+    """Of a recording that has no end (its sampler was killed) and stops before the window does: when the last
+    sample came, in seconds from the window's begin. None otherwise, or without any sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReadings:
+    """A measured window of one host, between two readings of its monotonic clock."""
+
+    begin_monotonic_s: float
+    end_monotonic_s: float
+    devices: tuple[DeviceWindow, ...]
+    host: HostWindow = field(default_factory=HostWindow)
+    coverage: Coverage | None = None
+    """None where that is not known."""
+
+
+def read_window(
+    recording: RecordingData,
+    *,
+    begin_monotonic_s: float,
+    end_monotonic_s: float,
+    devices: Container[int] | None = None,
+) -> WindowReadings:
+    """Read off what happened between two readings of the host's monotonic clock.
+
+    `devices` are the physical indices of those that are asked for; None asks for all.
+    """
+    window = between(recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s)
+    readings = _read(recording, window, devices)
+    return replace(readings, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s)
+
+
+def read_whole(recording: RecordingData) -> WindowReadings:
+    """Read off what happened in all of a recording; its begin is 0."""
+    return _read(recording, whole(recording), None)
+
+
+def _read(
+    recording: RecordingData, window: RecordingWindow, devices: Container[int] | None
+) -> WindowReadings:
+    inside = window.holds(recording.time_s)
+    tracks = [t for t in recording.devices if devices is None or t.identity.physical_index in devices]
+    return WindowReadings(
+        begin_monotonic_s=0.0,
+        end_monotonic_s=recording.duration_s,
+        devices=tuple(_device(recording, track, window, inside) for track in tracks),
+        host=_host(recording, inside),
+        coverage=_coverage(recording, window, inside),
+    )
+
+
+def _device(
+    recording: RecordingData, track: DeviceTrack, window: RecordingWindow, inside: Flags
+) -> DeviceWindow:
+    def mean(metric: str) -> float | None:
+        return _mean(recording, track.values(metric), inside)
+
+    temperatures = _values(track.values("temp_gpu_c"), inside)
+    limits_w = _values(track.values("power_limit_w"), inside)
+    held = throttling(recording, track=track, window=window)
+    energy = energy_used(recording, track=track, window=window)
+    events = [announcement.event for announcement in events_within(recording, track=track, window=window)]
+    return DeviceWindow(
+        physical_index=track.identity.physical_index,
+        throttle_shares={item.reason: item.share for item in held.shares} if held.has_answers else None,
+        clock_sm_mhz=mean("clock_sm_mhz"),
+        clock_sm_max_mhz=track.identity.number("clock_sm_max_mhz"),
+        util_gpu_percent=mean("util_gpu_percent"),
+        power_limit_w=float(limits_w.min()) if len(limits_w) else None,  # a mean of equal ones may differ
+        power_limit_default_w=track.identity.number("power_limit_default_w"),
+        temp_gpu_max_c=float(temperatures.max()) if len(temperatures) else None,
+        energy_j=energy.energy_j,
+        energy_method=energy.method,
+        energy_coverage=energy.coverage,
+        energy_missing=energy.note if energy.energy_j is None else None,
+        name=track.identity.name,
+        uuid=track.identity.uuid,
+        is_divided=track.identity.static.get("mig_mode") == "enabled",
+        events=tuple(f"{event.title}: {event.message}" for event in events),
+    )
+
+
+def _host(recording: RecordingData, inside: Flags) -> HostWindow:
+    def mean(metric: str) -> float | None:
+        return _mean(recording, recording.host.get(metric), inside)
+
+    swap = _values(recording.host.get("swap_used_bytes"), inside)
+    return HostWindow(
+        cpu_percent=mean("cpu_percent"),
+        cpu_max_core_percent=mean("cpu_max_core_percent"),
+        cpu_iowait_percent=mean("cpu_iowait_percent"),
+        swap_growth_bytes=float(swap[-1] - swap[0]) if len(swap) > 1 else None,
+    )
+
+
+def _coverage(recording: RecordingData, window: RecordingWindow, inside: Flags) -> Coverage:
+    """Add up what lies between neighbouring samples; those just outside cover the window's ends."""
+    time_s = recording.time_s
+    lefts, rights = time_s[:-1], time_s[1:]
+    joined = rights - lefts <= longest_step_s(time_s)
+    covered_s = 0.0
+    for span in window.spans:
+        within = np.minimum(rights, span.end_s) - np.maximum(lefts, span.begin_s)
+        covered_s += float(within[joined & (within > 0)].sum())
+    share = min(1.0, covered_s / window.duration_s) if window.duration_s > 0 else 0.0
+    begin_s, end_s = window.spans[0].begin_s, window.spans[-1].end_s
+    was_killed = recording.end is None and len(time_s) > 0 and float(time_s[-1]) < end_s
+    return Coverage(
+        num_samples=int(inside.sum()),
+        share=share,
+        last_sample_s=float(time_s[-1]) - begin_s if was_killed else None,
+    )
+
+
+def _mean(recording: RecordingData, column: Floats | None, inside: Flags) -> float | None:
+    if column is None:
+        return None
+    is_read = inside & ~np.isnan(column)
+    if not is_read.any():
+        return None
+    dithered = recording.recording.is_dithered
+    return mean_over_time(recording.time_s[is_read], column[is_read], dithered=dithered)
+
+
+def _values(column: Floats | None, inside: Flags) -> Floats:
+    return np.empty(0) if column is None else column[inside & ~np.isnan(column)]

@@ -1,7 +1,7 @@
 """What limited work, as far as the readings beside it say: a cap, the temperature, or the host.
 
 In: readings of a window, or of a whole recording. Out: `LaunchLimits`, the largest gain first, and the
-measure and the sentence in which a result keeps them. `analysis.limits` adds what the work itself records.
+measure and the sentence in which a result keeps them. `launches.limits` adds what the work itself records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from gpuproof.base import units
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.result import LIMITED_BY, Measure
 from gpuproof.records.what_ran import AT_CAP
 

@@ -267,7 +267,11 @@ class _Builder:
             if kind == "sample":
                 self._add_sample(data, number)
             else:
-                self._add_record(record_of(data))
+                record = record_of(data)
+                if isinstance(record, r.RecordingEnd):
+                    self.end = record
+                elif record is not None:
+                    self.others.setdefault(type(record), []).append(record)
         except (RecordError, ValueError, TypeError, KeyError, AttributeError):
             self.damaged.append(number)
 
@@ -293,7 +297,12 @@ class _Builder:
         self.time_s.append(monotonic_s)
         self.unix_s.append(unix_s)
         if is_by_column:
-            self._add_columns(index, data, number)
+            host = data["host"]
+            if type(host) is not list:
+                raise TypeError("the host's values are no list")
+            names, values = data["names"], data["values"]
+            self.samples.put(index, line=number, devices=data["gpus"], names=names, values=values)
+            self.samples.put(index, line=number, devices=HOST, names=data["host_names"], values=host)
             if key is not None:
                 self.samples_by_reasons[key].append(index)
             return
@@ -303,13 +312,6 @@ class _Builder:
             reasons = reading.get("throttle_reasons")
             if reasons is not None:
                 self.throttle[key].put(index, reasons)
-
-    def _add_columns(self, index: int, data: dict[str, Any], number: int) -> None:
-        host = data["host"]
-        if type(host) is not list:
-            raise TypeError("the host's values are no list")
-        self.samples.put(index, line=number, devices=data["gpus"], names=data["names"], values=data["values"])
-        self.samples.put(index, line=number, devices=HOST, names=data["host_names"], values=host)
 
     def _reasons_of(self, data: dict[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
         """Return the devices of a sample and what it told of them; None where it told nothing.
@@ -334,12 +336,6 @@ class _Builder:
             for device, of_device in zip(names, of_devices, strict=False):
                 if of_device is not None:
                     self.throttle[device].put_all(places, of_device)
-
-    def _add_record(self, record: Any) -> None:
-        if isinstance(record, r.RecordingEnd):
-            self.end = record
-        elif record is not None:
-            self.others.setdefault(type(record), []).append(record)
 
     def finish(self) -> RecordingData:
         if self.head is None:

@@ -1,12 +1,8 @@
-"""Which file does a name or a pattern mean? The newest match, and it is said which one was taken.
+"""Which recording does a name or a pattern mean, and where do its readings come from?
 
-In: what a user typed, a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. Out: one path,
-and a sentence where the choice was not the only one possible.
-
-Where do the readings of a recording come from, and the figures of two sides, and how is that written?
-
-In: a recording, or the provenance of A and of B. Out: a `Provenance`, which every page opens with. What is
-not known is None with the reason.
+In: what a user typed, a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. Out: the newest
+match, and a sentence where the choice was not the only one possible. Of a recording, or of the sides A and B:
+a `Provenance`, which every page opens with. What is not known is None with the reason.
 
 >>> device_text({"NVIDIA H200": 8, "NVIDIA A100": 1})
 '8 × NVIDIA H200, NVIDIA A100'
@@ -32,6 +28,8 @@ RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
 
 MULTI_GPU_ENDING = "_multi_gpu"
 """What gputop's second file of a run is called by, before the suffix."""
+UNTYPED: Final = "it was made beside a recording, or on its node"
+NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,10 @@ def newest_match(*patterns: str) -> Selected:
 
 
 def _resolved(pattern: str) -> list[Path]:
-    matches = recordings_in(Path(pattern)) if Path(pattern).is_dir() else _matches(pattern)
+    if Path(pattern).is_dir():
+        return recordings_in(Path(pattern))
+    paths = (Path(name) for name in glob.glob(pattern, recursive=True))
+    matches = [path for path in paths if path.is_file() and path.suffix in RECORDING_SUFFIXES]
     if not matches:
         raise UsageError(
             "no such file, and no recording matches it as a pattern",
@@ -70,11 +71,6 @@ def _resolved(pattern: str) -> list[Path]:
             next_step="Quote patterns, so that gpuproof and not the shell resolves them",
         )
     return matches
-
-
-def _matches(pattern: str) -> list[Path]:
-    paths = (Path(name) for name in glob.glob(pattern, recursive=True))
-    return _one_a_run(path for path in paths if path.is_file() and path.suffix in RECORDING_SUFFIXES)
 
 
 def recordings_in(folder: Path) -> list[Path]:
@@ -103,10 +99,6 @@ def _source(path: Path) -> Path:
     stem = path.stem.removesuffix(MULTI_GPU_ENDING)
     source = path.with_name(f"{stem}.jsonl")
     return source if source.is_file() else path
-
-
-UNTYPED: Final = "it was made beside a recording, or on its node"
-NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
 
 
 def of_recording(recording: RecordingData) -> Provenance:

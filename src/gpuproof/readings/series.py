@@ -27,8 +27,6 @@ from gpuproof.readings.window import RecordingWindow, Span
 from gpuproof.statistics.estimate import median
 from gpuproof.statistics.percentiles import percentile
 
-NO_VALUES: Final[Floats] = np.empty(0)
-
 FEW_SPANS: Final = 4
 """Of a window, up to which each is looked at by itself."""
 HOLE_FACTOR: Final = 4.0
@@ -248,7 +246,7 @@ def readings_of(recording: RecordingData, track: DeviceTrack, metric: str) -> tu
     ]
     column = track.values(metric)
     if not extra and column is None:
-        return NO_VALUES, NO_VALUES
+        return np.empty(0), np.empty(0)
     extra.sort(key=lambda reading: reading[0])
     times = np.array([time for time, _ in extra], dtype=np.float64)
     totals = np.array([total for _, total in extra], dtype=np.float64)

@@ -134,22 +134,14 @@ class _At:
         index = track.identity.physical_index
         return _Owner(f"{self.host}/gpu/{track.identity.uuid or index}", {"gpu": index, **labels})
 
-    def throttling(self, track: DeviceTrack) -> Throttling:
-        """Return what held a device back."""
-        return throttling(self.recording, track=track, window=self.window)
-
-    def energy(self, track: DeviceTrack) -> Energy:
-        """Return what a device used."""
-        return energy_used(self.recording, track=track, window=self.window)
-
 
 def _of_device(track: DeviceTrack, at: _At) -> Iterator[Measure]:
     owner, explained = at.owner(track), at.recording.reasons_missing(track)
     for metric in _gauges(track, explained):
         reason = explained.get(metric, NO_REASON)
         yield from _spread(owner, at, metric, _series(at, metric, track.values(metric), track), reason)
-    yield _energy(owner, at.energy(track))
-    yield from _shares(owner, at.throttling(track))
+    yield _energy(owner, energy_used(at.recording, track=track, window=at.window))
+    yield from _shares(owner, throttling(at.recording, track=track, window=at.window))
     totals = device_totals(at.recording, track=track, window=at.window)
     yield from (_total(owner, total) for total in totals)
 
@@ -172,9 +164,9 @@ def _of_phase(recording: RecordingData, phase: RecordingWindow) -> Iterator[Meas
         for metric in PHASE_METRICS:
             series = _series(at, metric, track.values(metric), track)
             yield next(_spread(owner, at, metric, series, explained.get(metric, NO_REASON)))
-        used = _energy(owner, at.energy(track))
+        used = _energy(owner, energy_used(recording, track=track, window=phase))
         yield replace(used, text=used.text.partition(" (")[0])
-        yield _longest_share(owner, at.throttling(track))
+        yield _longest_share(owner, throttling(recording, track=track, window=phase))
 
 
 def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:

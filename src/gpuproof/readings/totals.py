@@ -1,21 +1,19 @@
-"""What did counters of errors and bytes gain in a window, and is that all that they counted?
+"""What did a device's counters gain in a window: errors, bytes, and time in which something held it back?
 
-In: a recording, a device and a window. Out: a `Total` a counter. One that went back (it ran over, or the
-driver was loaded again) is named. A counter of bytes that never passes 32 bits and goes back may have run
-over between any two readings, unseen: what it shows is the least that it counted, and gives no rate. Nor
-does one that says more than its PCIe link can carry.
+In: a recording, a device and a window. Out, of errors and bytes: a `Total` a counter. One that went back (it
+ran over, or the driver was loaded again) is named. A counter of bytes that never passes 32 bits and goes back
+may have run over between any two readings, unseen: what it shows is the least that it counted, and gives no
+rate. Nor does one that says more than its PCIe link can carry.
+
+Out, of throttling: a share of time per reason. The device's own counters of throttled time are exact however
+seldom one looks, so they come first, and the samples' reasons fill in where no counter is given. A counter
+that stood still while samples named its reason is not believed; one that differs from them by more than
+sampling explains is named beside them. A reason that stands for several (`thermal`: by software or hardware)
+is told only for the time that none of these is. A device that tells neither has None, which is not "never
+throttled"; nor is a counter that has never counted.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
-
-What held a device back, and for how much of a window?
-
-In: a recording, a device and a window. Out: a share of time per reason. The device's own counters of
-throttled time are exact however seldom one looks, so they come first, and the samples' reasons fill in
-where no counter is given. A counter that stood still while samples named its reason is not believed; one
-that differs from them by more than sampling explains is named beside them. A reason that stands for several
-(`thermal`: by software or hardware) is told only for the time that none of these is. A device that tells
-neither has None, which is not "never throttled"; nor is a counter that has never counted.
 """
 
 from __future__ import annotations
@@ -45,6 +43,15 @@ SHORT_COUNTER_BYTES: Final = 2.0**32
 
 _LANE_BYTES_PER_S: Final = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
 """Of a PCIe lane in one direction, by generation, after its line code."""
+ThrottleMethod = Literal["counter", "samples"]
+HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
+"""A counter of several reasons, and these (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
+GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
+"""A reason that samples give whenever they give one of others (`nvmlClocksEventReasonHwSlowdown`)."""
+SMALLEST_REST: Final = 0.01
+"""Less of the window than this between a counter of several reasons and the counters of each is rounding."""
+SMALLEST_DOUBT: Final = 0.05
+"""A counter and the samples that differ by less of the window's time need no word, whatever the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,20 +135,6 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
     return Total(
         metric=metric, increase=change.increase, covered_s=0.0 if is_absurd else change.covered_s, note=note
     )
-
-
-ThrottleMethod = Literal["counter", "samples"]
-
-HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
-"""A counter of several reasons, and these (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
-GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
-"""A reason that samples give whenever they give one of others (`nvmlClocksEventReasonHwSlowdown`)."""
-
-SMALLEST_REST: Final = 0.01
-"""Less of the window than this between a counter of several reasons and the counters of each is rounding."""
-
-SMALLEST_DOUBT: Final = 0.05
-"""A counter and the samples that differ by less of the window's time need no word, whatever the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

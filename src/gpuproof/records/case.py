@@ -1,9 +1,8 @@
-"""The case: what one launch of a worker is asked to do, as immutable JSON.
+"""The case: what one launch of a worker is asked to do, and where it ran, as immutable JSON.
 
-A case is made by a suite on the control side, checked there, and read by every rank. It is the whole
-of a worker's input: no other flag, environment variable or file changes what is measured.
-
-Where a launch really ran (`placed.json` beside its spec), and which device it was given among others.
+A case is made by a suite on the control side, checked there, and read by every rank. It is the whole of a
+worker's input: no other flag, environment variable or file changes what is measured. Where the launch really
+ran, and which device it was given among others, stands beside its spec (`placed.json`).
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from gpuproof.records.codec import Host, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
-from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import OWN_MODULE, InferenceSpec, ModelSpec
+from gpuproof.records.work.data import OWN_MODULE, DataSpec, InferenceSpec, ModelSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.serving import ServingSpec

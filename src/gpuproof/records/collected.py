@@ -14,8 +14,6 @@ from gpuproof.base.groups import grouped
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
 from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
-from gpuproof.records import what_ran as _connections  # noqa: F401
-from gpuproof.records import what_ran as _memory  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
 from gpuproof.records.case import Case, ModelWork, Placed
 from gpuproof.records.run import (

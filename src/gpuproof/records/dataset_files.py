@@ -2,13 +2,12 @@
 
 A *tensor file* hands real samples to a node that has no library but torch: a line of JSON (shape, SHA-256 of
 what follows), then uint8 images in C order, then the labels, one byte a sample, or four, little endian, where
-there are more than 256 classes. A *listing* stands for a data set that is too large to be copied into a
-run: the control side looks through it once, and the node side reads the listing, then the files themselves.
+there are more than 256 classes. A *listing* stands for a data set that is too large to be copied into a run:
+the control side looks through it once, and the node side reads the listing, then the files themselves.
 
-One image file as raw pixels: the only place that reads images with Pillow, for both halves.
-
-The control side decodes before a run (`data.loading: device`), the loader's processes on the node while it
-runs (`data.loading: loader`). Comes in: a file and the edge of a square. Goes out: RGB, row by row.
+Images are read with Pillow here and nowhere else, as RGB, row by row, cut to a square: by the control side
+before a run (`data.loading: device`), by the loader's processes on the node while it runs (`data.loading:
+loader`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.base.files import open_plain
+from gpuproof.base.files import open_plain, replacing
 from gpuproof.base.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.data import TokenType
@@ -29,6 +28,7 @@ from gpuproof.records.work.data import TokenType
 Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")
 TOKEN_BYTES: dict[TokenType, int] = {"uint16": 2, "uint32": 4}
+ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,10 @@ def write_tensor_file(
         label_bytes=label_bytes_for(num_classes),
     )
     assert memoryview(images).nbytes + memoryview(labels).nbytes == header.num_bytes
-    aside = path.with_name(f".{path.name}.part")
-    with aside.open("wb") as file:
+    with replacing(path) as place, place.open("wb") as file:
         file.write(json.dumps(to_json(header)).encode() + b"\n")
         file.write(images)
         file.write(labels)
-    aside.replace(path)
     return header
 
 
@@ -142,9 +140,8 @@ class ImageListing:
 
 def write_listing(path: Path, listing: TokenFile | ImageListing) -> None:
     """Write a listing, aside and then renamed, so that it is whole or absent."""
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(json.dumps(to_json(listing)), encoding="utf-8")
-    aside.replace(path)
+    with replacing(path) as place:
+        place.write_text(json.dumps(to_json(listing)), encoding="utf-8")
 
 
 def read_listing(cls: type[T], path: Path) -> T:
@@ -160,9 +157,6 @@ def read_listing(cls: type[T], path: Path) -> T:
             "not a listing", place=str(path), next_step="Delete the file; it is made again"
         ) from error
     return from_json(cls, content, place=str(path))
-
-
-ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
 def require_pillow(python: str) -> None:

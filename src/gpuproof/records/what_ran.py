@@ -1,11 +1,9 @@
-"""The records of what really ran: the step's options, what its kernels were given, what was compiled.
+"""The records of what really ran: the step's options, kernels, what was compiled, memory and connections.
 
 `Effective` comes between warm-up and window, `Compilation` after the window; `StepOptions` is part of the
-setup. A flag is in the case; here is what came of it.
-
-What the kernel counted of a rank's TCP connections: packets that are lost on a link are sent again.
-
-The record of a rank's memory: what the closed form says, and what was counted and measured.
+setup. A flag is in the case; here is what came of it. Of a rank's memory stands what the closed form says
+beside what was counted and measured; of its TCP connections what the kernel counted: packets that are lost on
+a link are sent again.
 """
 
 from __future__ import annotations
@@ -20,6 +18,10 @@ from gpuproof.records.work.training import Checkpointing, OptimizerImplementatio
 Operation = Literal["matrix product", "convolution", "attention"]
 Layout = Literal["NHWC", "NCHW", "either", "other"]
 Tf32Switch = Literal["on", "off", "mixed"]
+AT_POWER_CAP = "at the power cap"
+"""How the reason ends that a worker gives for a window which the cap made longer."""
+AT_CAP: Final = 0.5
+"""Share of the window from which a power cap, or heat, is what limited a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +109,6 @@ def share_of_flops(
     considered = [work for work in effective.work if not images or work.operation == "convolution"]
     total = sum(work.flops for work in considered)
     return sum(work.flops for work in considered if fits(work)) / total if total else 0.0
-
-
-AT_POWER_CAP = "at the power cap"
-"""How the reason ends that a worker gives for a window which the cap made longer."""
-
-
-AT_CAP: Final = 0.5
-"""Share of the window from which a power cap, or heat, is what limited a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,10 +187,7 @@ def resample(
     back: the resamples are moved away from their mean.
     """
     if centre == "mean":
-        series = _Means(values, weights)
-        for starts in _block_starts(values.size, series.blocks.length, num_resamples, rng):
-            series.take(starts)
-        return series.resampled()
+        return _resample_means(values, weights, num_resamples, rng)
     if weights is not None:
         raise ValueError("weights go with the mean only")
     num_resamples = min(num_resamples, max(FEWEST_RESAMPLES, MOST_RESAMPLED_VALUES // values.size))
@@ -282,12 +279,8 @@ def _draw(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, s
 
 
 def _draw_starts(rng: np.random.Generator, size: int, length: int, rows: int) -> Any:
-    starts = _draw_all_starts(rng, size, length, rows)
+    starts: Starts = rng.integers(0, size - length + 1, size=(rows, ceil(size / length)))
     return starts if starts.nbytes <= LARGE_BYTES else starts.astype(np.min_scalar_type(size - length + 1))
-
-
-def _draw_all_starts(rng: np.random.Generator, size: int, length: int, rows: int) -> Starts:
-    return rng.integers(0, size - length + 1, size=(rows, ceil(size / length)))
 
 
 def _draw_counts(rng: np.random.Generator, size: int, length: int, num_resamples: int) -> Any:
@@ -353,26 +346,20 @@ def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
     return first, second
 
 
-class _Means:
-    """The mean of a series, and of its resamples as they come."""
-
-    def __init__(self, values: FloatArray, weights: FloatArray | None) -> None:
-        self.weights = weights
-        factors = np.ones_like(values) if weights is None else weights
-        # About the first value: rounding must not give equal readings an influence that looks like a trend.
-        self.mean = float(values[0] + np.average(values - values[0], weights=factors))
-        self.influence = factors * (values - self.mean)
-        self.blocks = choose_blocks(self.influence)
-        self.chunks: list[FloatArray] = []
-
-    def take(self, starts: Starts) -> None:
-        """Take the means of resamples; sums of blocks are looked up, at one addition a block."""
-        length, weights = self.blocks.length, self.weights
-        totals = float(self.influence.size) if weights is None else _sums_of_blocks(weights, starts, length)
-        self.chunks.append(self.mean + _sums_of_blocks(self.influence, starts, length) / totals)
-
-    def resampled(self) -> Resampled:
-        return _resample(self.mean, self.chunks, self.blocks, self.influence.size)
+def _resample_means(
+    values: FloatArray, weights: FloatArray | None, num_resamples: int, rng: np.random.Generator
+) -> Resampled:
+    """Take the means of resamples; sums of blocks are looked up, at one addition a block."""
+    factors = np.ones_like(values) if weights is None else weights
+    # About the first value: rounding must not give equal readings an influence that looks like a trend.
+    mean = float(values[0] + np.average(values - values[0], weights=factors))
+    influence = factors * (values - mean)
+    blocks = choose_blocks(influence)
+    chunks = []
+    for starts in _block_starts(values.size, blocks.length, num_resamples, rng):
+        totals = float(values.size) if weights is None else _sums_of_blocks(weights, starts, blocks.length)
+        chunks.append(mean + _sums_of_blocks(influence, starts, blocks.length) / totals)
+    return _resample(mean, chunks, blocks, values.size)
 
 
 def _sums_of_blocks(values: FloatArray, starts: Starts, length: int) -> FloatArray:

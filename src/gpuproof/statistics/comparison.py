@@ -1,19 +1,15 @@
-"""Is B faster than A, slower, or can the launches at hand not tell?
+"""Is B faster than A, slower, or can the launches at hand not tell? And how many launches would tell?
 
 In comes one value a launch for each side; out goes a verdict with the ratio B/A, its interval and the
-smallest difference that these launches could have shown. Steps of one process are no replicates: pooling
-them as if they were calls equal programs different far more often than the stated 5 %.
+smallest difference that these launches could have shown. Steps of one process are no replicates: pooling them
+as if they were calls equal programs different far more often than the stated 5 %. From the spread of launches
+that were measured follows how many pairs find a difference of a given size, or bring the ratio's interval to
+a given width.
 
 >>> compare_launches([1.00, 1.01, 0.99], [0.80, 0.81, 0.79], better="lower").verdict
 'faster'
 >>> compare_launches([1.0], [0.8, 0.8, 0.8], better="lower").reason
 'A has 1 launch and needs 3: two launches of the same configuration differ too'
-
-How many launches does a comparison need? From the spread of those that were measured.
-
-In: logarithms of ratios B/A of pairs of neighbouring launches, or values of launches of both sides. Out: how
-many pairs find a difference of a given size, or bring the ratio's interval to a given width.
-
 >>> pairs_to_find([0.01, -0.01, 0.01, -0.01, 0.01, -0.01], effect=0.03, confidence=0.95, power=0.9)
 6
 """
@@ -44,6 +40,7 @@ MIN_LAUNCHES = 3
 """Two launches know their own spread so badly that no test of them keeps its rate of false alarms."""
 ROUNDING = 1e-12
 """Differences of equal logarithms, from taking them."""
+MOST_LAUNCHES = 10**5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,9 +263,6 @@ def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonV
     if ratio.low <= 1 <= ratio.high:
         return "no difference shown"
     return "faster" if (ratio.centre < 1) == (better == "lower") else "slower"
-
-
-MOST_LAUNCHES = 10**5
 
 
 def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: float) -> int:

@@ -1,19 +1,17 @@
-"""How spread out are these samples, and which of them stand apart?
+"""How spread out are these samples, and which of them stand apart, or are too low?
 
 Robust measures: one slow step among thousands must not decide what is said of the rest. Outliers are
 reported, with the mean as it is and as it would be without them, and never removed.
 
+Of figures that look healthy, those too low to be of the same kind as the others are found by holding each
+suspect against all that are not lower: it is out where it lies further under their mean than one more healthy
+figure does with the stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as so
+many figures tell of them). The lowest quarter may be suspects together, so that several do not hide each
+other. Of healthy fleets the stated share sees anybody named, whether figures are normal, t₄, exponential or
+log-normal (`benchmarks/tail_knowledge.py`).
+
 >>> outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]).indices
 (5,)
-
-Which of n healthy-looking figures are too low to be of the same kind as the others?
-
-Each suspect is held against all that are not lower: it is out where it lies further under their mean than one
-more healthy figure does with the stated rate (`statistics.prediction`: long and heavy tails are allowed for,
-as far as so many figures tell of them). The lowest quarter may be suspects together, so that several do not
-hide each other. Of healthy fleets the stated share sees anybody named, whether figures are normal, t₄,
-exponential or log-normal (`benchmarks/tail_knowledge.py`).
-
 >>> lowest = low_outliers([1.0, 0.1, -0.3, 0.4, -0.2, 0.2, -0.1, -90.0], error_rate=0.005, least_scatter=0.1)
 >>> lowest.places
 (7,)
@@ -39,6 +37,10 @@ NORMAL_MAD = 0.6744897501960817
 """The MAD of a standard normal: its upper quartile."""
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
 """The mean absolute deviation of a standard normal: √(2/π)."""
+LEAST_FIGURES = 5
+"""Under five the others are too few to show how they scatter."""
+MOST_OUT = 4
+"""One in so many at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +113,6 @@ def noise(values: Numbers) -> float | None:
     ordered = np.sort(samples)
     lower, middle, upper = (interpolate(ordered, (samples.size - 1) * share) for share in (0.25, 0.5, 0.75))
     return (upper - lower) / abs(middle) if middle else None
-
-
-LEAST_FIGURES = 5
-"""Under five the others are too few to show how they scatter."""
-MOST_OUT = 4
-"""One in so many at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from gpuproof.statistics.estimate import (
     finite,
     median,
 )
-from gpuproof.statistics.steadiness import LOST_SHARE, OUTLYING
+from gpuproof.statistics.series import LOST_SHARE, OUTLYING
 
 PowerCapVerdict = Literal["steady", "unsteady", "cannot tell", "too short"]
 NEEDED_PERIODS = 20
@@ -124,6 +124,7 @@ def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWi
     change = _Change(size=0.0) if components is None else _strongest_change(components)
     is_short = components is None or duration_s < NEARLY * needed_s
     detects = None if components is None else _smallest_drift(components)
+    crest = float(np.quantile(times, CREST))
     return PowerCapWindow(
         verdict="too short" if is_short else _verdict(change, detects),
         interval=_interval(times, components, confidence),
@@ -133,7 +134,7 @@ def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWi
         detects=detects,
         changed_by=change.size,
         changed_at=change.at,
-        lost_share=_lost_share(times, duration_s),
+        lost_share=float((times[times > OUTLYING * crest] - crest).sum()) / duration_s,
     )
 
 
@@ -311,8 +312,3 @@ def _interval(times: FloatArray, components: _Components | None, confidence: flo
         num_samples=times.size,
         between_launches=False,
     )
-
-
-def _lost_share(times: FloatArray, duration_s: float) -> float:
-    crest = float(np.quantile(times, CREST))
-    return float((times[times > OUTLYING * crest] - crest).sum()) / duration_s

@@ -202,15 +202,13 @@ def repeatability_of(
     `DAY_DEGREES` sessions, and all subjects of a session as one, since what a day does it does to all.
     """
     of_runs, degrees = _pool([runs for sessions in subjects for runs in sessions.values()])
+    several = [sessions for sessions in subjects if len(sessions) > 1]
     if not degrees:  # once a session: what sessions do is in it
         of_runs, degrees = _pool([[fmean(runs) for runs in of.values()] for of in subjects])
-        return (
-            Repeatability(within=sqrt(of_runs), degrees=degrees, day=_least(subjects, day))
-            if degrees
-            else None
-        )
-    several = [sessions for sessions in subjects if len(sessions) > 1]
-    assumed = _least(subjects, day)
+        several = []
+    if not degrees:
+        return None
+    assumed = day * abs(fmean(fmean(runs) for sessions in subjects for runs in sessions.values()))
     if not several:
         return Repeatability(within=sqrt(of_runs), degrees=degrees, day=assumed)
     means, _ = _pool([[fmean(runs) for runs in sessions.values()] for sessions in several])
@@ -219,10 +217,6 @@ def repeatability_of(
     pooled = sqrt((DAY_DEGREES * assumed**2 + days * seen) / (DAY_DEGREES + days))
     least = assumed * LEAST_DAY_EFFECT / DAY_EFFECT
     return Repeatability(within=sqrt(of_runs), degrees=degrees, day=max(least, pooled))
-
-
-def _least(subjects: Sequence[Mapping[str, Sequence[float]]], day: float) -> float:
-    return day * abs(fmean(fmean(runs) for sessions in subjects for runs in sessions.values()))
 
 
 def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyFigure:

@@ -1,8 +1,8 @@
-"""Which run does a short name mean: `last`, a number of `gpuproof runs`, or the first letters of its name?
+"""Which run does a short name mean, and what was it asked?
 
-In: what a user typed, and where runs lie. Out: the run's directory. A path that is there is always itself.
-
-What run.json says of a run: what was asked, and the suite that it was planned by. It is read once.
+In: what a user typed (`last`, a number of `gpuproof runs`, or the first letters of its name), and where runs
+lie. Out: the run's directory; a path that is there is always itself. Of a run: its config and the suite that
+it was planned by, as run.json has them. It is read once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ LAST = "last"
 SAVE_DIR = Path("results")
 """Where runs lie unless run.save_dir says otherwise."""
 MOST_NAMED = 5
+HOSTS = "fleet"
+"""The key of run.json that holds the hosts, and how they are reached."""
 
 
 def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
@@ -38,12 +40,9 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
     if not name or Path(name).exists():
         return Path(name)
     roots = [run.root for run in list_runs(save_dir)]
-    if name == LAST or name.isdecimal():
-        return _run_by_number(1 if name == LAST else int(name), roots, save_dir)
-    return _run_by_name(name, roots, save_dir)
-
-
-def _run_by_number(number: int, roots: list[Path], save_dir: Path) -> Path:
+    if not (name == LAST or name.isdecimal()):
+        return _run_by_name(name, roots, save_dir)
+    number = 1 if name == LAST else int(name)
     if not roots:
         raise UsageError(
             "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
@@ -69,10 +68,6 @@ def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
             next_step="Write more of the name, or its number in `gpuproof runs`",
         )
     return alike[0] if alike else Path(name)
-
-
-HOSTS = "fleet"
-"""The key of run.json that holds the hosts, and how they are reached."""
 
 
 def read_config(run: RunDirectory) -> RunConfig:

@@ -63,7 +63,9 @@ class RunDirectory:
         try:
             (aside / layout.CASES).mkdir(parents=True)
             if held:
-                run._hold(open_lock(aside / layout.LOCK))
+                handle = open_lock(aside / layout.LOCK)
+                run._held = handle, weakref.finalize(run, os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             aside.rename(run.root)
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
@@ -90,10 +92,6 @@ class RunDirectory:
                 else "`gpuproof runs` lists the runs that there are",
             )
         return cls(path)
-
-    def _hold(self, handle: int) -> None:
-        self._held = handle, weakref.finalize(self, os.close, handle)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _taken_lock(self) -> int:
         held, self._held = self._held, None
@@ -260,7 +258,8 @@ def _read_launch(folder: Path) -> CaseRecords:
             place=str(spec),
             next_step="Copy the run again from where it was written",
         )
-    journals = [read_journal(path, parse=fast_json) for path in _journals(folder)]
+    journal_paths = (folder / layout.LAUNCHER_JOURNAL, *layout.rank_journals(folder))
+    journals = [read_journal(path, parse=fast_json) for path in journal_paths if path.exists()]
     placed = folder / layout.PLACED
     return CaseRecords(
         case=case,
@@ -268,11 +267,6 @@ def _read_launch(folder: Path) -> CaseRecords:
         torn=tuple(journal.torn for journal in journals if journal.torn),
         placed=from_json(Placed, read_json(placed), place=str(placed)) if placed.exists() else None,
     )
-
-
-def _journals(folder: Path) -> list[Path]:
-    launcher = folder / layout.LAUNCHER_JOURNAL
-    return [*([launcher] if launcher.exists() else []), *layout.rank_journals(folder)]
 
 
 def set_damaged_aside(folder: Path) -> None:

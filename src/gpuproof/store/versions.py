@@ -86,11 +86,8 @@ def read_json(path: Path) -> Any:
     try:
         return fast_json(read_plain(path))
     except ValueError as error:
-        cause, step = (
-            f"cannot be read ({error})",
-            "It was cut off, or changed: `gpuproof runs` lists the runs",
-        )
-        raise RecordError(cause, place=str(path), next_step=step) from error
+        step = "It was cut off, or changed: `gpuproof runs` lists the runs"
+        raise RecordError(f"cannot be read ({error})", place=str(path), next_step=step) from error
     except OSError as error:
         raise RecordError(f"cannot be read ({error.strerror})", place=str(path)) from error
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuproof.base import units
-from gpuproof.config.axes import matrix_axes
+from gpuproof.config.matrix import matrix_axes
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, CollectiveWork, CommandWork, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.what_ran import MemoryParts

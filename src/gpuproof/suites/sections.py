@@ -14,8 +14,8 @@ from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.launches.explanations import LaunchExplanation
 from gpuproof.launches.launch import Launch
+from gpuproof.readings.evidence import DeviceWindow
 from gpuproof.readings.limits import limit_sentence
-from gpuproof.readings.window_readings import DeviceWindow
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
     Measures,

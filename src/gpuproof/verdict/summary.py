@@ -11,13 +11,17 @@ from gpuproof.hardware.boards import BandwidthPeak, Peak, find_memory_peak
 from gpuproof.launches.launch import Launch, summarize_launch, throughput
 from gpuproof.launches.point_figures import THROUGHPUT
 from gpuproof.launches.power_cap import capped_window
-from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.readings.evidence import WindowReadings
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_rates, interval_of_step_times, not_negative
-from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.statistics.launches import (
+    interval_of_mean,
+    interval_of_rates,
+    interval_of_step_times,
+    not_negative,
+)
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.verdict.doubts.base import Measured

@@ -29,6 +29,7 @@ from gpuproof.records.readings import Mark
 from gpuproof.records.work.command import (
     ERROR_LOG,
     FILES,
+    MAX_BYTES,
     OUTPUT_DIR,
     OUTPUT_LOG,
     OUTPUT_VARIABLE,
@@ -39,8 +40,8 @@ from gpuproof.records.work.command import (
     CommandSpec,
     CommandStarted,
     ProcessTree,
+    read_metrics,
 )
-from gpuproof.records.work.metrics_file import MAX_BYTES, read_metrics
 from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 

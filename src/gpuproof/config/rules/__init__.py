@@ -12,16 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.rules import (
-    data,
-    kinds,
-    launch,
-    measuring,
-    ranks,
-    secrets,
-    sweeps,
-    workload,
-)
+from gpuproof.config.rules import data, measuring, ranks, secrets, sweeps, workload
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
 
@@ -64,7 +55,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
 )
 OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
-    kinds.blocks_are_of_the_kind,
+    sweeps.blocks_are_of_the_kind,
     secrets.commands_hold_no_secret,
     secrets.other_texts_hold_no_secret,
 )
@@ -80,13 +71,13 @@ OF_SAMPLES: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
 )
 OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     sweeps.suite_is_installed,
-    launch.declared_ranks_are_launched,
-    launch.groups_fit_the_ranks,
-    launch.a_launcher_gives_one_launch,
-    launch.devices_have_ranks,
-    launch.one_job_has_its_hosts,
-    launch.one_job_has_equal_hosts,
-    launch.hosts_are_not_swept,
+    ranks.declared_ranks_are_launched,
+    ranks.groups_fit_the_ranks,
+    ranks.a_launcher_gives_one_launch,
+    ranks.devices_have_ranks,
+    ranks.one_job_has_its_hosts,
+    ranks.one_job_has_equal_hosts,
+    ranks.hosts_are_not_swept,
     secrets.variables_are_set,
 )
 

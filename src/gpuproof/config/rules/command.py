@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gpuproof.config.axes import chosen_cases, matrix_keys
+from gpuproof.config.matrix import chosen_cases, matrix_keys
 from gpuproof.config.rules.base import Facts, Refusal, Refusals, RuleSet
 from gpuproof.records.work.command import OUTPUT_DIR, PYTHON, fields_of, fill_template, value_text
 

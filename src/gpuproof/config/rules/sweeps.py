@@ -1,7 +1,12 @@
-"""Which sections that make several points of a recipe (matrix, search, load suite) exclude each other."""
+"""Which blocks a kind of run has, and which sections that make several points exclude each other.
+
+A recipe is a union over `kind`: a key of another kind's block is refused, with where it belongs. Several
+points come from a matrix, a search or the load suite.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpuproof.base import registry
@@ -10,6 +15,7 @@ from gpuproof.records.work.serving import ServingSpec
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
+
 
 BROUGHT = {
     "model": ("name", "num_classes", "options"),
@@ -25,6 +31,26 @@ MATRIX = "matrix"
 INSTEAD = {
     "benchmark": "Set load.num_epochs and load.num_batches",
     "monitoring": "Set load.metrics_sample_rate_s",
+}
+OF_A_MODEL = ("training", "inference", "serving", "load")
+KINDS_OF: Mapping[str, tuple[str, ...]] = {
+    "model": OF_A_MODEL,
+    "data": OF_A_MODEL,
+    "training": OF_A_MODEL,
+    "benchmark": OF_A_MODEL,
+    "profiling": OF_A_MODEL,
+    "inference": ("inference", "serving", "load"),
+    "serving": ("serving", "load"),
+    "search": OF_A_MODEL,
+    "load": ("load",),
+    "collective": ("collective",),
+    "probe": ("probe",),
+    "command": ("command",),
+}
+"""Block → the kinds of run that have it, the one it is named after first. Of the load suite a rule of its
+own says what each of its tests brings; every kind has the blocks that are not here."""
+HINTS = {
+    "collective": "-b, -e and other letters are nccl-tests', and a batch size is --data.batch_size",
 }
 
 
@@ -81,7 +107,7 @@ def cases_are_of_the_suite(config: RunConfig) -> Refusals:
 def cases_can_be_told_apart(config: RunConfig) -> Refusals:
     """Refuse a choice of cases that names none, and names that two cases share."""
     if config.cases.only or config.cases.name is not None:
-        from gpuproof.config.axes import names_are_different, only_names_cases
+        from gpuproof.config.matrix import names_are_different, only_names_cases
 
         yield from only_names_cases(config)
         yield from names_are_different(config)
@@ -123,3 +149,25 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
             cause=f"no suite is called {config.suite!r}",
             next_step=f"The suites are {', '.join(suites)}" if suites else "No package here brings one",
         )
+
+
+def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
+    """Refuse each key of a block that this kind of run does not have, swept ones included."""
+    swept: Iterable[str] = ()
+    if config.matrix and config.kind != "command":
+        from gpuproof.config.matrix import matrix_keys
+
+        swept = matrix_keys(config.matrix)
+    for block, kinds in KINDS_OF.items():
+        if config.kind in kinds:
+            continue
+        *homes, last = [kind for kind in kinds if kind != "load"] or kinds  # which brings most keys itself
+        home = f"{', '.join(homes)} or {last}" if homes else last
+        hint = f"; {HINTS[block]}" if block in HINTS else ""
+        changed = [f"{block}.{key}" for key in getattr(config, block).changed()]
+        for key in [*changed, *(f"matrix.{key}" for key in swept if key.startswith(f"{block}."))]:
+            yield Refusal(
+                keys=(key, "kind"),
+                cause=f"unknown key where kind is {config.kind}: it belongs to kind {home}",
+                next_step=f"Remove it, or set kind to {home}{hint}",
+            )

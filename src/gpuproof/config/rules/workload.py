@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.entries import cause_of
+from gpuproof.config.entries import cause_of, type_adapter
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.records.codec import to_json
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
@@ -38,7 +37,7 @@ def choose_workload(config: RunConfig) -> ChosenWorkload:
     """
     info, block = find_workload(config.model.name), config.model.options
     try:
-        options = _adapter(cast("Hashable", info.options_type)).validate_python(block)
+        options = type_adapter(cast("Hashable", info.options_type)).validate_python(block)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(["model", "options", *map(str, first["loc"])])
@@ -54,12 +53,6 @@ def choose_workload(config: RunConfig) -> ChosenWorkload:
 
 def _valid_options(info: WorkloadInfo) -> str:
     return f"Options of {info.name}: {', '.join(to_json(info.options_type())) or 'none'}"
-
-
-@functools.cache
-def _adapter(options_type: Any) -> TypeAdapter[Any]:
-    """Build a type's validator once: it takes milliseconds, and every launch of a run needs it."""
-    return TypeAdapter(options_type)
 
 
 def fp64_is_of_plain_products(config: RunConfig, chosen: ChosenWorkload) -> Refusals:

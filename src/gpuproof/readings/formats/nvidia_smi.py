@@ -1,16 +1,13 @@
-"""What do nvidia-smi's other logs say? `dmon -o DT` and `-q -x -l`, read as lines of its CSV log.
+"""What do nvidia-smi's logs say? CSV by `--query-gpu=… --format=csv -l`, `dmon -o DT` and `-q -x -l`.
 
-In: a path. Out: `RecordingData`. As documented in nvidia-smi(1) of driver 550, where the second line of dmon
-names the unit of each column, and in nvsmi_device_v12.dtd, where values have their units (v11 has power
-elsewhere). What stands in place of a number, and units that a field does not have, are as in the CSV log:
-so memory by dmon, whose "MB" are not documented to be MiB, is left out with that reason.
-
-What does a log of `nvidia-smi --query-gpu=… --format=csv -l` say?
-
-In: a path. Out: `RecordingData`. Columns may come in any order, with units in the values, in the header, or
-in neither (`nounits`): then nvidia-smi's own unit of the field counts. A field of `[N/A]` is missing for that
-GPU and moment only. Read are `timestamp` and the columns that the catalogue of metrics names
+In: a path. Out: `RecordingData`. Columns of CSV may come in any order, with units in the values, in the
+header, or in neither (`nounits`): then nvidia-smi's own unit of the field counts. A field of `[N/A]` is
+missing for that GPU and moment only. Read are `timestamp` and the columns that the catalogue of metrics names
 (`records/metrics.csv`).
+
+The other two are read as lines of the CSV log, as documented in nvidia-smi(1) of driver 550, where the second
+line of dmon names the unit of each column, and in nvsmi_device_v12.dtd, where values have their units (v11
+has power elsewhere). Memory by dmon, whose "MB" are not documented to be MiB, is left out with that reason.
 """
 
 from __future__ import annotations
@@ -65,6 +62,26 @@ _QUERY = {
 }
 """Path in a `gpu` element → column of the CSV log; of several the last that is there counts."""
 _CSV_TIME = "%Y/%m/%d %H:%M:%S.%f"
+_NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
+_METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
+_STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
+_TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
+_REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*([^\d\s]\S*)?")
+_FACTORS: dict[str, dict[str, float]] = {
+    "B": {"": MIB_BYTES, "KiB": 2**10, "MiB": MIB_BYTES, "GiB": 2**30},
+    "W": {"": 1.0, "W": 1.0, "mW": 1e-3},
+    "MHz": {"": 1.0, "MHz": 1.0},
+    "°C": {"": 1.0, "C": 1.0},
+    "%": {"": 1.0, "%": 1.0},
+    "1": {"": 1.0},
+}
+"""Our unit → each that a field may have, and its factor; no unit is the one that `--help-query-gpu` names."""
+_RESET = "requires reset"
+"""Part of what nvidia-smi prints in every field of a GPU that failed."""
+_BITS = re.compile(r"0x[0-9a-fA-F]+")
+_SAME_MOMENT_S = 1.0
+"""nvidia-smi asks one GPU after the other and stamps each."""
 
 
 def load_dmon(path: Path) -> RecordingData:
@@ -133,28 +150,6 @@ def _query_lines(log: ElementTree.Element) -> Iterator[dict[str, str]]:
         yield {"timestamp": at, **{column: text or "" for column, text in texts.items()}}
 
 
-_NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
-_METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
-_STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
-_TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
-_REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
-_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*([^\d\s]\S*)?")
-_FACTORS: dict[str, dict[str, float]] = {
-    "B": {"": MIB_BYTES, "KiB": 2**10, "MiB": MIB_BYTES, "GiB": 2**30},
-    "W": {"": 1.0, "W": 1.0, "mW": 1e-3},
-    "MHz": {"": 1.0, "MHz": 1.0},
-    "°C": {"": 1.0, "C": 1.0},
-    "%": {"": 1.0, "%": 1.0},
-    "1": {"": 1.0},
-}
-"""Our unit → each that a field may have, and its factor; no unit is the one that `--help-query-gpu` names."""
-_RESET = "requires reset"
-"""Part of what nvidia-smi prints in every field of a GPU that failed."""
-_BITS = re.compile(r"0x[0-9a-fA-F]+")
-_SAME_MOMENT_S = 1.0
-"""nvidia-smi asks one GPU after the other and stamps each."""
-
-
 def load_csv(path: Path) -> RecordingData:
     """Load a log with a header line.
 
@@ -163,7 +158,10 @@ def load_csv(path: Path) -> RecordingData:
     """
     text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")  # a crash leaves NULs
     lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
-    header, units = [_plain(name) for name in lines[0]], [_unit(name) for name in lines[0]]
+    header, units = (
+        [_plain(name) for name in lines[0]],
+        [name.partition("[")[2].rstrip("] ") for name in lines[0]],
+    )
     if "timestamp" not in header or not set(header) & _METRICS.keys():
         raise RecordError(
             "its first line is no header of nvidia-smi with a timestamp",
@@ -186,10 +184,6 @@ def _plain(heading: str) -> str:
     return heading.partition("[")[0].strip()
 
 
-def _unit(heading: str) -> str:
-    return heading.partition("[")[2].rstrip("] ")
-
-
 def _with_unit(cell: str, heading_unit: str) -> str:
     """Give a bare number its heading's unit, which `nounits` leaves out of the cells."""
     bare = cell.strip()
@@ -202,7 +196,7 @@ def rows_of(lines: Iterable[dict[str, str]]) -> Iterator[Row]:
     places: dict[str, int] = {}
     for line in lines:
         try:
-            unix_s = datetime.strptime(line["timestamp"].strip(), "%Y/%m/%d %H:%M:%S.%f").timestamp()
+            unix_s = datetime.strptime(line["timestamp"].strip(), _CSV_TIME).timestamp()
         except ValueError:
             continue
         yield Row(

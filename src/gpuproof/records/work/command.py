@@ -1,19 +1,30 @@
-"""A command of the user's: what is started, and what the worker saw of it and of its process tree.
+"""A command of the user's: what is started, what the worker saw of it, and the figures that it wrote itself.
 
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
 and all other braces for themselves.
 
+A file of its own figures is JSON, JSON Lines or CSV. Out come one number a name, whatever it is called, and
+its course where it wrote one. Known are an object of numbers and lists; `training_metrics.json` of both old
+shapes (lists side by side, with `epochs` a list of numbers; and `epochs` a list of objects); rows, of which
+the last is the value. Of a list the last number is the value.
+
 >>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
+>>> read_metrics('{"epochs": [{"accuracy": 0.5}, {"accuracy": 0.75}], "total_training_time": 3}').values
+{'accuracy': 0.75, 'epochs': 2.0, 'total_training_time': 3.0}
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuproof.base.outside import parse_json
 from gpuproof.records.journal import record_kind
 
 OUTPUT_DIR = "output_dir"
@@ -27,6 +38,9 @@ OUTPUT_LOG, ERROR_LOG = "output.log", "error.txt"
 """What the command printed to its standard output and to its standard error."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _FIELD = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
+MAX_POINTS = 10_000
+"""Of a series; a longer one keeps its last value only."""
+MAX_BYTES = 64 * 2**20
 
 
 def fields_of(template: str) -> list[str]:
@@ -144,3 +158,92 @@ class CollectedFiles:
     rank: int
     files: tuple[str, ...]
     missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMetrics:
+    """What a file of figures holds."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    series: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+def read_metrics(text: str, *, name: str = "metrics.json") -> FileMetrics:
+    """Return the figures of a file; its content shows its form, and of rows with commas its name.
+
+    Raises:
+        ValueError: it is none of the known forms, or holds no number.
+    """
+    is_csv = name.endswith(".csv")
+    metrics = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
+    if not metrics.values:
+        raise ValueError("it holds no number")
+    return metrics
+
+
+def _from_json(text: str) -> FileMetrics:
+    try:
+        content = parse_json(text)
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        return _from_rows(map(parse_json, lines))
+    if isinstance(content, list):
+        return _from_rows(content)
+    if not isinstance(content, Mapping):
+        raise ValueError("it is neither an object nor rows")
+    return _from_object(content)
+
+
+def _from_object(content: Mapping[str, Any]) -> FileMetrics:
+    values: dict[str, float] = {}
+    series: dict[str, tuple[float, ...]] = {}
+    epochs = content.get("epochs")
+    if isinstance(epochs, list) and epochs and all(isinstance(row, Mapping) for row in epochs):
+        rows = _from_rows(epochs)
+        values |= {**rows.values, "epochs": float(len(epochs))}
+        series |= rows.series
+    elif isinstance(epochs, list):
+        values["epochs"] = float(len(epochs))
+    for key, value in content.items():
+        if key != "epochs" or not isinstance(value, list):
+            _put(key, value, values, series)
+    return FileMetrics(values=values, series=series)
+
+
+def _put(key: str, value: Any, values: dict[str, float], series: dict[str, tuple[float, ...]]) -> None:
+    """Keep a number, or a list of numbers with its last one; leave anything else."""
+    if (number := _number(value)) is not None:
+        values[key] = number
+    elif isinstance(value, list):
+        numbers = tuple(number for item in value if (number := _number(item)) is not None)
+        if numbers and len(numbers) == len(value):
+            values.setdefault(key, numbers[-1])
+            if len(numbers) <= MAX_POINTS:
+                series[key] = numbers
+
+
+def _from_rows(rows: Iterable[Any]) -> FileMetrics:
+    columns: dict[str, list[float]] = {}
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise ValueError("a row is no object")  # the file is wrong, not a type of ours
+        for key, value in row.items():
+            if (number := _number(value)) is not None:
+                columns.setdefault(str(key), []).append(number)
+    return FileMetrics(
+        values={key: numbers[-1] for key, numbers in columns.items()},
+        series={key: tuple(numbers) for key, numbers in columns.items() if 1 < len(numbers) <= MAX_POINTS},
+    )
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number, of CSV also from its digits; flags are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,12 +1,13 @@
-"""Where the samples of a model come from."""
+"""`data`, `model`, `inference`: where samples come from, what is run, and how it is run forward."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpuproof.records.codec import Natural
-from gpuproof.records.work.options import Limits, Options, Text
+from gpuproof.records.work.options import MAX_TOKENS, Limits, Options, Text
+from gpuproof.records.work.training import Graphs, Weights
 
 DataLoading = Literal["device", "loader"]
 DataSplit = Literal["train", "test"]
@@ -28,6 +29,10 @@ _DATASETS: dict[str, DatasetName] = {
 
 DownloadUrl = Annotated[str, Limits(pattern=r"^https?://[^\s]+$", max_length=4096, form="web-address")]
 Checksum = Annotated[str, Limits(pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$", form="checksum")]
+OWN_MODULE = "python:"
+"""What names of models begin with that are modules of the user's."""
+InferenceMode = Literal["throughput", "latency"]
+InferencePhase = Literal["forward", "prefill", "decode"]
 
 
 def _canonical_dataset(name: Any) -> Any:
@@ -104,3 +109,39 @@ class DataUsed:
     """What the checksum is of; None where there is no file."""
     batches_ahead: Natural
     """Batches of this rank that the loader may have ready when the window begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec(Options):
+    """What is trained or run."""
+
+    name: Text = "resnet50"
+    """The registered name of a workload; torchvision/NAME, timm/NAME or transformers/TYPE, a library's model
+    with random weights; or python:package.module:Class, a module of your own."""
+    num_classes: Annotated[int, Limits(ge=2, le=10**6)] | None = None
+    """Number of classes; null is the model's default."""
+    channels_last: bool = True
+    """Lay images out as NHWC in memory (CUDA only)."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The workload's own options, checked by the workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceSpec(Options):
+    """How a model is run forward."""
+
+    mode: InferenceMode = "throughput"
+    """throughput queues steps and waits for none; latency waits for each and times it alone."""
+    phase: InferencePhase = "forward"
+    """forward runs whole samples; prefill reads prompts into a key-value cache; decode makes one token a step
+    from it."""
+    prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 512
+    """Tokens of each prompt, for prefill and decode."""
+    new_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] = 128
+    """Tokens that decode makes, a step each, before the cache goes back to the prompt."""
+    weights: Weights = "precision"
+    """How weights are stored: in the type of training.precision, as models are deployed (fp8: quantised
+    once), or in fp32, cast in each step by autocast. A module of your own keeps fp32."""
+    cuda_graphs: Graphs = "auto"
+    """Whether what works on a cache (prefill, decode, serving of text) replays CUDA graphs, one for each
+    bucket of 64 tokens; auto does where the device can. The forward phase goes by training.cuda_graphs."""

@@ -1,12 +1,10 @@
-"""`distributed`: how many ranks, on which devices, sharing the work and talking how.
+"""`distributed`: how many ranks, on which devices, and how they share a model and its samples.
 
-Where a case runs is its `Placement`; of ranks and devices a case's block says what the recipe asked for.
-
-How the ranks of a launch share a model and its samples: the arrangement, from a strategy and sizes.
-
-Ranks are laid out as a box of three sides: groups that hold the model once each (replicate), the ranks of a
-group that hold a share of every parameter (shard), and the ranks that work on the same samples, each on a
-part of every layer (tensor). The last side counts fastest, so that its ranks lie on one host where they can.
+Where a case runs is its `Placement`; of ranks and devices a case's block says what the recipe asked for. The
+arrangement follows from a strategy and sizes: ranks are laid out as a box of three sides, groups that hold
+the model once each (replicate), the ranks of a group that hold a share of every parameter (shard), and the
+ranks that work on the same samples, each on a part of every layer (tensor). The last side counts fastest, so
+that its ranks lie on one host where they can.
 
 >>> arrange("hsdp", world_size=8, shard_size=4).sizes
 (2, 4, 1)
@@ -25,6 +23,7 @@ Backend = Literal["auto", "nccl", "gloo"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p", "no_fabric", "no_gpudirect"]
+AXES = ("replicate", "shard", "tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +74,6 @@ class ParallelSpec(Options):
     known to help; variables that are set otherwise already are refused."""
     memory_limit_bytes: Annotated[int, Limits(read=read_bytes, ge=2**20, le=2**50)] | None = None
     """Limit of torch's memory on each device, in bytes or as 12G; null is all of it."""
-
-
-AXES = ("replicate", "shard", "tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

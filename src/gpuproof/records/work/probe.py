@@ -1,9 +1,7 @@
-"""Probes: what is asked for of one property of devices, links or a disk. None of them runs a model.
+"""Probes: what is asked for of one property of devices, links or a disk, and what was found.
 
-What a probe found, in one record for all probes.
-
-A quantity, of what, and either the time of each repeat with what was done in it, or a value, or the reason
-why there is none.
+None of them runs a model. All give the same record: a quantity, of what, and either the time of each repeat
+with what was done in it, or a value, or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -33,6 +31,9 @@ HostMemory = Literal["pinned", "pageable"]
 WordPattern = Literal["walking_ones", "walking_zeros", "address", "random", "inverted"]
 NumberFormat = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
 Edge = Annotated[int, Limits(ge=16, le=32_768)]
+LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
+COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
+"""Measured after passes over memory; no verdict goes by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +181,6 @@ class ProbeSpec(Options):
     """Keys of the probe nccl_tests."""
 
 
-LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
-COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
-"""Measured after passes over memory; no verdict goes by them."""
-
-
 @record_kind("probe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFigure:
@@ -215,8 +211,3 @@ class ProbeFigure:
     """Of a link: where it begins; None is the host."""
     target: Device | None = None
     """Of a link: where it ends; None is the host."""
-
-    @property
-    def is_of_link(self) -> bool:
-        """Whether it is of the way between two places."""
-        return self.source is not None or self.target is not None

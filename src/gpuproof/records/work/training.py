@@ -1,9 +1,8 @@
 """`training`: what trains (torch, or TensorFlow with one process on all devices), how, in which precision.
 
-What training is asked of pruning and of SPAM, and the record of what pruning came to.
-
-A sparsity is the share of weights that are zero for good, of all weights that may be pruned: those of
-convolutions and linear layers. An update is one change of the weights, counted from 1 in each launch.
+Of pruning stand here what is asked and the record of what it came to. A sparsity is the share of weights that
+are zero for good, of all weights that may be pruned: those of convolutions and linear layers. An update is
+one change of the weights, counted from 1 in each launch.
 """
 
 from __future__ import annotations
@@ -20,6 +19,20 @@ SparsityRamp = Literal["cubic", "linear"]
 MAX_STEPS = 10**9
 DEFAULT_END = 0.75
 """Of all updates: the last quarter is for what is left to learn around the zeros."""
+Framework = Literal["torch", "tensorflow"]
+Reduction = Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
+OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
+Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
+Graphs = Literal[False, True, "auto"]
+Weights = Literal["precision", "fp32"]
+StoredType = Literal["float32", "float16", "bfloat16"]
+STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
+"""Types of weights that are stored in the precision; under fp8, of those that no product in fp8 reads."""
+OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
+OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
+Checkpointing = Literal["none", "selective", "blocks", "all"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+_OPTIMIZERS = {name.casefold(): name for name in get_args(OptimizerName)}
 
 
 def end_of_pruning(end_step: int | None, *, total_steps: int | None) -> int | None:
@@ -89,10 +102,6 @@ class Pruned:
         return self.num_zero / self.num_weights
 
 
-Framework = Literal["torch", "tensorflow"]
-Reduction = Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
     """What really ran: copies of a model on several devices, trained by one process."""
@@ -102,20 +111,6 @@ class Replicas:
     num_devices: int
     reduction: str | None
     """How their gradients were summed; None where there is one."""
-
-
-OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
-Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
-Graphs = Literal[False, True, "auto"]
-Weights = Literal["precision", "fp32"]
-StoredType = Literal["float32", "float16", "bfloat16"]
-STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
-"""Types of weights that are stored in the precision; under fp8, of those that no product in fp8 reads."""
-OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
-OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
-Checkpointing = Literal["none", "selective", "blocks", "all"]
-CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-_OPTIMIZERS = {name.casefold(): name for name in get_args(OptimizerName)}
 
 
 def _canonical_optimizer(name: Any) -> Any:

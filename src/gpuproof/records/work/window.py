@@ -1,6 +1,6 @@
 """`benchmark`, `profiling`, `monitoring`: what is measured, looked at after it, and read beside it.
 
-What keeps a step from being captured as one CUDA graph on any device, as a recipe or a case tells it.
+And what keeps a step from being captured as one CUDA graph on any device, as a recipe or a case tells it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
 GPU_WINDOW_S = 5.0
 """A shorter window holds too few of a driver's readings, which it renews every 0.1 to 1 s."""
+OWN_GRAPHS = ("reduce-overhead", "max-autotune")
+"""Modes in which torch.compile makes CUDA graphs by itself."""
+CHANGING = ("AdamWAdv", "AdamWSpam")
+"""Optimizers whose updates are not all alike."""
+WITHOUT_GRAPHS = "Set training.cuda_graphs to false"
+BATCHES_VARY = "requests come in batches of several sizes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +104,6 @@ class MonitorSpec(Options):
     """Seconds between two readings."""
     host_interval_s: Annotated[float, Limits(ge=0.01, le=3600)] | None = None
     """Seconds between two readings of the host, interval_s at least; null is 1."""
-
-
-OWN_GRAPHS = ("reduce-overhead", "max-autotune")
-"""Modes in which torch.compile makes CUDA graphs by itself."""
-CHANGING = ("AdamWAdv", "AdamWSpam")
-"""Optimizers whose updates are not all alike."""
-WITHOUT_GRAPHS = "Set training.cuda_graphs to false"
-BATCHES_VARY = "requests come in batches of several sizes"
 
 
 class CaptureObstacle(NamedTuple):

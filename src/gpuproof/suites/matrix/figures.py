@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from gpuproof.config.axes import Assignment
+from gpuproof.config.matrix import Assignment
 from gpuproof.config.models import RunConfig
 from gpuproof.hardware.boards import find_memory_peak, find_peak
 from gpuproof.launches.launch import Launch, summarize_launch
 from gpuproof.launches.limits import limits_of
 from gpuproof.launches.point_figures import STEPS, THROUGHPUT
 from gpuproof.processes.start import exit_status
-from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.evidence import Evidence, MissingReadings, WindowReadings
 from gpuproof.readings.limits import LaunchLimits, limits_of_readings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.series import mean_over_time
-from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start

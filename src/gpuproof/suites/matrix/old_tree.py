@@ -26,7 +26,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import recordings_in
 from gpuproof.readings.window import whole
 from gpuproof.records.result import Result
-from gpuproof.records.work.metrics_file import FileMetrics, read_metrics
+from gpuproof.records.work.command import FileMetrics, read_metrics
 from gpuproof.suites.base import Export
 from gpuproof.suites.matrix.compare import CONFIDENCE, configurations
 from gpuproof.suites.matrix.conclude import matrix_result

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.axes import (
+from gpuproof.config.matrix import (
     MAX_CASES,
     Assignment,
     chosen_cases,

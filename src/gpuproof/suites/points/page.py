@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
-from gpuproof.config.axes import short_names
+from gpuproof.config.matrix import short_names
 from gpuproof.launches.point_figures import (
     PEAK_MEMORY,
     RATE_ONE_BY_ONE,

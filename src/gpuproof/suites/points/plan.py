@@ -21,7 +21,7 @@ from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey,
 from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describing
 
 if TYPE_CHECKING:
-    from gpuproof.config.axes import Assignment
+    from gpuproof.config.matrix import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

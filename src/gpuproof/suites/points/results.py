@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof.base.groups import grouped
-from gpuproof.config.axes import short_names
+from gpuproof.config.matrix import short_names
 from gpuproof.launches.launch import Launch, summarize_launch
 from gpuproof.launches.point_figures import THROUGHPUT, PointFigures
 from gpuproof.readings.evidence import Evidence

@@ -18,8 +18,7 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, not_applicable, pass_or_fail
 from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.launches import interval_of_rates
-from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.statistics.launches import interval_of_mean, interval_of_rates
 from gpuproof.suites.base import Conclusion, Export, launch_key
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
 from gpuproof.suites.results import benchmark_result, csv_text, positions_in_time, with_interval

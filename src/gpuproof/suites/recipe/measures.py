@@ -29,7 +29,7 @@ from gpuproof.launches.point_figures import (
 from gpuproof.launches.power_cap import FROM_IDLE_S, continuation, rate_from_idle
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
-from gpuproof.records.work.model import InferencePhase
+from gpuproof.records.work.data import InferencePhase
 from gpuproof.statistics.estimate import Interval, Unavailable, as_record
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.recipe.ranks import device_measures

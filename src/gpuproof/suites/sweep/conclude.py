@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.config.axes import matrix_keys
+from gpuproof.config.matrix import matrix_keys
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.suites.base import Conclusion

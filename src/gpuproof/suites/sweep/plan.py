@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from gpuproof.config.axes import assignments, matrix_keys, point_names, short_names
+from gpuproof.config.matrix import assignments, matrix_keys, point_names, short_names
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace, LaunchKey
 from gpuproof.suites.points.plan import Plan, Point, check_points, config_at

@@ -14,8 +14,7 @@ from typing import Any
 
 from gpuproof.launches.explanations import explain_launch
 from gpuproof.launches.subjects import device_indices
-from gpuproof.readings.evidence import Evidence
-from gpuproof.readings.window_readings import DeviceWindow
+from gpuproof.readings.evidence import DeviceWindow, Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome, skipped
 from gpuproof.records.result import Doubt, Measure, Result, worst

@@ -14,7 +14,7 @@ from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.power_cap import PowerCapWindow
-from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadiness
+from gpuproof.statistics.series import OUTLYING, Steadiness, judge_steadiness
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.run import NotApplied
-from gpuproof.records.work.data import DataSpec
-from gpuproof.records.work.model import OWN_MODULE
+from gpuproof.records.work.data import OWN_MODULE, DataSpec
 from gpuproof.records.work.parallel import ParallelSpec
 from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
 from gpuproof.worker.parallel.distributed import NCCL

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuproof.base import registry
 from gpuproof.base.errors import UsageError
-from gpuproof.records.work.model import OWN_MODULE
+from gpuproof.records.work.data import OWN_MODULE
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
 _NAME = r"[^\W\d]\w*"

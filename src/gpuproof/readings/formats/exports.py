@@ -1,16 +1,24 @@
-"""How does a recording read as gputop's own log, so that its `--compare` and `--gen-graph` take it?
+"""How does a recording read in the formats of other tools: AdamWPrune's `gpu_stats`, and gputop's own log?
 
-In: a recording. Out: the array of one GPU, and for several GPUs the multi-GPU array with its aggregates,
-whose entries have the keys of one GPU's too, of all together: gputop's own readers ask for these.
-That format has no way to write a missing value, and its readers need every number. What a tick did not read
-is carried forward for at most one slow interval; a moment that still lacks a number which the GPU gives at
-other moments is left out of its rows, never filled in. A fan is 0 on a board without one, as there.
+In: a recording. Out, as `gpu_stats_<config>_<timestamp>.json`: one row a GPU and time with `timestamp` (ISO,
+with the offset from UTC), `gpu_index`, `gpu_name`, `gpu_type`, `utilization` (%), `memory_used` and
+`memory_total` (MiB), `memory_percent`, `power` (W), `temperature` (°C), `elapsed_seconds`,
+`training_metadata` (epoch, batch, phase and whatever else the work published, on every row) and `host`. What
+was not read is null. Without a GPU there is one row a time, its GPU fields null. `schema` is 1.
+
+Out, as gputop's `--compare` and `--gen-graph` take it: the array of one GPU, and for several GPUs the
+multi-GPU array with its aggregates, whose entries have the keys of one GPU's too, of all together: gputop's
+own readers ask for these. That format has no way to write a missing value, and its readers need every
+number. What a tick did not read is carried forward for at most one slow interval; a moment that still lacks
+a number which the GPU gives at other moments is left out of its rows, never filled in. A fan is 0 on a board
+without one, as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from math import ceil
 from statistics import fmean
 from typing import Any
@@ -21,6 +29,24 @@ from gpuproof.base.errors import UsageError
 from gpuproof.readings.formats.rows import MIB_BYTES
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 
+SCHEMA = 1
+
+
+OLDER_PHASES = ("warmup", "measure")
+"""Phases of a training of ours that it calls `training`."""
+_NO_DEVICE: dict[str, Any] = dict.fromkeys(
+    (
+        "gpu_index",
+        "gpu_name",
+        "gpu_type",
+        "utilization",
+        "memory_used",
+        "memory_total",
+        "memory_percent",
+        "power",
+        "temperature",
+    )
+)
 _NEEDED = ("util_gpu_percent", "mem_used_bytes", "power_w")
 _IF_GIVEN = ("power_limit_w", "fan_percent")
 _TYPES = {"nvidia": "nvidia_desktop", "amd": "amd"}
@@ -31,7 +57,82 @@ _CLOCKS = {"gpu": "clock_sm_mhz", "memory": "clock_mem_mhz"}
 _LIMITS = {"slowdown": "temp_slowdown_c", "shutdown": "temp_shutdown_c", "max": "temp_max_c"}
 
 
-def samples(recording: RecordingData, *, physical_index: int | None = None) -> Iterator[dict[str, Any]]:
+def gpu_stats_rows(
+    recording: RecordingData, *, metadata: Mapping[str, Any] | None = None, is_older: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows in order of time; `metadata` is added to every row's `training_metadata`.
+
+    `is_older`: phases are called as AdamWPrune's monitor calls them.
+    """
+    marks = MarksSoFar(recording, first={"epoch": None, "batch": None, "phase": None, **(metadata or {})})
+    for i in range(len(recording.time_s)):
+        published = marks.at(float(recording.time_s[i]))
+        if is_older and published["phase"] in OLDER_PHASES:
+            published = {**published, "phase": "training"}
+        moment = {
+            "schema": SCHEMA,
+            "timestamp": iso(float(recording.unix_s[i])),
+            "elapsed_seconds": round(float(recording.time_s[i]), 6),
+            "training_metadata": published,
+            "host": _finite({name: column[i] for name, column in recording.host.items()}) or None,
+        }
+        for track in recording.devices:
+            yield {**moment, **_device(track, i)}
+        if not recording.devices:
+            yield {**moment, **_NO_DEVICE}
+
+
+class MarksSoFar:
+    """What the work had published by a time that only goes forward: marks add up, null takes a key away."""
+
+    def __init__(self, recording: RecordingData, *, first: Mapping[str, Any]) -> None:
+        marks = [(recording.seconds_in(mark.monotonic_s), mark.metadata) for mark in recording.marks]
+        self._waiting = sorted(marks, key=lambda mark: mark[0], reverse=True)
+        self._so_far = dict(first)
+
+    def at(self, time_s: float) -> dict[str, Any]:
+        """Return everything published up to `time_s`, in seconds since the recording began."""
+        while self._waiting and self._waiting[-1][0] <= time_s:
+            self._so_far = {**self._so_far, **self._waiting.pop()[1]}
+        return self._so_far
+
+
+def iso(unix_s: float) -> str | None:
+    """Write a wall time in local time with its offset from UTC; None where it is not known."""
+    if math.isnan(unix_s):
+        return None
+    return datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone().isoformat(timespec="milliseconds")
+
+
+def _device(track: DeviceTrack, i: int) -> dict[str, Any]:
+    used = value(track, "mem_used_bytes", i)
+    total = track.identity.static.get("mem_total_bytes")
+    return {
+        "gpu_index": track.identity.physical_index,
+        "gpu_name": track.identity.name,
+        "gpu_type": track.identity.vendor,
+        "utilization": value(track, "util_gpu_percent", i),
+        "memory_used": None if used is None else used / MIB_BYTES,
+        "memory_total": None if not total else total / MIB_BYTES,
+        "memory_percent": 100.0 * used / total if used is not None and total else None,
+        "power": value(track, "power_w", i),
+        "temperature": value(track, "temp_gpu_c", i),
+    }
+
+
+def value(track: DeviceTrack, metric: str, i: int) -> float | None:
+    """Return a metric at sample `i`; None where it was not read."""
+    column = track.values(metric)
+    return None if column is None or math.isnan(column[i]) else float(column[i])
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(number) for name, number in values.items() if not math.isnan(number)}
+
+
+def gputop_samples(
+    recording: RecordingData, *, physical_index: int | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the samples of one GPU, the first that can be said in this format unless another is named.
 
     Raises:
@@ -43,7 +144,7 @@ def samples(recording: RecordingData, *, physical_index: int | None = None) -> I
         yield {"timestamp": _naive(recording.unix_s[i]), **gpu.row(int(i)), **gpu.details(int(i))}
 
 
-def multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
+def gputop_multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
     """Yield the samples of all GPUs together: at each moment, of those that answered.
 
     Raises:
@@ -102,7 +203,8 @@ class _Gpu:
 
     def __init__(self, recording: RecordingData, track: DeviceTrack) -> None:
         self._identity = track.identity
-        self._sensors, self._clocks = _sensors(track), _clocks(track)
+        is_amd = track.identity.vendor == "amd"
+        self._sensors, self._clocks = (_AMD_SENSORS, _AMD_CLOCKS) if is_amd else (_SENSORS, _CLOCKS)
         used = (*_NEEDED, *_IF_GIVEN, *self._sensors.values(), *self._clocks.values())
         self._columns = {
             name: _carried(recording, column) for name in used if (column := track.values(name)) is not None
@@ -151,14 +253,6 @@ class _Gpu:
         return {
             label: float(self._columns[name][i]) for label, name in metrics.items() if name in self._columns
         }
-
-
-def _sensors(track: DeviceTrack) -> dict[str, str]:
-    return _AMD_SENSORS if track.identity.vendor == "amd" else _SENSORS
-
-
-def _clocks(track: DeviceTrack) -> dict[str, str]:
-    return _AMD_CLOCKS if track.identity.vendor == "amd" else _CLOCKS
 
 
 def _naive(unix_s: float) -> str:
