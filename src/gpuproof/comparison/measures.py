@@ -28,7 +28,8 @@ from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.distributions import normal_quantile
 
 CONFIDENCE = 0.95
-"""Of all measures together (Bonferroni's correction)."""
+"""Of all measures together (Bonferroni's correction: metrics of one GPU move together to a degree that nobody
+knows)."""
 PRECISION = 0.01
 """For which the number of launches is told."""
 FORKED = (

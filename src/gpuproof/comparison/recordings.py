@@ -30,6 +30,7 @@ import numpy as np
 from gpuproof.base.errors import UsageError
 from gpuproof.base.units import MISSING, seconds, share, significant
 from gpuproof.comparison.conditions import UnlikeKey, unlike_conditions
+from gpuproof.comparison.measures import CONFIDENCE
 from gpuproof.comparison.winners import side_measure
 from gpuproof.readings.energy import energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title, unit
@@ -54,9 +55,6 @@ the name of a GPU's."""
 READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
 """All that a comparison reads of devices."""
 
-CONFIDENCE: Final = 0.95
-"""Of all metrics of a comparison together (Bonferroni's correction: metrics of one GPU move together to a
-degree that nobody knows)."""
 SPENT: Final = 0.6
 """Share of the 5 % that intervals are made for: the rest is for slow noise, whose variance is at times
 underestimated, so that no shape of `benchmarks/compare_false_alarms.py` exceeds them."""

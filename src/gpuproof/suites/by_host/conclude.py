@@ -21,8 +21,16 @@ from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
 from gpuproof.suites.by_host.hosts import FleetSummary, Outlier, TypeSummary
 from gpuproof.suites.by_host.hosts_suite import HostApart, SuiteSummary, TypeOverall
-from gpuproof.suites.by_host.measures import energy_unit, headlines_of_hosts, measures_side_by_side
-from gpuproof.suites.by_host.report import HostsReport, HostState, SuiteColumn, What, report_of
+from gpuproof.suites.by_host.report import (
+    HostsReport,
+    HostState,
+    SuiteColumn,
+    What,
+    energy_unit,
+    headlines_of_hosts,
+    measures_side_by_side,
+    report_of,
+)
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT

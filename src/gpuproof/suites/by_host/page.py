@@ -13,7 +13,7 @@ from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.host import titled
-from gpuproof.suites.by_host.measures import (
+from gpuproof.suites.by_host.report import (
     COST,
     DEVICE,
     ENERGY,
@@ -24,10 +24,10 @@ from gpuproof.suites.by_host.measures import (
     OF_FASTEST,
     OF_TYPE,
     TOTAL,
+    HostState,
 )
-from gpuproof.suites.by_host.report import HostState
 from gpuproof.suites.sections import DURING, TONES, benchmark_page
-from gpuproof.verdict.measure_charts import bars
+from gpuproof.verdict.page import bars
 
 FAILED = "failed"
 APART = "Outlier hosts"

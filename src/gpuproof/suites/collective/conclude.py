@@ -30,7 +30,7 @@ from gpuproof.suites.results import benchmark_result, csv_text, positions_in_tim
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts
-from gpuproof.verdict.rules.quantities import COUNTS_OF_WRONG
+from gpuproof.verdict.rules.model import COUNTS_OF_WRONG
 
 CSV_FILE = "collectives.csv"
 

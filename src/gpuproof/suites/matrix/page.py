@@ -16,7 +16,7 @@ from gpuproof.suites.matrix.conclude import MatrixDetail
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import ENERGY, MEMORY, RESIDENT, WALL
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import plain_chart
+from gpuproof.verdict.page import plain_chart
 
 MOST_ROWS = 50
 """Cases that are listed where all ended well; result.json has every one."""

@@ -27,7 +27,7 @@ from gpuproof.suites.points.exports import outcome_text, value_text
 from gpuproof.suites.points.ranking import Ranking, rank
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
-from gpuproof.verdict.measure_charts import axis_of, bars, curve, plain_chart, titled
+from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
 
 
 def points_page(result: Result) -> Page:

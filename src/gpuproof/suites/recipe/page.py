@@ -21,12 +21,11 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Chart, Page, Picture, Pivot, Reference, Section, Series, Table
 from gpuproof.records.page.tables import Column, by_launch, table
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.suites.recipe.conclude import RecipeDetail
+from gpuproof.suites.recipe.conclude import OptionsInEffect, RecipeDetail
 from gpuproof.suites.recipe.measures import PART, PHASE
-from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.ranks import sections_of_ranks
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import bars, chart_of_launches, plain_chart, titled
+from gpuproof.verdict.page import bars, chart_of_launches, plain_chart, titled
 from gpuproof.verdict.summary import RunSummary
 
 

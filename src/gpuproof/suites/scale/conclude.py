@@ -21,17 +21,17 @@ from gpuproof.suites.scale.advice import AdviceDetail, advice_from, advice_lines
 from gpuproof.suites.scale.apart import PointApart, take_apart
 from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
-from gpuproof.suites.scale.lines import (
+from gpuproof.suites.scale.measures import (
     about_communication,
     about_learning,
     about_phases,
     average_lines,
     launch_lines,
     law_lines,
+    study_measures,
     thumb_lines,
     topology_lines,
 )
-from gpuproof.suites.scale.measures import study_measures
 from gpuproof.suites.scale.plan import (
     NAME,
     Law,

@@ -31,7 +31,7 @@ from gpuproof.base.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.statistics.distributions import f_tail, student_t_quantile
 from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
-from gpuproof.verdict.rules.quantities import MORE_THAN_THERE_IS
+from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 
 FACTORS = (2, 4, 8)
 LEAST_POINTS = 4

@@ -23,11 +23,11 @@ from gpuproof.suites.points.page import continued, limit_text, uncertainty, vali
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.scale.apart import NUM_QUANTILES
 from gpuproof.suites.scale.conclude import PointState, ScaleDetail
-from gpuproof.suites.scale.lines import LEARNING_ALIKE
 from gpuproof.suites.scale.measures import (
     COMMUNICATION,
     EFFICIENCY,
     LEARNING,
+    LEARNING_ALIKE,
     MEMORY,
     OVERHEAD,
     PARTS_OF_A_STEP,
@@ -37,7 +37,7 @@ from gpuproof.suites.scale.measures import (
 )
 from gpuproof.suites.scale.plan import NAME, Law
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import curve, plain_chart
+from gpuproof.verdict.page import curve, plain_chart
 
 HEURISTIC = "Heuristic, not measured here"
 

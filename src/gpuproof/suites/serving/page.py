@@ -17,7 +17,7 @@ from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.conclude import ServingDetail
 from gpuproof.suites.serving.measures import OUTCOMES
 from gpuproof.suites.serving.windows import LIMIT, OF_A_WINDOW, RATE, WINDOW
-from gpuproof.verdict.measure_charts import curve, plain_chart
+from gpuproof.verdict.page import curve, plain_chart
 
 RATE_OUTCOMES = {**OUTCOMES, "met": "confirmed", "missed": "refuted"}
 OF_A_RATE = {"share at most": "at most", "percentile at most": "at most"}

@@ -25,16 +25,22 @@ from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.blamed import blame_measures, blame_outcomes, conclude_without, substitute
 from gpuproof.suites.validate.cells import first_line, judge_readiness, rules_to_fill
-from gpuproof.suites.validate.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
+from gpuproof.suites.validate.nodes import (
+    ChosenHosts,
+    NodeToDrain,
+    choose_hosts,
+    chosen_exports,
+    nodes_to_drain,
+    without_shared,
+)
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes, wrong_outcomes
 from gpuproof.suites.validate.placing import lost_of
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.rates import RateRow, rate_rows
-from gpuproof.suites.validate.spares import ChosenHosts, choose_hosts, chosen_exports, without_shared
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first

@@ -13,7 +13,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Result
 from gpuproof.suites.validate.conclude import ValidateDetail
-from gpuproof.suites.validate.drain import one_line, problem_of
+from gpuproof.suites.validate.nodes import one_line, problem_of
 from gpuproof.verdict.rollup import Readiness
 
 

@@ -19,8 +19,7 @@ from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, MeasureInterval
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.verdict.aspects import RATES, AspectCell, Standing
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.measure_charts import MOST_ROWS, axis_of, bars, intervals
-from gpuproof.verdict.page import TONES
+from gpuproof.verdict.page import MOST_ROWS, TONES, axis_of, bars, intervals
 from gpuproof.verdict.rollup import listed
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.model import MeasureMatch

@@ -19,9 +19,8 @@ from gpuproof.verdict.expectations import (
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
-from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule
+from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule, edge_of
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, reason_no_figure
-from gpuproof.verdict.rules.quantities import edge_of
 from gpuproof.verdict.rules.refusals import (
     EDGES,
     MOST_MEASURED,

@@ -27,8 +27,16 @@ from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, figures_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
-from gpuproof.verdict.rules.model import Form, Rule
-from gpuproof.verdict.rules.quantities import MOST, NUMBERS, RATIOS, edge_of, reason_no_limit, speaks_of_speed
+from gpuproof.verdict.rules.model import (
+    MOST,
+    NUMBERS,
+    RATIOS,
+    Form,
+    Rule,
+    edge_of,
+    reason_no_limit,
+    speaks_of_speed,
+)
 
 VACUOUS_SHARE = 0.2
 """A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
