@@ -1,6 +1,7 @@
-"""The page of a comparison: each measure of A and of B, verdicts, clocks, outliers, what more it needs.
+"""The pages of comparisons: two runs, or two recordings (`gpuproof monitor compare`, with its result).
 
-Recording B against recording A: the result and the page of `gpuproof monitor compare`.
+Of runs each measure of A and of B, verdicts, clocks, outliers and what more it needs; of recordings whether
+they are comparable, their means, and the energy and throttling of each.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ AT_OTHER_TIMES = (
     "A and B ran at different times: what changed on the machine in between is part of the difference"
 )
 NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
+NAME: Final = "monitor compare"
+COMPARABLE_TONES: Final[dict[str, Tone]] = {"NOT COMPARABLE": "bad", "COMPARABLE": "good"}
+NO_READING: Final = "Neither recording has a reading to compare there."
+LIMITS: Final = (
+    "the intervals (by what changes slowest) hold for these two recordings only: what another launch of "
+    "either would give is not in them; to compare two configurations, measure each several times"
+)
 
 
 def headline(comparison: SideBySide) -> str:
@@ -237,15 +245,6 @@ def _about(comparison: SideBySide) -> Iterator[str]:
             "not take away; `gpuproof compare --ab` alternates launches"
         )
     yield from comparison.notes
-
-
-NAME: Final = "monitor compare"
-COMPARABLE_TONES: Final[dict[str, Tone]] = {"NOT COMPARABLE": "bad", "COMPARABLE": "good"}
-NO_READING: Final = "Neither recording has a reading to compare there."
-LIMITS: Final = (
-    "the intervals (by what changes slowest) hold for these two recordings only: what another launch of "
-    "either would give is not in them; to compare two configurations, measure each several times"
-)
 
 
 def recordings_result(comparison: RecordingComparison) -> Result:

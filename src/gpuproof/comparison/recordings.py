@@ -4,18 +4,13 @@ In: two recordings, and which part of them counts: one named phase, or the time 
 Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
 and measures, those of a metric being both means, B minus A with its interval by the low end of both spectra
 and a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that would
-have been shown; and what energy each took and for how long each was held back. All metrics share one error
-rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of comparisons. A difference means
-something only where the conditions are the same, or where the one that differs is under test. Power is that
-of the energy counter where it moves. Readings of one recording resemble their neighbours, which that allows
-for, and a recording that is too short for what changes slowly in it says so; what another launch would give
-is not in the interval.
-
-What did each of two recordings take, and for how long was each held back?
-
-In: two recordings, and the phase that counts, else all of each. Out: of each the time, the energy of all
-GPUs together, and of each reason to be held back the share of the time, averaged over the GPUs. There is one
-figure a recording, so no interval. What one GPU does not tell, the recording does not: a part is no whole.
+have been shown. All metrics share one error rate: equal recordings get "higher" or "lower" anywhere in at
+most 5 % of comparisons. A difference means something only where the conditions are the same, or where the one
+that differs is under test. Power is that of the energy counter where it moves. Readings of one recording
+resemble their neighbours, which that allows for, and a recording that is too short for what changes slowly in
+it says so; what another launch would give is not in the interval. Time, energy of all GPUs and throttled time
+(of the phase, else of all) are one figure a recording, so without an interval; what one GPU does not tell,
+the recording does not: a part is no whole.
 """
 
 from __future__ import annotations
@@ -60,6 +55,8 @@ SPENT: Final = 0.6
 underestimated, so that no shape of `benchmarks/compare_false_alarms.py` exceeds them."""
 MAX_PIECES: Final = 2000
 """Longer series are averaged over neighbours to this length: a day of readings needs no more resolution."""
+Held = tuple[dict[str, float] | None, str | None]
+"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,10 +329,6 @@ def _ratio(first_j: float | None, second_j: float | None) -> Measure:
     return side_measure(
         name="energy", side="B over A", statistic="ratio", value=ratio, unit="1", text=text, labels={}
     )
-
-
-Held = tuple[dict[str, float] | None, str | None]
-"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why it is not known."""
 
 
 def _shares(recording: RecordingData, window: RecordingWindow) -> Held:

@@ -1,6 +1,6 @@
-"""The page of checks: how each ended, on what ground, what to do next, and where expectations come from.
+"""The page of checks (how each ended, on what ground, what to do next) and charts of measures.
 
-Charts of measures: all that is marked is a measure's value, its interval or its launches.
+All that a chart marks is a measure's value, its interval or its launches.
 
 >>> axis_of(Measure(name="peak memory", value=1.0, unit="bytes", text="")).unit
 'B'
@@ -38,6 +38,12 @@ TONES: dict[str, pages.Tone] = {
     "SKIP": "faint",
     "NOT-APPLICABLE": "faint",
 }
+UNITS = {"bytes": "B", "bytes/s": "B/s", "1": "", "share": ""}
+"""What an axis calls the unit of a measure, where that is otherwise."""
+Kind = Literal["line", "scatter", "bar"]
+MOST_TIMES = 50.0
+MOST_ROWS = 64
+"""Of a chart in rows: more are a table's."""
 
 
 def outcomes_page(
@@ -150,14 +156,6 @@ def _explanation(outcome: Outcome) -> list[str]:
         by = f" ({outcome.responsible})" if outcome.responsible not in (None, "user") else ""
         lines.append(f"→ {outcome.next_step}{by}")
     return lines
-
-
-UNITS = {"bytes": "B", "bytes/s": "B/s", "1": "", "share": ""}
-"""What an axis calls the unit of a measure, where that is otherwise."""
-Kind = Literal["line", "scatter", "bar"]
-MOST_TIMES = 50.0
-MOST_ROWS = 64
-"""Of a chart in rows: more are a table's."""
 
 
 def axis_of(measure: Measure, label: str | None = None, *, is_logarithmic: bool = False) -> Axis:

@@ -1,7 +1,4 @@
-"""What several hosts come to: each by itself, then all together.
-
-Who stands apart, in words: each host, and by which limit hosts of a type were judged.
-"""
+"""What several hosts come to: each by itself, then all together, and who stands apart by which limit."""
 
 from __future__ import annotations
 
@@ -35,6 +32,12 @@ from gpuproof.suites.results import benchmark_result, exit_code_without_lack, sh
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT
 from gpuproof.verdict.doubts.rules import invalid_first
+
+NOT_WHICH = "(two hosts cannot show which of them is at fault)"
+TOLD_REACH = 0.1
+"""By which launches of one host leave a figure open, from which on the page says what would not be seen."""
+TOLD_TESTS = 3
+"""In which a host stands apart, by name; of the others the number is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,13 +204,6 @@ def _missing(summary: SuiteSummary) -> Iterator[str]:
             yield f"no {what} of {name}{more}: {reason}"
     if summary.types_missing is not None:
         yield f"types of GPU are not compared: {summary.types_missing}"
-
-
-NOT_WHICH = "(two hosts cannot show which of them is at fault)"
-TOLD_REACH = 0.1
-"""By which launches of one host leave a figure open, from which on the page says what would not be seen."""
-TOLD_TESTS = 3
-"""In which a host stands apart, by name; of the others the number is told."""
 
 
 def apart_lines(report: HostsReport) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Hosts beside each other: what each is called and how it ended, and who stands apart.
-
-The figures of hosts side by side: each by device, what an item takes, and their middle and spread.
-"""
+"""Hosts beside each other: how each ended, and figures by device and item, their middle and spread."""
 
 from __future__ import annotations
 
@@ -25,6 +22,11 @@ PER_TABLE = 6
 What = Literal["launches", "tests", "points", "figures"]
 """What hosts have side by side. Launches are those of one recipe. Figures are those that each host has of its
 own: they are no points that hosts share."""
+TOTAL, DEVICE = "rate", "rate of a device"
+ENERGY, COST = "energy of an item", "cost of a million"
+OF_TYPE, OF_FASTEST = "of its type's median", "of the fastest type"
+MEDIAN, MAD, LOWEST, HIGHEST = "median of hosts", "MAD of hosts", "lowest of hosts", "highest of hosts"
+SHARES = (OF_TYPE, OF_FASTEST, MAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +214,6 @@ def _state(host: HostConclusion, num_successful: int, num_failed: int, *, num_pl
         failure=failure,
         sentences=tuple(host.sentences()),
     )
-
-
-TOTAL, DEVICE = "rate", "rate of a device"
-ENERGY, COST = "energy of an item", "cost of a million"
-OF_TYPE, OF_FASTEST = "of its type's median", "of the fastest type"
-MEDIAN, MAD, LOWEST, HIGHEST = "median of hosts", "MAD of hosts", "lowest of hosts", "highest of hosts"
-SHARES = (OF_TYPE, OF_FASTEST, MAD)
 
 
 def headlines_of_hosts(report: HostsReport) -> Iterator[Measure]:

@@ -1,7 +1,4 @@
-"""The page of several points: a row a point, and how each stands to the best one.
-
-The pictures of several points: what was swept along an axis, tests in rows.
-"""
+"""The page of several points: a row a point, how each stands to the best, and pictures along the axis."""
 
 from __future__ import annotations
 
@@ -28,6 +25,9 @@ from gpuproof.suites.points.ranking import Ranking, rank
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
 from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
+
+WIDE = 8.0
+"""An axis whose last value is that many times its first is logarithmic."""
 
 
 def points_page(result: Result) -> Page:
@@ -93,10 +93,6 @@ def limit_text(point: PointFigures) -> str:
 def validity_cell(point: PointFigures) -> Cell:
     """Return a point's validity, set off by its gravity."""
     return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))
-
-
-WIDE = 8.0
-"""An axis whose last value is that many times its first is logarithmic."""
 
 
 def point_charts(points: Sequence[PointFigures]) -> Iterator[Chart]:

@@ -1,8 +1,7 @@
-"""What the launches of one recipe come to.
+"""What the launches of one recipe come to: figures, doubts, and in words what really ran.
 
-What really ran, in words and in full: precision, layout, compilation, optimizer, and what else was chosen.
-
-In: the first launch of a run, whose ranks and repeats are built alike.
+Precision, layout, compilation and optimizer are those of the first launch, whose ranks and repeats are built
+alike.
 """
 
 from __future__ import annotations
@@ -47,6 +46,9 @@ from gpuproof.verdict.summary import RunSummary, summarize
 
 if TYPE_CHECKING:
     from gpuproof.suites.recipe.profile import Profiled
+
+SHARES_SHOWN = 3
+BREAKS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,10 +257,6 @@ def _data(launch: Launch) -> Iterator[str]:
     place = f" from {used.source}" if used.source else ""
     checksum = f", SHA-256 {used.sha256[:12]}… of {used.sha256_of}" if used.sha256 else ""
     yield f"data: {launch.setup.data}{part}{place}, {units.count(used.num_samples)} samples{checksum}"
-
-
-SHARES_SHOWN = 3
-BREAKS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,4 @@
-"""The figures of a scaling study beyond its throughputs: speed-ups, and what steps are made of.
-
-What a scaling study says in sentences: averages, laws, what its tables are of, and the rule of thumb.
-
-How the devices of a study reach each other: what torch said of direct copies, host by host.
-"""
+"""What a scaling study says beyond its throughputs: speed-ups, parts of steps, and sentences."""
 
 from __future__ import annotations
 
@@ -30,6 +25,13 @@ SPEED_UP, COMMUNICATION, PHASES = "speed-up", "communication", "phases"
 LEARNING, MEMORY, OVERHEAD, PREDICTION = "learning", "memory", "overhead", "prediction"
 EFFICIENCY = "efficiency"
 PARTS_OF_A_STEP = ("data", "forward", "backward", "communication", "optimizer", "host gap")
+LEARNING_ALIKE = "One device and several, trained alike"
+ABOUT_LEARNING = (
+    "ten steps from the same weights on the same samples, by all ranks and by one alone, without dropout, by "
+    f"plain SGD; alike: losses apart by under {MOST_LOSS}, norms of gradients correlate by over "
+    f"{LEAST_CORRELATION} and are apart by under {MOST_NORM:.0%}, weights apart by under {MOST_WEIGHT:g}"
+)
+LINK_PROBE = "how fast copies are: gpuproof run probe --probe.name=link"
 
 
 def study_measures(study: ScaleStudy) -> Iterator[Measure]:
@@ -209,14 +211,6 @@ def _predictions(curve: ScaleCurve) -> Iterator[Measure]:
         yield replace(measure, name=f"predicted {measure.name}", statistic="prediction")
 
 
-LEARNING_ALIKE = "One device and several, trained alike"
-ABOUT_LEARNING = (
-    "ten steps from the same weights on the same samples, by all ranks and by one alone, without dropout, by "
-    f"plain SGD; alike: losses apart by under {MOST_LOSS}, norms of gradients correlate by over "
-    f"{LEAST_CORRELATION} and are apart by under {MOST_NORM:.0%}, weights apart by under {MOST_WEIGHT:g}"
-)
-
-
 def average_lines(averages: Sequence[Average]) -> Iterator[str]:
     """Yield the speed-up over all batch sizes, a line a number of devices and law."""
     for average in averages:
@@ -320,9 +314,6 @@ def thumb_lines(study: ScaleStudy) -> Iterator[str]:
         yield f"{rule.reason}: {rule.advice}"
         if study.advice.measured is not None:
             yield "the measurements above take precedence over it"
-
-
-LINK_PROBE = "how fast copies are: gpuproof run probe --probe.name=link"
 
 
 def topology_lines(launches: Sequence[CaseRecords]) -> Iterator[str]:

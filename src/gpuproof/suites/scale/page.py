@@ -1,9 +1,4 @@
-"""The page of a scaling study: throughput, speed-up and efficiency of each point, and what to use.
-
-Tables of a scaling study beyond its speed-ups: what steps are made of, and what follows.
-
-The pictures of a scaling study: throughput, efficiency, speed-up, how step times lie, phases of a step.
-"""
+"""The page of a scaling study: throughput, speed-up and efficiency of each point, parts of steps, advice."""
 
 from __future__ import annotations
 
@@ -40,6 +35,15 @@ from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.page import curve, plain_chart
 
 HEURISTIC = "Heuristic, not measured here"
+OF_COMMUNICATION: Mapping[str, str] = {
+    "sync_difference": "added by averaging",
+    "exposed": "exposed",
+    "overlapped": "overlapped",
+    "standalone": "all-reduces alone",
+}
+PARTS_OF_MEMORY = ("parameters", "gradients", "optimizer", "buckets", "activations", "together")
+ONE = Measure(name="one device", value=1.0, unit="1", text="1")
+"""Of one device, by definition."""
 
 
 def page(result: Result) -> Page:
@@ -115,15 +119,6 @@ def _ratio(measure: Measure) -> str:
 
 def _recommendation(state: PointState) -> Cell:
     return Cell(state.recommendation, "strong" if state.is_decided else "plain")
-
-
-OF_COMMUNICATION: Mapping[str, str] = {
-    "sync_difference": "added by averaging",
-    "exposed": "exposed",
-    "overlapped": "overlapped",
-    "standalone": "all-reduces alone",
-}
-PARTS_OF_MEMORY = ("parameters", "gradients", "optimizer", "buckets", "activations", "together")
 
 
 def overheads(measures: Sequence[Measure]) -> Pivot:
@@ -219,10 +214,6 @@ def _shares(measure: Measure) -> str:
 
 def _is_alike(row: Mapping[str, Measure]) -> str:
     return "yes" if all(measure.labels["is_alike"] for measure in row.values()) else "NO"
-
-
-ONE = Measure(name="one device", value=1.0, unit="1", text="1")
-"""Of one device, by definition."""
 
 
 def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:

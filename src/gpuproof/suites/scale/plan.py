@@ -3,11 +3,10 @@
 *Strong* scaling keeps the batch of all devices together; *weak* scaling keeps that of each device. On one
 device both are the same, so that it is measured once.
 
-Do more devices pay? What work costs on several against one, from prices that the user gives.
-
-Two questions. *By the piece*: host and devices are paid for as long as they work (rented, or bought and worn
-out), so that several pay where the speed-up is over the ratio of the prices. *By the hour saved*: further
-devices are bought once, and pay themselves back by the hours that the same work no longer takes.
+Whether more devices pay follows from prices that the user gives. *By the piece*: host and devices are paid
+for as long as they work (rented, or bought and worn out), so that several pay where the speed-up is over the
+ratio of the prices. *By the hour saved*: further devices are bought once, and pay themselves back by the
+hours that the same work no longer takes.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from gpuproof.suites.scale.speed_up import Thresholds
 
 Law = Literal["strong", "weak"]
 NAME = "scale"
+Pays = Literal["pays", "does not pay", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +235,6 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
     held = max(config.data.samples_per_epoch, point.samples_per_rank)
     keys: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
     return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, keys))
-
-
-Pays = Literal["pays", "does not pay", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """What windows of requests come to: the rate that was found, or the latency at a rate, and every doubt.
 
-What the load client does by itself, and whether a search ended at it.
-
-The figures of text: time to the first tokens, between chunks and per token, and the tokens themselves.
+With text also time to the first tokens, between chunks and per token, and the tokens themselves; and what the
+load client does by itself, since a search may end at its limit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The files of a serving run: run_summary.json and summary.csv.
+"""The files of a serving run: run_summary.json, summary.csv, and the throughput–latency curve of a search.
 
-The throughput–latency curve of a search as a picture: p50 and p99 of the latency at every rate offered.
-
-A percentile that a window had too few requests for is not drawn. The bound is a level line, the highest rate
-that met it and the knee of the median are upright ones. The scale of the latency is logarithmic: over the
-highest rate the queue grows for as long as the window is open.
+The curve has p50 and p99 of the latency at every rate offered. A percentile that a window had too few
+requests for is not drawn. The bound is a level line, the highest rate that met it and the knee of the median
+are upright ones. The scale of the latency is logarithmic: over the highest rate the queue grows for as long
+as the window is open.
 """
 
 from __future__ import annotations
@@ -26,6 +25,11 @@ from gpuproof.suites.base import Export, PictureContent
 from gpuproof.suites.results import csv_text, environment_facts, failures_json, json_export, wall_clock_s
 from gpuproof.suites.serving.search import ServingRun
 from gpuproof.suites.serving.windows import rate_rows, window_row
+
+MIN_RATES = 2
+DRAWN = (50.0, 99.0)
+Points = tuple[tuple[float, float], ...]
+"""Rate and latency, by rate."""
 
 
 def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
@@ -107,12 +111,6 @@ def _window(served: Served) -> dict[str, Any]:
 
 def _tokens_json(times_s: Numbers) -> dict[str, Any] | None:
     return {f"p{q:g}": to_json(percentile(times_s, q)) for q in (50.0, 90.0, 99.0)} if len(times_s) else None
-
-
-MIN_RATES = 2
-DRAWN = (50.0, 99.0)
-Points = tuple[tuple[float, float], ...]
-"""Rate and latency, by rate."""
 
 
 def serving_curve(run: ServingRun) -> Picture | None:

@@ -2,11 +2,9 @@
 
 A recipe lists its rows (`validate.aspects`) before anything is measured, or takes `HARDWARE`: all that the
 hardware has. A label `each` stands for every value that the plan has of it (arithmetic, operations, models).
-
-Rules to fill in: one for each rate that was measured and that nothing judged, so that it can be agreed on.
-
-What was measured, and what others published of the same work, stand beside it. The number is left blank, and
-the file is refused, by its line, until it is filled in: another tool's figure is nobody's agreement.
+For each rate that was measured and that nothing judged there is a rule to fill in, so that it can be agreed
+on, beside what was measured and what others published of the same work. Its number is left blank, and the
+file is refused, by its line, until it is filled in: another tool's figure is nobody's agreement.
 """
 
 from __future__ import annotations
@@ -37,6 +35,12 @@ EACH = "each"
 FEW = 2
 """Subjects that the first line names."""
 ALONE = "training-one"
+HEAD = """\
+# What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
+# Fill in what you agree on, take away what you do not, then: gpuproof validate --from RUN --rules THIS-FILE
+schema_version: 1
+rules:
+"""
 
 
 def judge_readiness(
@@ -163,14 +167,6 @@ def shown_by(cells: Sequence[AspectCell]) -> str:
         f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
     )
     return "; ".join(filter(None, (seen, agreed and f"by contract: {agreed}")))
-
-
-HEAD = """\
-# What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
-# Fill in what you agree on, take away what you do not, then: gpuproof validate --from RUN --rules THIS-FILE
-schema_version: 1
-rules:
-"""
 
 
 def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], facts: FleetFacts) -> str | None:

@@ -1,8 +1,7 @@
 """What a validation comes to: every stage concluded, all outcomes together, and one verdict.
 
-What was read of each device beside training: how busy and how hot it was, by its UUID.
-
-One figure a device over all launches of a stage: the lowest mean utilisation, and the highest temperature.
+Of each device that training used there is one utilisation (the lowest mean) and one temperature (the highest)
+over all launches of a stage, from what was read beside them.
 """
 
 from __future__ import annotations
@@ -52,6 +51,11 @@ from gpuproof.verdict.simulated import MEANING, is_simulated
 
 WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
 NO_GPU = "no GPU was tested: a processor is never ready for production (--allow-cpu is for trying it out)"
+STAGES = ("training", "soak")
+FIGURES = (
+    ("utilisation", "util_gpu_percent", "%", min, "higher", "lowest of the means of launches"),
+    ("temperature", "temp_gpu_max_c", "°C", max, "lower", "highest in any window"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,13 +314,6 @@ def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: R
         ),
         "is_capped": readiness.capped is not None,
     }
-
-
-STAGES = ("training", "soak")
-FIGURES = (
-    ("utilisation", "util_gpu_percent", "%", min, "higher", "lowest of the means of launches"),
-    ("temperature", "temp_gpu_max_c", "°C", max, "lower", "highest in any window"),
-)
 
 
 def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Iterator[Measure]:

@@ -1,20 +1,14 @@
-"""Which nodes failed, and why, in the words of a scheduler: a list for whoever drains; nothing is drained.
+"""Which nodes to run on and which to drain, from what was judged of each; nothing is drained.
 
-In: the outcomes of a validation. Out: a node an entry, with a reason in one line that begins with
-`[node_problem]` where the node, or a part of it, is to be repaired, and with `[user_problem]` where all
-checks that failed there say that users are to act. What could not be judged is no reason.
+A node to drain has a reason in one line that begins with `[node_problem]` where the node, or a part of it, is
+to be repaired, and with `[user_problem]` where all checks that failed there say that users are to act. What
+could not be judged is no reason, nor is a figure that failed while other processes used the device: how slow
+it was then says nothing of the GPU, and a node must not be drained for the work of its users.
 
-More hosts than are needed: on which to run, and which are the spares.
-
-A host may be chosen if it passed whatever was judged of it; one that failed, or was left undecided, is not.
-Of those that passed the ones with the smallest loss come first: how far the lowest of a host's rates lies
-under the middle of all hosts' (the worst kind of rate counts). So small a difference may be chance: it only
-says whom to leave where all are good.
-
-Figures that others shared: while somebody else uses a GPU, how slow it is says nothing of the GPU.
-
-A figure that failed while other processes used the device becomes an ERROR: it could not be judged. A node
-must not be drained for the work of its users.
+Where hosts are spare, one may be chosen if it passed whatever was judged of it; one that failed, or was left
+undecided, is not. Of those that passed the ones with the smallest loss come first: how far the lowest of a
+host's rates lies under the middle of all hosts' (the worst kind of rate counts). So small a difference may be
+chance: it only says whom to leave where all are good.
 """
 
 from __future__ import annotations
@@ -36,6 +30,13 @@ from gpuproof.verdict.rollup import Branch
 Problem = Literal["node_problem", "user_problem"]
 MOST_LETTERS = 200
 """Of a reason: schedulers show it in a column."""
+CHOSEN = "chosen-hosts"
+NOT_TOLD = ("place", "address", "instance_id")
+"""Keys of a host in run.json that an inventory has otherwise, or not at all."""
+NODES = "nodelist"
+"""The key of a scheduler's options in run.json by which it is told the nodes."""
+NEIGHBOURS = "gpu-neighbours"
+"""The code of the doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +118,6 @@ def drain_lines(nodes: Sequence[NodeToDrain]) -> Iterator[str]:
     for node in nodes:
         words = [f"NodeName={node.node}", "State=DRAIN", f"Reason={node.reason}"]
         yield shlex.join(["scontrol", "update", *words])
-
-
-CHOSEN = "chosen-hosts"
-NOT_TOLD = ("place", "address", "instance_id")
-"""Keys of a host in run.json that an inventory has otherwise, or not at all."""
-NODES = "nodelist"
-"""The key of a scheduler's options in run.json by which it is told the nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +213,6 @@ def chosen_exports(chosen: ChosenHosts, description: Mapping[str, Any]) -> Itera
 def _host_entry(host: Mapping[str, Any]) -> dict[str, Any]:
     options = {key: value for key, value in host.items() if value is not None and key not in NOT_TOLD}
     return {"host": host["address"], **options}
-
-
-NEIGHBOURS = "gpu-neighbours"
-"""The code of the doubt."""
 
 
 def without_shared(judged: Sequence[Judged], results: Sequence[StageResult]) -> list[Judged]:

@@ -1,12 +1,9 @@
 """What is launched next: stage after stage, without hosts that were lost, as long as the time budget holds.
 
 The state is order-independent: which launches are settled, how long each took, and which hosts are lost. So a
-resumed run goes on with the same plan, however its launches are read back.
-
-What follows a suspicion: searches among hosts and inside them, and a test without those accused.
-
-Nothing is kept of it but what launches gave: which searches there are, and how far they are, follows from the
-launches of the collective stage and from the figures of the tests so far, in whichever order these ended.
+resumed run goes on with the same plan, however its launches are read back. Where a collective is suspicious,
+searches among hosts and inside them follow, and a test without those accused; how far these are follows from
+the launches of the collective stage and from the figures of the tests so far, too.
 """
 
 from __future__ import annotations
@@ -34,6 +31,11 @@ from gpuproof.suites.validate.suspicion import (
     figure_of,
     suspicions,
 )
+
+PREFIX = "blame-"
+"""Of all tests of groups."""
+TEST_S = 30.0
+"""Expected of one test of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,12 +242,6 @@ def _taken_ms(launch: CaseRecords) -> int:
         failure = launch.primary_failure
         taken = [failure.unix_s - begun] if failure is not None and begun is not None else []
     return round(1000 * max(0.0, max(taken, default=0.0)))
-
-
-PREFIX = "blame-"
-"""Of all tests of groups."""
-TEST_S = 30.0
-"""Expected of one test of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

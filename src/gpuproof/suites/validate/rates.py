@@ -1,9 +1,8 @@
 """The first table of the page: what was measured, what was expected, and how near the data sheet it is.
 
 A row is one rate of all subjects of a kind: a product of one type, the memory, a direction of the links, a
-collective, a training. It is words made from measures, outcomes and what is known of the boards.
-
-The pictures of a validation: hosts by checks, who is slower by how much, and the tests for blame.
+collective, a training. It is words made from measures, outcomes and what is known of the boards. With it come
+the pictures: hosts by checks, who is slower by how much, and the tests for blame.
 """
 
 from __future__ import annotations
@@ -28,6 +27,14 @@ from gpuproof.verdict.rules.one_by_one import published_beside
 NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}
 MFU = "MFU"
+ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
+"""The gravest first: a cell has the word of the gravest of its outcomes."""
+WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
+ALL = "all together"
+AROUND = (0.9, 1.1)
+"""Shares of what peers reached that a chart shows at least: less would blow up what is no difference."""
+MOST_PEERS = 4
+"""Charts of subjects against their peers, those in which one is slow first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +166,6 @@ def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], fact
 def _limits(of_row: Sequence[Measure], measures: Sequence[Measure]) -> Iterator[str]:
     cases = {measure.case for measure in of_row}
     yield from (m.text for m in measures if m.name == LIMITED_BY and m.case in cases)
-
-
-ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
-"""The gravest first: a cell has the word of the gravest of its outcomes."""
-WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
-ALL = "all together"
-AROUND = (0.9, 1.1)
-"""Shares of what peers reached that a chart shows at least: less would blow up what is no difference."""
-MOST_PEERS = 4
-"""Charts of subjects against their peers, those in which one is slow first."""
 
 
 def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:

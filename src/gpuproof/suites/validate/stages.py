@@ -1,9 +1,8 @@
 """The stages of a validation: each a name and the launches that it is made of.
 
 Another measurement is one more function in `STAGES`: it yields what is to be launched, by which recipe and
-where. Each launch is a recipe of its own and is concluded by that recipe's suite.
-
-Stages that are probes: one property of devices, links or a disk, and silent corruption of data.
+where. Each launch is a recipe of its own and is concluded by that recipe's suite. Stages that are probes look
+at one property of devices, links or a disk, or for silent corruption of data.
 """
 
 from __future__ import annotations
@@ -25,6 +24,26 @@ from gpuproof.suites.validate.placing import Site, Stage, StageCase, first_devic
 
 PROBE_S = 60.0
 """Expected of a probe's own work on one host."""
+WARMUP_SHARE = 0.5
+"""Expected of the warm-up, over the window."""
+GEMMS_PER_STEP = 4
+PASSES_PER_STEP = 4
+COLLECTIVE: Mapping[str, Any] = {
+    "operations": ["all_reduce"],
+    "min_bytes": "8K",
+    "max_bytes": "1G",
+    "factor": 8,
+}
+COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
+"""So large that bandwidth decides, not latency."""
+COMPARED_S = 10.0
+"""Expected of it, without the start."""
+SWITCHES: Mapping[str, CommunicationProfile] = {
+    "peer_to_peer": "no_p2p",
+    "fabric": "no_fabric",
+    "gpudirect": "no_gpudirect",
+}
+"""Which profile switches off what, by the label of figures with and without it."""
 
 
 def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -101,28 +120,6 @@ def _on_hosts(
 def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[str, Any]:
     keys = {**options.probes.get(probe, {}), **values}
     return {"kind": "probe", "probe": {"name": probe, **({probe: keys} if keys else {})}}
-
-
-WARMUP_SHARE = 0.5
-"""Expected of the warm-up, over the window."""
-GEMMS_PER_STEP = 4
-PASSES_PER_STEP = 4
-COLLECTIVE: Mapping[str, Any] = {
-    "operations": ["all_reduce"],
-    "min_bytes": "8K",
-    "max_bytes": "1G",
-    "factor": 8,
-}
-COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
-"""So large that bandwidth decides, not latency."""
-COMPARED_S = 10.0
-"""Expected of it, without the start."""
-SWITCHES: Mapping[str, CommunicationProfile] = {
-    "peer_to_peer": "no_p2p",
-    "fabric": "no_fabric",
-    "gpudirect": "no_gpudirect",
-}
-"""Which profile switches off what, by the label of figures with and without it."""
 
 
 def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[Stage, ...]:

@@ -3,13 +3,12 @@
 A group's figure is higher where it is better: bandwidth, or a rate. Only groups of the same size are
 compared, in the same round or with rounds before. A figure weighs as the logarithm of a likelihood ratio:
 slower by `slowdown` or more, against as fast as the level. Errors are taken as Student's t with 4 degrees of
-freedom, so that a single stray figure decides little.
+freedom, so that a single stray figure decides little. A step of the search asks for groups, and says what
+their verdicts come to (`Step`, `StepOutcome`).
 
 >>> level = Level(value=100.0, num_values=8)
 >>> weigh(90.0, level, noise=0.01, slowdown=0.1) > SLOW, weigh(99.5, level, noise=0.01, slowdown=0.1) < FAST
 (True, True)
-
-What a step of the search is: groups that it asks for, and what their verdicts come to.
 """
 
 from __future__ import annotations

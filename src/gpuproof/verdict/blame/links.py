@@ -1,7 +1,4 @@
-"""The steps of a search for slow links, where every member by itself is good and some together are not.
-
-The steps that try members with good partners, one by one, and a link by itself.
-"""
+"""The steps of a search for slow links, and those that try members with good partners, one by one."""
 
 from __future__ import annotations
 
@@ -21,6 +18,11 @@ from gpuproof.verdict.blame.evidence import (
 
 FEW = 6
 """Members among whom all pairs are tried; of more, where a test goes over every link, quarters."""
+CONFIRMATIONS = 6
+"""Of a link, each a slow pair and two fast tests of its ends: an end that is slow in half of its tests looks
+so once in a quarter of cases by chance, six times in 1 of 4,096 (one that is slow in another share, less)."""
+CONTROL = 2
+"""Partners that are tested with each other, so that a pair can be compared in its own round."""
 
 
 def search_links(members: Sequence[str], *, size: int, every_link: bool) -> Step:
@@ -153,13 +155,6 @@ def pairs_in_rounds(members: Sequence[str]) -> Iterator[Group]:
             if one is not None and other is not None:
                 yield Group((one, other))
         around.insert(1, around.pop())
-
-
-CONFIRMATIONS = 6
-"""Of a link, each a slow pair and two fast tests of its ends: an end that is slow in half of its tests looks
-so once in a quarter of cases by chance, six times in 1 of 4,096 (one that is slow in another share, less)."""
-CONTROL = 2
-"""Partners that are tested with each other, so that a pair can be compared in its own round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,8 @@ In: rules and all that is known of a fleet. Out: outcomes by the name of their r
 not measured: a rule that matches nothing, a subject without its measure, a figure that is missing or cannot
 be, a published figure or a baseline of something else are errors. All rules of a kind share one error rate:
 of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybody for what chance does, and
-`analysis.apart.ERROR_RATE` an advisory one.
-
-Rules that hold subjects against each other for being the same: equal digests, or equal values.
+`statistics.outliers.ERROR_RATE` an advisory one. Rules of form `equal` hold digests or values of subjects
+against each other here; the other forms have a module each.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What a rule is, in a file and where it is judged.
+"""What a rule is, in a file and where it is judged, and which quantities and units it may speak of.
 
 A rule picks measures by name and labels, says of which subjects it wants one each, and what it expects. A
-check asks a registered question about the environment. Both say whether READY needs them.
-
-Which quantities there are, in which unit each is, what can be its limit, and which tell of speed.
-
-Measures have names: those of gpuproof are listed here with their units, a plug-in's are known when they are
-measured. Published figures and thresholds of other tools have quantities, which their table lists.
+check asks a registered question about the environment. Both say whether READY needs them. Measures have
+names: those of gpuproof are listed here with their units, a plug-in's are known when they are measured.
+Published figures and thresholds of other tools have quantities, which their table lists.
 
 >>> reason_no_limit("at_most", 1000.0, "step-time drift", "1")
 'at most 1,000 says nothing: over 1 is what nothing that works comes to'
@@ -38,6 +35,53 @@ REQUIRED_ERROR_RATE = 0.005
 MOST_TOLERANCE = 0.5
 """A tolerance of more than half lets pass what is broken."""
 NEXT_STEP = "Look at the subject's own measures: clocks, temperature, power, links; run it again by itself"
+MORE_THAN_THERE_IS = 1.05
+"""Efficiency over which it is no speed-up: the two sides did not do the same work in the same way."""
+SPEED_SHARES = ("MFU", "memory bandwidth use")
+"""Shares of what the board does by its data sheet: how fast it is, in other words."""
+NOT_SPEED = ("exposed communication", "p99 lateness", "time")
+"""In seconds, and not of how fast a device is."""
+COUNTS_OF_WRONG = ("wrong values", "fingerprint")
+RATIOS = ("step-time drift", "spread of launches")
+"""Best at 0; at 1 a step takes twice as long, or one launch does nothing beside another."""
+A_RATE = "…/s"
+"""In place of a unit: any rate."""
+UNITS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("throughput", "per device", "median device", "all hosts"), (A_RATE,)),
+    **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
+    **dict.fromkeys(("memory traffic", "memory ceiling"), ("bytes/s",)),
+    **dict.fromkeys(
+        ("bus bandwidth", "link bandwidth", CACHE_BANDWIDTH, "storage read", "storage write"), ("B/s",)
+    ),
+    **dict.fromkeys((*SPEED_SHARES, "of GEMM ceiling", "of memory ceiling", "waited for data"), ("share",)),
+    **dict.fromkeys(("device idle", "casts to fp8", "hidden communication", "sparsity"), ("share",)),
+    **dict.fromkeys(("accuracy", "held-out accuracy"), ("share",)),
+    **dict.fromkeys((*COUNTS_OF_WRONG, *RATIOS, "scaling efficiency"), ("1",)),
+    **dict.fromkeys(("mean step", LAUNCH_LATENCY, *NOT_SPEED), ("s",)),
+    **dict.fromkeys(("peak memory", "memory", "key-value cache", "pruning memory"), ("bytes",)),
+    **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},
+}
+"""By the name of a measure."""
+AT_A_SIZE = rf"({'|'.join(get_args(Operation))}) of [^,]+"
+LATENCIES = (
+    *("step", "latency", "time to first token", "time to first content token"),
+    *("time per output token", "time per token", "inter-token latency"),
+)
+PATTERNS: Mapping[str, tuple[str, ...]] = {
+    rf"{AT_A_SIZE}(, algorithm bandwidth)?": ("B/s",),
+    rf"{AT_A_SIZE}, (mean|p[\d.]+|longest) latency": ("s",),
+    rf"{AT_A_SIZE}, (rank spread|wrong values)": ("1",),
+    rf"(p[\d.]+|mean|shortest|longest) ({'|'.join(LATENCIES)})": ("s",),
+}
+MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
+"""By unit, what nothing is over: boards switch off below 110 °C."""
+OWN_UNITS: Mapping[str, tuple[str, ...]] = {
+    **{"network loopback": ("B/s",), "share of a baseline": ("1",), "value": ("1",)},
+    **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
+}
+"""Of quantities that thresholds of other tools have, and published figures have not."""
+NUMBERS = ("at_least", "at_most")
+"""Forms of a rule that state a number."""
 
 
 class MeasureMatch(StrictModel):
@@ -176,55 +220,6 @@ class CheckRule(CheckEntry):
 
 Rules = tuple[Rule | CheckRule, ...]
 """In the order of the report."""
-
-
-MORE_THAN_THERE_IS = 1.05
-"""Efficiency over which it is no speed-up: the two sides did not do the same work in the same way."""
-SPEED_SHARES = ("MFU", "memory bandwidth use")
-"""Shares of what the board does by its data sheet: how fast it is, in other words."""
-NOT_SPEED = ("exposed communication", "p99 lateness", "time")
-"""In seconds, and not of how fast a device is."""
-COUNTS_OF_WRONG = ("wrong values", "fingerprint")
-RATIOS = ("step-time drift", "spread of launches")
-"""Best at 0; at 1 a step takes twice as long, or one launch does nothing beside another."""
-A_RATE = "…/s"
-"""In place of a unit: any rate."""
-UNITS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("throughput", "per device", "median device", "all hosts"), (A_RATE,)),
-    **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
-    **dict.fromkeys(("memory traffic", "memory ceiling"), ("bytes/s",)),
-    **dict.fromkeys(
-        ("bus bandwidth", "link bandwidth", CACHE_BANDWIDTH, "storage read", "storage write"), ("B/s",)
-    ),
-    **dict.fromkeys((*SPEED_SHARES, "of GEMM ceiling", "of memory ceiling", "waited for data"), ("share",)),
-    **dict.fromkeys(("device idle", "casts to fp8", "hidden communication", "sparsity"), ("share",)),
-    **dict.fromkeys(("accuracy", "held-out accuracy"), ("share",)),
-    **dict.fromkeys((*COUNTS_OF_WRONG, *RATIOS, "scaling efficiency"), ("1",)),
-    **dict.fromkeys(("mean step", LAUNCH_LATENCY, *NOT_SPEED), ("s",)),
-    **dict.fromkeys(("peak memory", "memory", "key-value cache", "pruning memory"), ("bytes",)),
-    **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},
-}
-"""By the name of a measure."""
-AT_A_SIZE = rf"({'|'.join(get_args(Operation))}) of [^,]+"
-LATENCIES = (
-    *("step", "latency", "time to first token", "time to first content token"),
-    *("time per output token", "time per token", "inter-token latency"),
-)
-PATTERNS: Mapping[str, tuple[str, ...]] = {
-    rf"{AT_A_SIZE}(, algorithm bandwidth)?": ("B/s",),
-    rf"{AT_A_SIZE}, (mean|p[\d.]+|longest) latency": ("s",),
-    rf"{AT_A_SIZE}, (rank spread|wrong values)": ("1",),
-    rf"(p[\d.]+|mean|shortest|longest) ({'|'.join(LATENCIES)})": ("s",),
-}
-MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
-"""By unit, what nothing is over: boards switch off below 110 °C."""
-OWN_UNITS: Mapping[str, tuple[str, ...]] = {
-    **{"network loopback": ("B/s",), "share of a baseline": ("1",), "value": ("1",)},
-    **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
-}
-"""Of quantities that thresholds of other tools have, and published figures have not."""
-NUMBERS = ("at_least", "at_most")
-"""Forms of a rule that state a number."""
 
 
 def speaks_of_speed(measure: Measure) -> bool:
