@@ -92,7 +92,13 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
         Text(title="", lines=(A_LAUNCH,)),
-        _sides(comparison),
+        table(
+            "Compared",
+            [("A", comparison.a), ("B", comparison.b)],
+            Column.of("", lambda row: row[0], align="left"),
+            Column.of("run", lambda row: row[1].name, align="left", folds=True),
+            Column.of("verdict", lambda row: row[1].verdict, align="left"),
+        ),
         *_doubts(comparison),
         *comparison_sections(comparison),
     )
@@ -134,16 +140,6 @@ def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterat
         both = {side_of(measure): measure for measure in of_title if side_of(measure) in ("A", "B")}
         if chart := chart_of_launches(f"Launches of A and B: {titled(title)}", both):
             yield chart
-
-
-def _sides(comparison: SideBySide) -> Section:
-    return table(
-        "Compared",
-        [("A", comparison.a), ("B", comparison.b)],
-        Column.of("", lambda row: row[0], align="left"),
-        Column.of("run", lambda row: row[1].name, align="left", folds=True),
-        Column.of("verdict", lambda row: row[1].verdict, align="left"),
-    )
 
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:

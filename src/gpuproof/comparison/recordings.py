@@ -146,7 +146,10 @@ def compare(
     basis = f"phase {phase_name}"
     if phase_name is not None:
         busy = None
-    elif all(_has_utilisation(recording) for recording in (first, second)):
+    elif all(
+        any(track.values("util_gpu_percent") is not None for track in recording.devices)
+        for recording in (first, second)
+    ):
         basis = f"busy time: GPU utilisation of {busy_percent:g} % or more"
     elif first.devices or second.devices:
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
@@ -174,10 +177,6 @@ def _used(recording: RecordingData, phase_name: str | None, busy: float | None) 
         raise UsageError("holds no samples", place=recording.source, next_step="Record for longer")
     window: RecordingWindow = whole(recording) if phase_name is None else phase(recording, name=phase_name)
     return _Used(recording=recording, inside=window.holds(recording.time_s), busy_percent=busy)
-
-
-def _has_utilisation(recording: RecordingData) -> bool:
-    return any(track.values("util_gpu_percent") is not None for track in recording.devices)
 
 
 def _side(side: str, used: _Used) -> Iterator[Measure]:

@@ -161,17 +161,13 @@ def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
         measures=tuple(compared_measures(comparison.measures)),
         detail=to_json(comparison),
     )
-    return as_simulated(result) if _is_simulated(sides) else result
+    return as_simulated(result) if any(side.conditions.get(CONDITION) for side in sides) else result
 
 
 def _worse(sides: Sequence[Result]) -> Any:
     validities = [side.validity for side in sides]
     order = ("INVALID", None, "SUSPECT", "VALID")
     return min(validities, key=order.index)
-
-
-def _is_simulated(sides: Sequence[Result]) -> bool:
-    return any(side.conditions.get(CONDITION) for side in sides)
 
 
 def page_of(result: Result) -> Page:

@@ -85,7 +85,7 @@ def benchmark_result(
         validity=validity,
         verdict=verdict,
         headline=headline(measures) if headline_text is None else headline_text,
-        exit_code=ExitCode.FAILED if _is_wrong(doubts) else code,
+        exit_code=ExitCode.FAILED if any(doubt.code == WRONG for doubt in doubts) else code,
         num_launches=num_launches,
         num_planned=num_planned,
         conditions=conditions,
@@ -94,11 +94,6 @@ def benchmark_result(
         measures=(*measures, *limited),
         detail=detail,
     )
-
-
-def _is_wrong(doubts: Sequence[Doubt]) -> bool:
-    """Say whether wrong results were measured: there is no doubt about them."""
-    return any(doubt.code == WRONG for doubt in doubts)
 
 
 def _judged(

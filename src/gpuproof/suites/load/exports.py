@@ -148,7 +148,7 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
     missing: Missing = {}
     figures = {**_speed(result, missing), **_memory(result, missing), **_readings(result, missing)}
     if not result.success:
-        figures = _without_figures(figures)
+        figures = {key: [] if isinstance(value, list) else None for key, value in figures.items()}
         missing = {key: NOT_MEASURED for key, value in figures.items() if value is None}
     return {
         "test_name": test.name,
@@ -164,11 +164,6 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
         "findings": [to_json(doubt) for doubt in result.doubts] if result.success else [],
         "missing": missing,
     }
-
-
-def _without_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return no figures of a test that failed, whatever it had measured before."""
-    return {key: [] if isinstance(value, list) else None for key, value in figures.items()}
 
 
 def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:

@@ -47,7 +47,12 @@ def _configurations(detail: MatrixDetail) -> Pivot:
     return pivot_of_rows(
         "Configurations",
         detail.configurations,
-        Column.of("configuration", lambda one: _name_cell(one, best), align="left", folds=True),
+        Column.of(
+            "configuration",
+            lambda one: Cell(one.name, "strong" if one.name == best else "plain"),
+            align="left",
+            folds=True,
+        ),
         Column.of("launches", lambda one: f"{one.num_done}/{one.num_launches}"),
         *([figure(metric, metric, is_optional=False)] if metric != WALL else []),
         Column.of(f"{CONFIDENCE:.0%} interval", _interval),
@@ -57,10 +62,6 @@ def _configurations(detail: MatrixDetail) -> Pivot:
         figure("resident", RESIDENT),
         figure("energy", ENERGY),
     )
-
-
-def _name_cell(one: ConfigurationFigures, best: str | None) -> Cell:
-    return Cell(one.name, "strong" if one.name == best else "plain")
 
 
 def _energy(value_j: float | None) -> str:

@@ -22,7 +22,7 @@ from gpuproof.launches.communication import (
 )
 from gpuproof.launches.launch import Launch
 from gpuproof.records.breakdown import TrainedAlike
-from gpuproof.records.what_ran import Memory, MemoryParts
+from gpuproof.records.what_ran import MemoryParts
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
 NUM_QUANTILES = 101
@@ -112,21 +112,17 @@ def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
             counted=memory.counted,
             activations_bytes=memory.activations_bytes,
             activations_missing=memory.activations_missing,
-            peak_bytes=_peak(launch, memory),
-            device_bytes=_device_bytes(launch, memory),
+            peak_bytes=next(
+                window.peak_allocated_bytes for window in launch.windows if window.rank == memory.rank
+            ),
+            device_bytes=next(
+                setup.device.memory_total_bytes for setup in launch.setups if setup.rank == memory.rank
+            ),
         )
         for launch in launches
         for memory in launch.memory
     ]
     return max(held, key=lambda one: (one.peak_bytes or 0, one.expected_bytes), default=None)
-
-
-def _peak(launch: Launch, memory: Memory) -> int | None:
-    return next(window.peak_allocated_bytes for window in launch.windows if window.rank == memory.rank)
-
-
-def _device_bytes(launch: Launch, memory: Memory) -> int | None:
-    return next(setup.device.memory_total_bytes for setup in launch.setups if setup.rank == memory.rank)
 
 
 def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:

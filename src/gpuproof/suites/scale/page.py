@@ -30,7 +30,7 @@ from gpuproof.suites.scale.measures import (
     PREDICTION,
     SPEED_UP,
 )
-from gpuproof.suites.scale.plan import NAME, Law
+from gpuproof.suites.scale.plan import NAME
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.page import curve, plain_chart
 
@@ -239,7 +239,12 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     one, whole = Reference(label="one device", x=1.0), Reference(label="all of each device", y=1.0)
     throughput = _lines(detail, rate)
     yield _chart("Throughput by devices", Axis(label="throughput", unit=f"{item}/s"), throughput, one)
-    ideal = Series(name="ideal", points=tuple((n, n) for n in _devices(detail)), form="dashed", colour="axis")
+    ideal = Series(
+        name="ideal",
+        points=tuple((n, n) for n in sorted({float(state.num_devices) for state in detail.rows})),
+        form="dashed",
+        colour="axis",
+    )
     speed_ups = [*_lines(detail, of(SPEED_UP)), ideal]
     yield _chart("Speed-up by devices", Axis(label="speed-up"), speed_ups, one)
     yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(detail, of(EFFICIENCY)), whole)
@@ -248,10 +253,6 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
 def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) -> Chart:
     x = Axis(label="devices", ticks=_places(one.points for one in series))
     return plain_chart(title, "line", x, y, series, reference)
-
-
-def _devices(detail: ScaleDetail) -> list[float]:
-    return sorted({float(state.num_devices) for state in detail.rows})
 
 
 def _lines(detail: ScaleDetail, measure_of: Callable[[PointState], Measure | None]) -> list[Series]:
@@ -263,12 +264,8 @@ def _lines(detail: ScaleDetail, measure_of: Callable[[PointState], Measure | Non
         afters = [state.num_devices for state in chosen if state.is_apart]
         for begin, end in pairwise((0, *afters, inf)):
             piece = [point for point in points if begin <= point[0] < end]
-            lines.append(curve(_name(batch, law, begin), piece))
+            lines.append(curve(f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}", piece))
     return lines
-
-
-def _name(batch: int, law: Law | None, begin: float) -> str:
-    return f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}"
 
 
 def step_charts(detail: ScaleDetail, measures: Sequence[Measure]) -> Iterator[Chart]:

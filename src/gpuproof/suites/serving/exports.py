@@ -38,7 +38,7 @@ def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
         "experiment_name": evidence.config.run.experiment_name,
         "run_id": evidence.description["run_id"],
     }
-    absent = _absent(run)
+    absent = ("goodput_per_s", "arrival_seed") if run.is_of_before else ()
     rows = [{k: v for k, v in window_row(x).items() if k not in absent} for x in run.launches]
     yield Export(name="summary.csv", content=csv_text([{**named, **row} for row in rows]))
     since = {} if run.is_of_before else _since(run)
@@ -70,11 +70,6 @@ def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str,
         "notes": run.config.run.notes,
         "windows": [{**row, **_window(served)} for row, served in zip(rows, run.launches, strict=True)],
     }
-
-
-def _absent(run: ServingRun) -> tuple[str, ...]:
-    """Return the columns that runs of before do not have."""
-    return ("goodput_per_s", "arrival_seed") if run.is_of_before else ()
 
 
 def _since(run: ServingRun) -> dict[str, Any]:
@@ -115,7 +110,9 @@ def _tokens_json(times_s: Numbers) -> dict[str, Any] | None:
 
 def serving_curve(run: ServingRun) -> Picture | None:
     """Return the picture; None where it is no search, or one with fewer than two rates."""
-    curves = {q: curve_points(run.launches, q) for q in _quantiles(run)}
+    curves = {
+        q: curve_points(run.launches, q) for q in sorted({*DRAWN, run.config.serving.latency_percentile})
+    }
     if run.search is None or not run.config.serving.curve or len(curves[50.0]) < MIN_RATES:
         return None
     highest = max(rate for points in curves.values() for rate, _ in points)
@@ -128,11 +125,6 @@ def serving_curve(run: ServingRun) -> Picture | None:
         references=tuple(_references(run)),
     )
     return Picture(title="Latency against the rate offered", subtitle=_subtitle(run), charts=(chart,))
-
-
-def _quantiles(run: ServingRun) -> tuple[float, ...]:
-    """Return the percentiles to draw, the one that the bound is for among them."""
-    return tuple(sorted({*DRAWN, run.config.serving.latency_percentile}))
 
 
 def curve_points(launches: Sequence[Served], q: float) -> Points:

@@ -89,7 +89,9 @@ class StageOrder:
             lost=self.lost | lost,
             taken_ms={**self.taken_ms, key: taken},
             spent_ms=spent,
-            seen={**self.seen, key: collective_seen(launch)} if _is_collective(launch, key) else self.seen,
+            seen={**self.seen, key: collective_seen(launch)}
+            if launch.case.kind == "collective" and not is_test
+            else self.seen,
             tested={**self.tested, key[0]: figure_of(launch)} if is_test else self.tested,
         )
 
@@ -226,10 +228,6 @@ def planned_order(config: RunConfig, places: Sequence[HostPlace], options: Valid
     site = site_of(config, places)
     options = options.on(gpus=site.has_gpus)
     return StageOrder(config=config, options=options, stages=stages_of(config, options, site))
-
-
-def _is_collective(launch: CaseRecords, key: LaunchKey) -> bool:
-    return launch.case.kind == "collective" and not key[0].startswith(PREFIX)
 
 
 def _taken_ms(launch: CaseRecords) -> int:

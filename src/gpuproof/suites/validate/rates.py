@@ -180,7 +180,10 @@ def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
     if len(by_host.keys() - {ALL}) < 2:
         return
     hosts = grouped((_told(judged), host) for host, judged in by_host.items())
-    columns = sorted(map(set, hosts.values()), key=lambda same: _gravest(by_host, same))[:MOST_ROWS]
+    columns = sorted(
+        map(set, hosts.values()),
+        key=lambda same: min(_gravity(one) for host in same for one in by_host[host]),
+    )[:MOST_ROWS]
     rows = [
         (name, tuple(_cell([one for one in judged if _host(one) in same]) for same in columns))
         for name, judged in sorted(judging.items(), key=lambda item: min(map(_gravity, item[1])))
@@ -205,10 +208,6 @@ def _told(judged: Sequence[Judged]) -> object:
 
 def _gravity(judged: Judged) -> int:
     return ORDER.index(judged.outcome.status)
-
-
-def _gravest(by_host: dict[str, list[Judged]], hosts: set[str]) -> int:
-    return min(_gravity(one) for host in hosts for one in by_host[host])
 
 
 def _cell(judged: Sequence[Judged]) -> HeatCell | None:

@@ -186,18 +186,20 @@ def _outcomes(
 def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: Sequence[str] = ()) -> Judged:
     return Judged(
         name=rule.name if measure is None else _name(rule, measure, telling),
-        outcome=outcome if measure is None else replace(outcome, records=_launches(measure)),
+        outcome=outcome
+        if measure is None
+        else replace(
+            outcome,
+            records=tuple(
+                f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case
+            ),
+        ),
         is_required=rule.required,
         basis=rule.basis or BASES[rule.expect.form],
         measure=None if measure is None else measure.name,
         labels={} if measure is None else {"case": measure.case, **measure.labels},
         is_contract=rule.contract,
     )
-
-
-def _launches(measure: Measure) -> tuple[str, ...]:
-    """Name the launches that a measure is of."""
-    return tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case)
 
 
 def _reason_refused(
