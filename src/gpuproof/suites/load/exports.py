@@ -181,10 +181,10 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
         reason = "step times were not kept (benchmark.log_step_times is false)"
         missing.update(dict.fromkeys(("min_iteration_time_ms", "max_iteration_time_ms"), reason))
     for q in PERCENTILES:
-        percentile = result.step_percentile(q)
-        figures[f"p{q}_iteration_time_ms"] = _ms(percentile.value)
-        if percentile.reason is not None:
-            missing[f"p{q}_iteration_time_ms"] = percentile.reason
+        step = percentile(times_s, q)
+        figures[f"p{q}_iteration_time_ms"] = _ms(step.value)
+        if step.reason is not None:
+            missing[f"p{q}_iteration_time_ms"] = step.reason
     return figures
 
 

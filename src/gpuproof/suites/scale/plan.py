@@ -11,7 +11,6 @@ hours that the same work no longer takes.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from gpuproof.records.case import Case, Placement, TrainingWork
 from gpuproof.records.codec import from_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import HostPlace, LaunchKey
-from gpuproof.suites.points.plan import Plan, Point, config_at
+from gpuproof.suites.points.plan import Plan, Point, config_at, shuffled_order
 from gpuproof.suites.scale.speed_up import Thresholds
 
 Law = Literal["strong", "weak"]
@@ -215,14 +214,9 @@ def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
             place="scale.batch_sizes",
             next_step="Name multiples of scale.num_devices, or scale.laws=[weak]",
         )
-    order = []
-    for replicate in range(config.run.repeats):
-        names = list(points)
-        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
-        order += [(name, replicate) for name in names]
     return ScalePlan(
         points=points,
-        order=tuple(order),
+        order=shuffled_order(config, points),
         is_sweep=False,
         breakdown_runs=options.breakdown_runs,
         places=tuple(places) if len(places) > 1 else (),

@@ -24,7 +24,7 @@ from gpuproof.suites.validate.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage, device_subject
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.suites.validate.rates import what_of
+from gpuproof.suites.validate.rates import cell_measures, what_of
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
 from gpuproof.verdict.facts import FleetFacts, setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
@@ -173,7 +173,7 @@ def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], fact
     """Return the text of a file of rules; None where no rate that was measured is open."""
     rules: dict[str, None] = {}
     for cell in cells:
-        of_cell = list(_cell_measures(cell, measures)) if _is_open_rate(cell) else []
+        of_cell = list(cell_measures(cell, measures)) if _is_open_rate(cell) else []
         for unit in dict.fromkeys(measure.unit for measure in of_cell):
             rules[
                 _rule(cell, [m for m in measures if _is_of(m, cell, of_cell[0]) and m.unit == unit], facts)
@@ -183,14 +183,6 @@ def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], fact
 
 def _is_open_rate(cell: AspectCell) -> bool:
     return cell.standing == "undecided" and cell.aspect in RATES
-
-
-def _cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
-    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
-    for measure in measures:
-        is_its = measure.subject == cell.subject or cell.is_of_any
-        if is_its and measure.value is not None and match.picks(measure):
-            yield measure
 
 
 def _is_of(measure: Measure, cell: AspectCell, first: Measure) -> bool:

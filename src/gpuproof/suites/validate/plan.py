@@ -138,7 +138,7 @@ class StageOrder:
 
     def added_cases(self) -> tuple[StageCase, ...]:
         """Return the collectives without those accused, where these may be left out."""
-        if not self.options.may_exclude:
+        if not (self.options.allow_exclusions or self.options.spares > 0):
             return ()
         return tuple(without_accused(self.followed()))
 
@@ -265,16 +265,14 @@ class FollowedUp:
 def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, float | None]) -> FollowedUp:
     """Return the searches of a suspicion, as far as the figures of tests bring them."""
     case, test = suspicion.case, _recipe(suspicion, config)
-    noise, slowdown = suspicion.noise, suspicion.slowdown
+    noise, slowdown, name = suspicion.noise, suspicion.slowdown, f"{PREFIX}{case.case_id}"
     if not case.is_over_all:
-        name = f"{PREFIX}{case.case_id}"
         search = blame_devices(
             test, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name
         )
         return FollowedUp(suspicion=suspicion, search=search.with_figures(figures), inside={})
     by_name = {place.name: replace(place, num_devices=case.ranks_per_host) for place in case.places}
     places = [by_name[host] for host in suspicion.hosts]
-    name = f"{PREFIX}{case.case_id}"
     search = blame_hosts(test, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
     accused = _accused_members(search) if search.is_over and case.ranks_per_host > 1 else ()
     inside = {

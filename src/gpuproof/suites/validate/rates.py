@@ -63,21 +63,23 @@ def rate_rows(
     by_row = grouped(
         ((what_of(cell, measure), cell.title), (cell, measure))
         for cell in rates
-        for measure in (*_measures_of(cell, measures),) or (None,)
+        for measure in _measures_of(cell, measures) or (None,)
     )
     return tuple(_row(what, pairs, measures, judged, facts) for (what, _), pairs in by_row.items())
 
 
+def cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
+    """Yield the measures with a value that a cell is about."""
+    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
+    for measure in measures:
+        is_its = measure.subject == cell.subject or cell.is_of_any
+        if is_its and measure.value is not None and match.picks(measure):
+            yield measure
+
+
 def _measures_of(cell: AspectCell, measures: Sequence[Measure]) -> list[Measure]:
     """Return the measure of each direction, of the largest size."""
-    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
-    of_cell = [
-        measure
-        for measure in measures
-        if (measure.subject == cell.subject or cell.is_of_any)
-        and measure.value is not None
-        and match.picks(measure)
-    ]
+    of_cell = list(cell_measures(cell, measures))
     largest = max((int(measure.labels.get("size_bytes", 0)) for measure in of_cell), default=0)
     return [measure for measure in of_cell if int(measure.labels.get("size_bytes", 0)) == largest]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -56,17 +57,10 @@ def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
     yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_per_device=True)
 
 
-def fingerprint(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+def fingerprint(
+    config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
+) -> Iterator[StageCase]:
     """Yield the same work on every device: of all hosts compared together, of one device with its own."""
-    yield from _fingerprints(config, options, site, "fingerprint")
-
-
-def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield the same once more, while the devices are hot from the soak."""
-    yield from _fingerprints(config, options, site, "fingerprint-hot")
-
-
-def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
@@ -345,5 +339,5 @@ STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator
     "storage": storage,
     "training": _training,
     "soak": _soak,
-    "fingerprint_hot": fingerprint_hot,
+    "fingerprint_hot": partial(fingerprint, name="fingerprint-hot"),  # once more, hot from the soak
 }
