@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuproof.comparison.winners import ComparedSide, Pairing, compare_sides
+from gpuproof.comparison.winners import FORKED, ComparedSide, Pairing, compare_sides
 from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure, Result
 from gpuproof.statistics.comparison import Comparison, launches_for_ratio
 from gpuproof.statistics.dispersion import outliers
@@ -28,11 +28,6 @@ CONFIDENCE = 0.95
 knows)."""
 PRECISION = 0.01
 """For which the number of launches is told."""
-FORKED = (
-    "its launches were forked from one process and are not independent repeats (run.start=exec starts "
-    "fresh processes)"
-)
-
 DoubtsAt = Callable[[str], tuple[Doubt, ...]]
 """Case → what speaks against its figures."""
 MeasureKey = tuple[str, str, str, str, tuple[tuple[str, str], ...]]
@@ -184,7 +179,7 @@ def _values(launches: Sequence[LaunchValue]) -> list[float]:
 def _reason_against(a: Measure, b: Measure) -> str | None:
     for name, side in (("A", a), ("B", b)):
         if any(launch.start == "fork" for launch in side.launches):
-            return f"{name}: {FORKED}"
+            return f"{name}: its {FORKED}"
         if side.validity == "INVALID":
             return f"{name} is INVALID"
         if any(launch.value <= 0 for launch in side.launches):

@@ -22,6 +22,10 @@ TOUCHES: Mapping[str, str] = {
     row["code"]: row["touches"] for row in packaged_rows(DOUBTS) if row["touches"] is not None
 }
 """How a doubt touches a difference (`doubts.csv` says why); one that is not listed touches every figure."""
+FORKED = (
+    "launches were forked from one process and are not independent repeats (run.start=exec starts fresh "
+    "processes)"
+)
 UNTIMED = ("accuracy", "loss", "perplexity")
 """In names of figures that do not depend on how long a step took."""
 COMPARED: Final = "compared"

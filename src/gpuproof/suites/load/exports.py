@@ -15,6 +15,7 @@ from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, WINDOW
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start
+from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.load.readings import MIB_BYTES, MIN_READINGS, NO_GPU, NOT_MEASURED, Quantity
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Cell, Chart, Page, Reference, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Measure, Result
-from gpuproof.suites.points.exports import outcome_text, value_text
-from gpuproof.suites.points.ranking import Ranking, rank
+from gpuproof.suites.points.ranking import Ranking, outcome_text, rank, value_text
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
 from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
