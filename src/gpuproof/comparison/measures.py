@@ -142,10 +142,7 @@ def _compared(
         refused=refused or _reason_against(a, b),
     )
     has_ratio, compare = comparison.ratio is not None, pairing.comparing(a.better, confidence)
-    mhz = [
-        [by_launch.get((a.case, launch.replicate)) for launch in side]
-        for side, by_launch in zip(sides, clocks, strict=True)
-    ]
+    mhz = [_clocks(a.case, side, by_launch) for side, by_launch in zip(sides, clocks, strict=True)]
     return ComparedMeasure(
         name=a.name,
         case=a.case,
@@ -170,6 +167,10 @@ def _paired(
     first, second = ({launch.replicate: launch for launch in side} for side in (a, b))
     pairs = sorted(first.keys() & second.keys())
     return tuple(first[pair] for pair in pairs), tuple(second[pair] for pair in pairs)
+
+
+def _clocks(case: str, launches: Sequence[LaunchValue], by_launch: ClocksByLaunch) -> list[float | None]:
+    return [by_launch.get((case, launch.replicate)) for launch in launches]
 
 
 def _values(launches: Sequence[LaunchValue]) -> list[float]:

@@ -12,8 +12,8 @@ from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.conclude import ServingDetail
+from gpuproof.suites.serving.exports import LIMIT, OF_A_WINDOW, RATE, WINDOW
 from gpuproof.suites.serving.measures import OUTCOMES
-from gpuproof.suites.serving.windows import LIMIT, OF_A_WINDOW, RATE, WINDOW
 from gpuproof.verdict.page import curve, plain_chart
 
 RATE_OUTCOMES = {**OUTCOMES, "met": "confirmed", "missed": "refuted"}

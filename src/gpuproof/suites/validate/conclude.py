@@ -120,8 +120,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         readiness=readiness,
         rates=rate_rows(readiness.cells, measures, judged, facts),
         stages=tuple(_rows(order, results, left_out)),
-        rules_source=options.rules_source
-        + ("" if options.file_rules is None else f" and {options.file_source}"),
+        rules_source=_sources(options),
         num_rules=sum(isinstance(rule, Rule) for rule in chain(*rules_of(options))),
         rules_to_fill=rules_to_fill(readiness.cells, measures, facts),
         drain=nodes_to_drain(judged, indices),
@@ -149,6 +148,10 @@ def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -
     if not num_spares:
         return None
     return choose_hosts(facts.hosts_there, readiness.tree, facts.measures, num_spares=num_spares)
+
+
+def _sources(options: ValidateOptions) -> str:
+    return options.rules_source + ("" if options.file_rules is None else f" and {options.file_source}")
 
 
 def settle_order(evidence: Evidence) -> StageOrder:

@@ -22,7 +22,7 @@ from gpuproof.verdict.page import MOST_ROWS, TONES, axis_of, bars, intervals
 from gpuproof.verdict.rollup import listed
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.model import MeasureMatch
-from gpuproof.verdict.rules.one_by_one import published_beside
+from gpuproof.verdict.rules.outcomes import published_beside
 
 NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}

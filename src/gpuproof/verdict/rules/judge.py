@@ -23,8 +23,7 @@ from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, MeasureOutcomes, Rule, Rules
-from gpuproof.verdict.rules.one_by_one import judge_figures
-from gpuproof.verdict.rules.outcomes import reason_no_figure
+from gpuproof.verdict.rules.outcomes import judge_figures, reason_no_figure
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
 from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
