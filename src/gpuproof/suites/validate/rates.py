@@ -218,7 +218,7 @@ def _cell(judged: Sequence[Judged]) -> HeatCell | None:
     status = min(judged, key=_gravity).outcome.status
     others = [one.outcome for one in judged if one.outcome.status != "PASS"]
     lines = dict.fromkeys(
-        f"{_short(outcome)}: {outcome.summary}{f' → {outcome.next_step}' if outcome.next_step else ''}"
+        f"{outcome.subject}: {outcome.summary}{f' → {outcome.next_step}' if outcome.next_step else ''}"
         for outcome in others
     )
     return HeatCell(word=WORDS.get(status, status), tone=TONES[status], lines=tuple(lines))
@@ -233,15 +233,11 @@ def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
         shown = sorted(judged, key=lambda one: (_gravity(one), one.outcome.measured_value or 0.0))[:MOST_ROWS]
         expected = [one.outcome.expected_value for one in shown if one.outcome.expected_value is not None][:1]
         reach = tuple(share * value for value in expected for share in AROUND)
-        rows = [(f"{_short(one.outcome)} {one.outcome.status}", _as_measure(one.outcome)) for one in shown]
+        rows = [(f"{one.outcome.subject} {one.outcome.status}", _as_measure(one.outcome)) for one in shown]
         lines = (Reference(label="of its peers", x=x) for x in expected)
         title = f"{name}: {len(shown)} of {len(judged)}" if len(shown) < len(judged) else name
         chart = intervals(title, replace(axis_of(rows[0][1], "measured"), reach=reach), rows, *lines)
         yield replace(chart, is_in_a_table=True)
-
-
-def _short(outcome: Outcome) -> str:
-    return outcome.subject
 
 
 def _as_measure(outcome: Outcome) -> Measure:
