@@ -22,7 +22,7 @@ from gpuproof.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.comparison.measures import CONFIDENCE, ComparedMeasure, explained_by_clocks
+from gpuproof.comparison.measures import CONFIDENCE, explained_by_clocks
 from gpuproof.comparison.recordings import RecordingComparison, signed
 from gpuproof.comparison.winners import side_of, title_of
 from gpuproof.records.codec import to_json
@@ -108,9 +108,10 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
     """Lay out the measures and what there is to say of them."""
     unlike = (*comparison.unlike, *comparison.across)
+    clocks = ((m.title, explained_by_clocks(m.comparison, m.cycles)) for m in comparison.measures)
     texts = (
         Text(title="They differ in", lines=tuple(key.text for key in unlike)),
-        Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
+        Text(title="Clocks", lines=tuple(f"{title}: {text}" for title, text in clocks if text)),
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),
     )
@@ -187,12 +188,6 @@ def verdict_column(side: str) -> Column:
 
 def _change(comparison: Comparison) -> str:
     return units.MISSING if comparison.ratio is None else change_text(comparison.ratio)
-
-
-def _clocks(measures: Sequence[ComparedMeasure]) -> Iterator[str]:
-    for measure in measures:
-        if explanation := explained_by_clocks(measure.comparison, measure.cycles):
-            yield f"{measure.title}: {explanation}"
 
 
 def _launches(comparison: SideBySide) -> Iterator[str]:

@@ -198,16 +198,11 @@ def forecast(
     else None.
     """
     if remaining.basis == "plan" and remaining.seconds is not None:
-        return _planned_time(remaining, remaining.seconds)
+        ends = " to ".join(units.duration(part * remaining.seconds) for part in (LEAST_OF_PLAN, 1.0))
+        return (f"time: {ends} on an idle machine for {launches_text(remaining)}, and for tests that follow",)
     if not cases or any(not isinstance(c.work, ModelWork) or isinstance(c.work, ServingWork) for c in cases):
         return ()
     return (*_time(cases, remaining, hosts_at_once), *_memory(cases, host_memory_bytes))
-
-
-def _planned_time(remaining: Remaining, seconds: float) -> tuple[str, ...]:
-    """Say what was set aside for all that is left, as a range."""
-    ends = " to ".join(units.duration(share * seconds) for share in (LEAST_OF_PLAN, 1.0))
-    return (f"time: {ends} on an idle machine for {launches_text(remaining)}, and for tests that follow",)
 
 
 def launches_text(remaining: Remaining) -> str:

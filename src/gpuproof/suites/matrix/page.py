@@ -28,14 +28,9 @@ def page(result: Result) -> Page:
     by_case = grouped((measure.case, measure) for measure in result.measures)
     measured = (replace(x, measures=tuple(by_case.get(x.name, ()))) for x in detail.configurations)
     detail = replace(detail, configurations=tuple(measured))
-    return benchmark_page(result, detail.common, *_sections(detail), num_measures=0)
-
-
-def _sections(detail: MatrixDetail) -> Iterator[Section]:
-    yield _configurations(detail)
-    yield Text(title="Best", lines=tuple(_best(detail)))
-    yield from _fronts(detail)
-    yield _cases(detail)
+    best = Text(title="Best", lines=tuple(_best(detail)))
+    sections = (_configurations(detail), best, *_fronts(detail), _cases(detail))
+    return benchmark_page(result, detail.common, *sections, num_measures=0)
 
 
 def _configurations(detail: MatrixDetail) -> Pivot:

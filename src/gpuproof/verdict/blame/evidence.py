@@ -88,7 +88,9 @@ def level_of(
     if before is not None:
         near = slowdown * FOLLOWED
         alike = [v for group in figures for v in group.values if abs(v / before.value - 1) <= near]
-        return _moved(before, alike)
+        weight = min(before.num_values, LONGEST_MEMORY)
+        value = (before.value * weight + sum(alike)) / (weight + len(alike))
+        return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
     # The fastest of several is so by chance, too: what is as far below the middle is no slower.
@@ -98,12 +100,6 @@ def level_of(
     alike = [value for group in close for value in group.values]
     is_stray = len(close) <= len(figures) // 2 and len(fastest.values) < 2
     return None if is_stray or len(alike) < 2 else Level(value=median(alike), num_values=len(alike))
-
-
-def _moved(before: Level, alike: Sequence[float]) -> Level:
-    weight = min(before.num_values, LONGEST_MEMORY)
-    value = (before.value * weight + sum(alike)) / (weight + len(alike))
-    return Level(value=value, num_values=weight + len(alike))
 
 
 def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:

@@ -67,7 +67,8 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
     judged: list[Judged] = []
     for rule in rules:
         if isinstance(rule, CheckRule):
-            judged += _checked(rule, facts)
+            asked = ask([find_check(rule.name)], facts)
+            judged += (replace(item, is_required=rule.required) for item in asked)
         else:
             judged += [item for _, item in _judged(rule, standards)]
     return judged
@@ -125,11 +126,6 @@ def _error_rates(rules: Rules) -> dict[bool, float]:
     """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
     num = Counter(rule.required for rule in rules if isinstance(rule, Rule))
     return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
-
-
-def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
-    for item in ask([find_check(rule.name)], facts):
-        yield item if item.is_required == rule.required else replace(item, is_required=rule.required)
 
 
 def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None, Judged]]:
