@@ -22,8 +22,8 @@ from typing import Any
 
 from gpuproof.base.errors import GpuproofError, UsageError
 from gpuproof.campaign.conclude import conclude
+from gpuproof.comparison.page import recordings_page, recordings_result
 from gpuproof.comparison.recordings import compare
-from gpuproof.comparison.recordings_page import recordings_page, recordings_result
 from gpuproof.config.inventory import load_inventory
 from gpuproof.config.settings import ConfigError
 from gpuproof.observe.recording_page import recording_page, recording_result

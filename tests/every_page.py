@@ -17,8 +17,8 @@ from gpuproof.campaign.finished import read_finished
 from gpuproof.cli.plugins import page_of_plugins
 from gpuproof.cli.report import page_of_runs, row_of
 from gpuproof.cli.standards.baseline import page_of_baseline
+from gpuproof.comparison.page import recordings_page, recordings_result
 from gpuproof.comparison.recordings import compare as compare_recordings
-from gpuproof.comparison.recordings_page import recordings_page, recordings_result
 from gpuproof.comparison.runs import compare_runs, page_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig

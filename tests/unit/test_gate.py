@@ -23,8 +23,8 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome
 from gpuproof.records.run import DeviceNeighbours, FailureCause, Window
-from gpuproof.suites.validate.drain import drain_lines, nodes_to_drain
 from gpuproof.suites.validate.gate import gate_code, gate_line
+from gpuproof.suites.validate.nodes import drain_lines, nodes_to_drain
 from records_by_hand import failure, start
 from validation_by_hand import FLOOR, done, recipe, walk, written
 

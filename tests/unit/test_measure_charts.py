@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
 from gpuproof.suites.validate.rates import heat_map, peer_charts
-from gpuproof.verdict.measure_charts import MOST_ROWS, bars, chart_of_launches, curve
+from gpuproof.verdict.page import MOST_ROWS, bars, chart_of_launches, curve
 
 RATE = Measure(
     name="throughput",

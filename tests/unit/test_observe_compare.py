@@ -12,8 +12,8 @@ import pytest
 import recordings as rec
 from concluding import figures_on
 from gpuproof.base.errors import UsageError
+from gpuproof.comparison.page import recordings_page, recordings_result
 from gpuproof.comparison.recordings import READ_METRICS, RecordingComparison, compare
-from gpuproof.comparison.recordings_page import recordings_page, recordings_result
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.selection import Selected, newest_match, recordings_in
 from gpuproof.records.result import Measure

@@ -14,8 +14,8 @@ from gpuproof.records.result import Measure
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.foreign import find_faults, read_thresholds
 from gpuproof.verdict.rules import read_rules
-from gpuproof.verdict.rules.one_by_one import FAR_UNDER_PEAK, judge_far_under_peak
-from gpuproof.verdict.rules.quantities import speaks_of_speed
+from gpuproof.verdict.rules.model import speaks_of_speed
+from gpuproof.verdict.rules.outcomes import FAR_UNDER_PEAK, judge_far_under_peak
 from gpuproof.verdict.rules.refusals import healthy_reference
 
 PRODUCT = {"workload": "gemm", "dtype": "bf16", "at_once": False, "m": 8192, "n": 8192, "k": 8192}

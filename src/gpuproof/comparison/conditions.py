@@ -1,18 +1,14 @@
-"""Were two runs made alike? The keys that must agree before figures are held against each other.
+"""Were two runs, or two recordings, made alike? Keys that must agree before figures are compared.
 
 In: of each run its result, the config as run.json has it, and the facts of its hosts as environment.json has
-them. Out: keys in plain order, and those in which two runs differ. How long was measured, and how often, is
-no condition; what was run, on what, and by which versions is.
+them; or two recordings. Out: keys in plain order, and those in which the two differ, or of which nobody can
+tell because one of them did not record it; what several GPUs have alike is told once. How long was measured,
+and how often, is no condition; what was run, on what, and by which versions is.
 
 >>> [unlike.key for unlike in unlike_keys({"device": "H200", "stack.torch": "2.6"}, {"device": "H200"})]
 ['stack.torch']
 >>> covers("stack", "stack.torch"), covers("model", "model_size")
 (True, False)
-
-Were two recordings made under the same conditions?
-
-In: two recordings. Out: every condition in which they differ, or in which nobody can tell because one of them
-did not record it; what several GPUs have alike is told once.
 """
 
 from __future__ import annotations
@@ -57,6 +53,10 @@ Weight = Literal["differs", "unknown", "note"]
 WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
 ABSENT = "not set"
 """What a key is where one of two runs has none."""
+_MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
+_FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
+"""Facts that tell one card from another of the same kind: worth a note, no more."""
+_LIMIT_TOLERANCE_W: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +151,6 @@ def unlike_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[UnlikeKey, 
         for key in dict.fromkeys([*a, *b])
         if a.get(key) != b.get(key)
     )
-
-
-_MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
-_FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
-"""Facts that tell one card from another of the same kind: worth a note, no more."""
-_LIMIT_TOLERANCE_W: Final = 1.0
 
 
 def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[UnlikeKey, ...]:

@@ -94,15 +94,10 @@ def judge(sides: SideBySide) -> Judgement:
         return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
     compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
     if not compared:
-        return Judgement(
-            word="CANNOT TELL", meaning=_reason_for_nothing(sides.measures), exit_code=ExitCode.INCONCLUSIVE
-        )
+        reasons = (measure.comparison.reason for measure in sides.measures)
+        meaning = next(filter(None, reasons), "the runs have no measure with launches in common")
+        return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     return _direction(compared) if sides.max_regression is None else _gated(sides, sides.max_regression)
-
-
-def _reason_for_nothing(measures: Sequence[ComparedMeasure]) -> str:
-    reasons = dict.fromkeys(measure.comparison.reason for measure in measures)
-    return next((reason for reason in reasons if reason), "the runs have no measure with launches in common")
 
 
 def _direction(measures: Sequence[ComparedMeasure]) -> Judgement:

@@ -1,14 +1,10 @@
 """What do the launches of two runs say, measure by measure, with one error rate over all of them?
 
 In: the measures of both results. Out: for each that both have with launches the ratio B/A with its interval,
-a verdict, what outlying launches do to it, how many launches ±1 % would need, and the same in cycles. Runs
-of their own are compared by Welch's test, launches that took turns by pairs.
-
-Is B slower because it does more, or because the device ran at a lower clock? Time × clock is cycles.
-
-In: launches of a measure on both sides, and the mean SM clock of each launch. Out: the same comparison in
-cycles, and how far the clock itself differed. Where a difference in time is none in cycles, the clock is its
-cause. What is bound by memory or by the host does not follow the SM clock, and is then named as it is.
+a verdict, what outlying launches do to it, how many launches ±1 % would need, and the same in cycles (time ×
+mean SM clock of each launch). Runs of their own are compared by Welch's test, launches that took turns by
+pairs. Where a difference in time is none in cycles, the clock is its cause. What is bound by memory or by the
+host does not follow the SM clock, and is then named as it is.
 """
 
 from __future__ import annotations
@@ -21,23 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from gpuproof.comparison.winners import ComparedSide, Pairing, compare_sides
+from gpuproof.comparison.winners import FORKED, ComparedSide, Pairing, compare_sides
 from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure, Result
 from gpuproof.statistics.comparison import Comparison, launches_for_ratio
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.distributions import normal_quantile
 
 CONFIDENCE = 0.95
-"""Of all measures together (Bonferroni's correction)."""
+"""Of all measures together (Bonferroni's correction: metrics of one GPU move together to a degree that nobody
+knows)."""
 PRECISION = 0.01
 """For which the number of launches is told."""
-FORKED = (
-    "its launches were forked from one process and are not independent repeats (run.start=exec starts "
-    "fresh processes)"
-)
-
 DoubtsAt = Callable[[str], tuple[Doubt, ...]]
 """Case → what speaks against its figures."""
+MeasureKey = tuple[str, str, str, str, tuple[tuple[str, str], ...]]
+ClocksByLaunch = Mapping[tuple[str, int], float]
+"""Case and replicate → mean SM clock of the launch's devices, in MHz."""
+NOT_READ = "clocks were not read beside every launch"
+SAME_CLOCK = 0.001
+"""Clocks that differ by less explain no difference that launches can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +79,6 @@ class ComparedMeasure:
         more = [self.case] if self.case != "main" else []
         more += [self.subject] if self.subject != WHOLE else []
         return ", ".join([self.name, *more])
-
-
-MeasureKey = tuple[str, str, str, str, tuple[tuple[str, str], ...]]
 
 
 def measure_key(measure: Measure, left_out: Sequence[str] = ()) -> MeasureKey:
@@ -185,7 +180,7 @@ def _values(launches: Sequence[LaunchValue]) -> list[float]:
 def _reason_against(a: Measure, b: Measure) -> str | None:
     for name, side in (("A", a), ("B", b)):
         if any(launch.start == "fork" for launch in side.launches):
-            return f"{name}: {FORKED}"
+            return f"{name}: its {FORKED}"
         if side.validity == "INVALID":
             return f"{name} is INVALID"
         if any(launch.value <= 0 for launch in side.launches):
@@ -243,13 +238,6 @@ def only_in_one(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]
             if key not in other:
                 subject = "" if measure.subject == WHOLE else f" of {measure.subject}"
                 yield f"{measure.name} at {measure.case}{subject} is in {name} alone"
-
-
-ClocksByLaunch = Mapping[tuple[str, int], float]
-"""Case and replicate → mean SM clock of the launch's devices, in MHz."""
-NOT_READ = "clocks were not read beside every launch"
-SAME_CLOCK = 0.001
-"""Clocks that differ by less explain no difference that launches can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

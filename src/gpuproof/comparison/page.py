@@ -1,11 +1,19 @@
-"""The page of a comparison: each measure of A and of B, verdicts, clocks, outliers, what more it needs."""
+"""The pages of comparisons: two runs, or two recordings (`gpuproof monitor compare`, with its result).
+
+Of runs each measure of A and of B, verdicts, clocks, outliers and what more it needs; of recordings whether
+they are comparable, their means, and the energy and throttling of each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
+from gpuproof import __version__
 from gpuproof.base import units
+from gpuproof.base.errors import ExitCode
 from gpuproof.base.groups import grouped
+from gpuproof.base.units import MISSING
 from gpuproof.comparison.judge import (
     ComparedRun,
     Judgement,
@@ -14,8 +22,10 @@ from gpuproof.comparison.judge import (
     compared_measures,
     verdict_text,
 )
-from gpuproof.comparison.measures import CONFIDENCE, ComparedMeasure, explained_by_clocks
+from gpuproof.comparison.measures import CONFIDENCE, explained_by_clocks
+from gpuproof.comparison.recordings import RecordingComparison, signed
 from gpuproof.comparison.winners import side_of, title_of
+from gpuproof.records.codec import to_json
 from gpuproof.records.page import (
     Axis,
     Cell,
@@ -23,6 +33,7 @@ from gpuproof.records.page import (
     Notices,
     Page,
     Pivot,
+    Provenance,
     Reference,
     Section,
     Text,
@@ -30,10 +41,10 @@ from gpuproof.records.page import (
     Verdict,
 )
 from gpuproof.records.page.tables import Column, figure, pivot, table
-from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure
+from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure, Result
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
-from gpuproof.verdict.measure_charts import MOST_ROWS, chart_of_launches, intervals, titled
+from gpuproof.verdict.page import MOST_ROWS, chart_of_launches, intervals, titled
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -51,6 +62,13 @@ AT_OTHER_TIMES = (
     "A and B ran at different times: what changed on the machine in between is part of the difference"
 )
 NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
+NAME: Final = "monitor compare"
+COMPARABLE_TONES: Final[dict[str, Tone]] = {"NOT COMPARABLE": "bad", "COMPARABLE": "good"}
+NO_READING: Final = "Neither recording has a reading to compare there."
+LIMITS: Final = (
+    "the intervals (by what changes slowest) hold for these two recordings only: what another launch of "
+    "either would give is not in them; to compare two configurations, measure each several times"
+)
 
 
 def headline(comparison: SideBySide) -> str:
@@ -74,7 +92,13 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
         Text(title="", lines=(A_LAUNCH,)),
-        _sides(comparison),
+        table(
+            "Compared",
+            [("A", comparison.a), ("B", comparison.b)],
+            Column.of("", lambda row: row[0], align="left"),
+            Column.of("run", lambda row: row[1].name, align="left", folds=True),
+            Column.of("verdict", lambda row: row[1].verdict, align="left"),
+        ),
         *_doubts(comparison),
         *comparison_sections(comparison),
     )
@@ -84,9 +108,10 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
     """Lay out the measures and what there is to say of them."""
     unlike = (*comparison.unlike, *comparison.across)
+    clocks = ((m.title, explained_by_clocks(m.comparison, m.cycles)) for m in comparison.measures)
     texts = (
         Text(title="They differ in", lines=tuple(key.text for key in unlike)),
-        Text(title="Clocks", lines=tuple(_clocks(comparison.measures))),
+        Text(title="Clocks", lines=tuple(f"{title}: {text}" for title, text in clocks if text)),
         Text(title="Launches", lines=tuple(_launches(comparison))),
         Text(title="About the comparison", lines=tuple(_about(comparison))),
     )
@@ -116,16 +141,6 @@ def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterat
         both = {side_of(measure): measure for measure in of_title if side_of(measure) in ("A", "B")}
         if chart := chart_of_launches(f"Launches of A and B: {titled(title)}", both):
             yield chart
-
-
-def _sides(comparison: SideBySide) -> Section:
-    return table(
-        "Compared",
-        [("A", comparison.a), ("B", comparison.b)],
-        Column.of("", lambda row: row[0], align="left"),
-        Column.of("run", lambda row: row[1].name, align="left", folds=True),
-        Column.of("verdict", lambda row: row[1].verdict, align="left"),
-    )
 
 
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
@@ -175,12 +190,6 @@ def _change(comparison: Comparison) -> str:
     return units.MISSING if comparison.ratio is None else change_text(comparison.ratio)
 
 
-def _clocks(measures: Sequence[ComparedMeasure]) -> Iterator[str]:
-    for measure in measures:
-        if explanation := explained_by_clocks(measure.comparison, measure.cycles):
-            yield f"{measure.title}: {explanation}"
-
-
 def _launches(comparison: SideBySide) -> Iterator[str]:
     for measure in comparison.measures:
         named = [
@@ -227,3 +236,126 @@ def _about(comparison: SideBySide) -> Iterator[str]:
             "not take away; `gpuproof compare --ab` alternates launches"
         )
     yield from comparison.notes
+
+
+def recordings_result(comparison: RecordingComparison) -> Result:
+    """Return the figures of two recordings side by side, and the conditions in which they are unlike."""
+    word, meaning = _comparable(comparison)
+    return Result(
+        suite=NAME,
+        run_id=f"{comparison.a} and {comparison.b}",
+        gpuproof_version=__version__,
+        validity=None,
+        verdict=word,
+        headline=meaning,
+        exit_code=ExitCode.DONE,
+        num_launches=0,
+        num_planned=0,
+        conditions={"basis": comparison.basis},
+        doubts=(),
+        failures=(),
+        measures=(*comparison.sides, *comparison.means, *comparison.spent),
+        detail={"unlike": to_json(comparison.unlike), "spent_basis": comparison.spent_basis},
+    )
+
+
+def recordings_page(comparison: RecordingComparison, provenance: Provenance | None = None) -> Page:
+    """Lay out whether two recordings are comparable, then the figures, then their limits."""
+    word, meaning = _comparable(comparison)
+    verdict = Verdict(word=word, tone=COMPARABLE_TONES.get(word, "plain"), reason=meaning)
+    sections = (
+        _recordings(comparison),
+        *_lines("Conditions", (unlike.text for unlike in comparison.unlike)),
+        *_means(comparison),
+        *_spent(comparison),
+        *_lines("About the comparison", _about_recordings(comparison)),
+    )
+    title = f"{comparison.b} against {comparison.a}"
+    return Page(title=title, verdict=verdict, sections=sections, provenance=provenance)
+
+
+def _comparable(comparison: RecordingComparison) -> tuple[str, str]:
+    """Return whether two recordings are comparable, and why."""
+    if not comparison.comparable:
+        return "NOT COMPARABLE", "as they stand, these conditions differ, and may be all that is seen below"
+    if any(unlike.weight == "unknown" for unlike in comparison.unlike):
+        return "COMPARABLE AS FAR AS WAS RECORDED", "some conditions are unknown"
+    if comparison.has_gpus:
+        return "COMPARABLE", "same GPU, driver, power limit and clock limits"
+    return "COMPARABLE", "same CPU; there is no GPU on either side"
+
+
+def _recordings(comparison: RecordingComparison) -> Section:
+    names = {"A": comparison.a, "B": comparison.b}
+    return pivot(
+        "Compared",
+        comparison.sides,
+        (
+            Column.of("", side_of, align="left"),
+            Column.of("recording", lambda measure: names[side_of(measure)], align="left", folds=True),
+        ),
+        figure("GPUs", "num_gpus"),
+        figure("recorded", "duration_s"),
+        figure("of which compared", "used_s"),
+        key=lambda measure: measure.labels["metric"],
+    )
+
+
+def _means(comparison: RecordingComparison) -> Iterator[Section]:
+    title = f"Means over {comparison.basis}"
+    if not comparison.means:
+        yield Text(title=title, lines=(NO_READING,))
+        return
+    yield compared(
+        title,
+        comparison.means,
+        figure("B − A", "B minus A"),
+        figure("interval", "B minus A", _interval),
+        figure("shown from", "shown from"),
+        verdict_column("B minus A"),
+    )
+    reasons = grouped(
+        (m.missing, title_of(m)) for m in comparison.means if side_of(m) == "B minus A" and m.missing
+    )
+    yield from _lines("", (f"{', '.join(titles)}: cannot tell: {why}" for why, titles in reasons.items()))
+
+
+def _interval(measure: Measure) -> str:
+    if measure.interval is None:
+        return MISSING
+    low, high = (
+        signed(measure.labels["metric"], end) for end in (measure.interval.low, measure.interval.high)
+    )
+    return f"{low} … {high}"
+
+
+def _spent(comparison: RecordingComparison) -> Iterator[Section]:
+    """Lay out energy and time held back, one figure a recording."""
+    if not comparison.spent:
+        return
+    title = f"Over {comparison.spent_basis}, all GPUs together"
+    yield compared(title, comparison.spent, figure("B − A", "B over A"))
+    yield from _lines("", _unknown(comparison.spent))
+
+
+def _unknown(measures: tuple[Measure, ...]) -> Iterator[str]:
+    yield "one figure a recording, so without an interval"
+    missing = (measure for measure in measures if measure.missing is not None)
+    yield from dict.fromkeys(
+        f"{title_of(m).partition(':')[0]} of {side_of(m)} is not known: {m.missing}" for m in missing
+    )
+
+
+def _lines(title: str, lines: Iterator[str]) -> Iterator[Section]:
+    if texts := tuple(lines):
+        yield Text(title=title, lines=texts)
+
+
+def _about_recordings(comparison: RecordingComparison) -> Iterator[str]:
+    levels = [m.interval.level for m in comparison.means if m.interval is not None]
+    if levels:
+        num = sum(side_of(measure) == "A" for measure in comparison.means)
+        together = f"those of {num} metrics all hold at {CONFIDENCE:.0%}"
+        yield f"each interval has {levels[0]:.2%}, so that {together}"
+        yield "shown from: the smallest difference that would have been shown four times in five"
+    yield LIMITS

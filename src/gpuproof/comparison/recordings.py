@@ -4,18 +4,13 @@ In: two recordings, and which part of them counts: one named phase, or the time 
 Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
 and measures, those of a metric being both means, B minus A with its interval by the low end of both spectra
 and a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that would
-have been shown; and what energy each took and for how long each was held back. All metrics share one error
-rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of comparisons. A difference means
-something only where the conditions are the same, or where the one that differs is under test. Power is that
-of the energy counter where it moves. Readings of one recording resemble their neighbours, which that allows
-for, and a recording that is too short for what changes slowly in it says so; what another launch would give
-is not in the interval.
-
-What did each of two recordings take, and for how long was each held back?
-
-In: two recordings, and the phase that counts, else all of each. Out: of each the time, the energy of all
-GPUs together, and of each reason to be held back the share of the time, averaged over the GPUs. There is one
-figure a recording, so no interval. What one GPU does not tell, the recording does not: a part is no whole.
+have been shown. All metrics share one error rate: equal recordings get "higher" or "lower" anywhere in at
+most 5 % of comparisons. A difference means something only where the conditions are the same, or where the one
+that differs is under test. Power is that of the energy counter where it moves. Readings of one recording
+resemble their neighbours, which that allows for, and a recording that is too short for what changes slowly in
+it says so; what another launch would give is not in the interval. Time, energy of all GPUs and throttled time
+(of the phase, else of all) are one figure a recording, so without an interval; what one GPU does not tell,
+the recording does not: a part is no whole.
 """
 
 from __future__ import annotations
@@ -30,6 +25,7 @@ import numpy as np
 from gpuproof.base.errors import UsageError
 from gpuproof.base.units import MISSING, seconds, share, significant
 from gpuproof.comparison.conditions import UnlikeKey, unlike_conditions
+from gpuproof.comparison.measures import CONFIDENCE
 from gpuproof.comparison.winners import side_measure
 from gpuproof.readings.energy import energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title, unit
@@ -54,14 +50,13 @@ the name of a GPU's."""
 READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
 """All that a comparison reads of devices."""
 
-CONFIDENCE: Final = 0.95
-"""Of all metrics of a comparison together (Bonferroni's correction: metrics of one GPU move together to a
-degree that nobody knows)."""
 SPENT: Final = 0.6
 """Share of the 5 % that intervals are made for: the rest is for slow noise, whose variance is at times
 underestimated, so that no shape of `benchmarks/compare_false_alarms.py` exceeds them."""
 MAX_PIECES: Final = 2000
 """Longer series are averaged over neighbours to this length: a day of readings needs no more resolution."""
+Held = tuple[dict[str, float] | None, str | None]
+"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +146,10 @@ def compare(
     basis = f"phase {phase_name}"
     if phase_name is not None:
         busy = None
-    elif all(_has_utilisation(recording) for recording in (first, second)):
+    elif all(
+        any(track.values("util_gpu_percent") is not None for track in recording.devices)
+        for recording in (first, second)
+    ):
         basis = f"busy time: GPU utilisation of {busy_percent:g} % or more"
     elif first.devices or second.devices:
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
@@ -179,10 +177,6 @@ def _used(recording: RecordingData, phase_name: str | None, busy: float | None) 
         raise UsageError("holds no samples", place=recording.source, next_step="Record for longer")
     window: RecordingWindow = whole(recording) if phase_name is None else phase(recording, name=phase_name)
     return _Used(recording=recording, inside=window.holds(recording.time_s), busy_percent=busy)
-
-
-def _has_utilisation(recording: RecordingData) -> bool:
-    return any(track.values("util_gpu_percent") is not None for track in recording.devices)
 
 
 def _side(side: str, used: _Used) -> Iterator[Measure]:
@@ -334,10 +328,6 @@ def _ratio(first_j: float | None, second_j: float | None) -> Measure:
     return side_measure(
         name="energy", side="B over A", statistic="ratio", value=ratio, unit="1", text=text, labels={}
     )
-
-
-Held = tuple[dict[str, float] | None, str | None]
-"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why it is not known."""
 
 
 def _shares(recording: RecordingData, window: RecordingWindow) -> Held:

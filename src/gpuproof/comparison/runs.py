@@ -20,13 +20,14 @@ from gpuproof.comparison.page import comparison_page, headline
 from gpuproof.comparison.winners import Pairing, doubts_at
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Page, Provenance
-from gpuproof.records.result import Result
+from gpuproof.records.result import Result, Validity
 from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
 NAME = "compare"
 OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
 """Keys with which a step is other work, so that its time says nothing."""
 STEP_TIMES = ("p50 step",)
+FROM_WORST: tuple[Validity | None, ...] = ("INVALID", None, "SUSPECT", "VALID")
 BETWEEN_SESSIONS = 0.01
 """Relative standard deviation of one session from the next, where nobody knows it better: clocks,
 temperature, what else runs and where memory lies change from day to day, and are in no spread of one day."""
@@ -149,7 +150,7 @@ def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
         suite=NAME,
         run_id=f"{a.result.run_id} and {b.result.run_id}",
         gpuproof_version=__version__,
-        validity=_worse(sides),
+        validity=min((side.validity for side in sides), key=FROM_WORST.index),
         verdict=judgement.word,
         headline=headline(comparison),
         exit_code=judgement.exit_code,
@@ -161,17 +162,7 @@ def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
         measures=tuple(compared_measures(comparison.measures)),
         detail=to_json(comparison),
     )
-    return as_simulated(result) if _is_simulated(sides) else result
-
-
-def _worse(sides: Sequence[Result]) -> Any:
-    validities = [side.validity for side in sides]
-    order = ("INVALID", None, "SUSPECT", "VALID")
-    return min(validities, key=order.index)
-
-
-def _is_simulated(sides: Sequence[Result]) -> bool:
-    return any(side.conditions.get(CONDITION) for side in sides)
+    return as_simulated(result) if any(side.conditions.get(CONDITION) for side in sides) else result
 
 
 def page_of(result: Result) -> Page:

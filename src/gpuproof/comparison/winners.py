@@ -2,11 +2,8 @@
 
 FASTER, SLOWER, best, a place on a Pareto front and advice rest on `compare_sides`, or on `reason_unusable`
 where only means are held against each other. A side that is INVALID wins and loses nothing, nor does one
-that is SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`.
-
-Figures of A and B side by side: the measures that a table of a comparison stands on.
-
-A figure of one side, or of both together (B over A, B minus A), says in `labels.compared` of which.
+that is SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`. A
+figure of one side, or of both together (B over A, B minus A), says in `labels.compared` of which.
 """
 
 from __future__ import annotations
@@ -25,8 +22,14 @@ TOUCHES: Mapping[str, str] = {
     row["code"]: row["touches"] for row in packaged_rows(DOUBTS) if row["touches"] is not None
 }
 """How a doubt touches a difference (`doubts.csv` says why); one that is not listed touches every figure."""
+FORKED = (
+    "launches were forked from one process and are not independent repeats (run.start=exec starts fresh "
+    "processes)"
+)
 UNTIMED = ("accuracy", "loss", "perplexity")
 """In names of figures that do not depend on how long a step took."""
+COMPARED: Final = "compared"
+"""The label that says of which side a figure is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +181,6 @@ def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
     }
     codes = {doubt.code for doubts in by_case.values() for doubt in doubts}
     return (*by_case.get(case, ()), *(doubt for doubt in result.doubts if doubt.code not in codes))
-
-
-COMPARED: Final = "compared"
-"""The label that says of which side a figure is."""
 
 
 def side_measure(*, name: str, side: str, labels: Mapping[str, Any], **fields: Any) -> Measure:

@@ -22,7 +22,6 @@ READING_PACKAGES = ("readings", "statistics", "comparison")
 READING_FILES = (
     *("__init__.py", "records/doubts.csv"),
     *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
-    "verdict/measure_charts.py",
     *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),
     *("observe/__init__.py", "observe/node_file.py", "observe/recording_page.py"),
 )

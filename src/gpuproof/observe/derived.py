@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from gpuproof.base.errors import GpuproofError
 from gpuproof.base.files import write_array, write_text
+from gpuproof.comparison.page import recordings_page
 from gpuproof.comparison.recordings import compare
-from gpuproof.comparison.recordings_page import recordings_page
 from gpuproof.observe.recording_page import recording_page, recording_result
 from gpuproof.observe.timeline import recording_picture
 from gpuproof.readings.formats import load

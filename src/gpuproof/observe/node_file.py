@@ -83,8 +83,8 @@ def _summary(args: Namespace) -> Page:
 
 
 def _comparison(args: Namespace) -> Page:
+    from gpuproof.comparison.page import recordings_page
     from gpuproof.comparison.recordings import READ_METRICS, compare
-    from gpuproof.comparison.recordings_page import recordings_page
     from gpuproof.readings.recording import load_recording
     from gpuproof.readings.selection import of_recording, side_by_side
 

@@ -23,7 +23,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Axis, Chart, Picture, Series, Shade
 from gpuproof.records.readings import bare_uuid, named_among
 from gpuproof.records.run import RankResult, Start
-from gpuproof.verdict.measure_charts import plain_chart
+from gpuproof.verdict.page import plain_chart
 from gpuproof.verdict.rollup import listed
 
 MOST_HOSTS: Final = 4

@@ -1,12 +1,8 @@
-"""What a run would do, in lines for people: what is measured, where, and in how many launches.
+"""What a run would do, in lines for people: what is measured, where, in how many launches, and what it takes.
 
-In: the launches that a suite plans, of which a search knows only the first. Out: lines. Memory and time are
-foreseen by `suites/forecast.py`.
-
-What a run will take at least, said before it begins: memory of a rank and time, from the plan alone.
-
-In: the launches that a suite plans. Out: lines for people. All figures are lower bounds, since nothing was
-measured: caches, copies that kernels make, starting and warm-up come on top. Nothing is refused by them.
+In: the launches that a suite plans, of which a search knows only the first. Out: lines. Memory of a rank and
+time are lower bounds from the plan alone, since nothing was measured: caches, copies that kernels make,
+starting and warm-up come on top. Nothing is refused by them.
 """
 
 from __future__ import annotations
@@ -29,6 +25,13 @@ from gpuproof.workloads.info.lookup import find_workload
 MOST_WORKS = 2
 DEVICES = {"auto": "a GPU if there is one, else the processor", "cpu": "the processor"}
 FROM_HERE = {"estimate": "about", "limit": "at most"}
+HALF_BYTES = 2
+SAFE_SHARE = 0.5
+"""Of a machine's memory: what an estimate from below leaves out, and other programs, need the rest."""
+LEAST_OF_PLAN = 0.05
+"""Of the time set aside: what a validation takes at least. `benchmarks/validate_forecast.py` scores both."""
+WHOLE = ("fp32", "tf32", "fp64")
+"""Precisions whose activations have 4 bytes or more."""
 
 
 def planned_lines(
@@ -100,15 +103,6 @@ def _work(case: Case) -> str:
         what = f"{work.model.name} {work.kind} on {work.data.name}, {work.training.precision}"
         return what if isinstance(work, ServingWork) else f"{what}, batch {work.data.batch_size}"
     return f"probe {work.probe.name}"
-
-
-HALF_BYTES = 2
-SAFE_SHARE = 0.5
-"""Of a machine's memory: what an estimate from below leaves out, and other programs, need the rest."""
-LEAST_OF_PLAN = 0.05
-"""Of the time set aside: what a validation takes at least. `benchmarks/validate_forecast.py` scores both."""
-WHOLE = ("fp32", "tf32", "fp64")
-"""Precisions whose activations have 4 bytes or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +198,11 @@ def forecast(
     else None.
     """
     if remaining.basis == "plan" and remaining.seconds is not None:
-        return _planned_time(remaining, remaining.seconds)
+        ends = " to ".join(units.duration(part * remaining.seconds) for part in (LEAST_OF_PLAN, 1.0))
+        return (f"time: {ends} on an idle machine for {launches_text(remaining)}, and for tests that follow",)
     if not cases or any(not isinstance(c.work, ModelWork) or isinstance(c.work, ServingWork) for c in cases):
         return ()
     return (*_time(cases, remaining, hosts_at_once), *_memory(cases, host_memory_bytes))
-
-
-def _planned_time(remaining: Remaining, seconds: float) -> tuple[str, ...]:
-    """Say what was set aside for all that is left, as a range."""
-    ends = " to ".join(units.duration(share * seconds) for share in (LEAST_OF_PLAN, 1.0))
-    return (f"time: {ends} on an idle machine for {launches_text(remaining)}, and for tests that follow",)
 
 
 def launches_text(remaining: Remaining) -> str:

@@ -1,8 +1,7 @@
-"""How a benchmark's result is put together: the same fields and the same exit code for every suite.
+"""How a benchmark's result, its measures and its derived files are put together, the same for every suite.
 
-How a measure is made: its value and unit, how people read it, and how certain it is.
-
-What derived files have in common: rows as CSV, JSON as it is written, and the time that a run took.
+A result has the same fields and the same exit code; a measure its value, unit, text and how certain it is;
+files rows as CSV, JSON as it is written, and the time that a run took.
 """
 
 from __future__ import annotations
@@ -46,6 +45,14 @@ from gpuproof.verdict.announced import lost_readings
 from gpuproof.verdict.doubts.base import WRONG
 from gpuproof.verdict.doubts.rules import invalid_first
 
+MEDIAN_LATENCY = "p50 latency"
+GOODPUT, ANSWERED = "goodput", "answered"
+MEDIAN_FIRST_TOKEN, MEDIAN_TOKEN = "p50 time to first token", "p50 time per token"
+OWNER = ("case", "replicate")
+"""Keys of a row of epochs that say which launch it is of."""
+HOSTS_FOLDER = "hosts"
+"""Where the files of each of several hosts lie."""
+
 
 def benchmark_result(
     suite: str,
@@ -78,7 +85,7 @@ def benchmark_result(
         validity=validity,
         verdict=verdict,
         headline=headline(measures) if headline_text is None else headline_text,
-        exit_code=ExitCode.FAILED if _is_wrong(doubts) else code,
+        exit_code=ExitCode.FAILED if any(doubt.code == WRONG for doubt in doubts) else code,
         num_launches=num_launches,
         num_planned=num_planned,
         conditions=conditions,
@@ -87,11 +94,6 @@ def benchmark_result(
         measures=(*measures, *limited),
         detail=detail,
     )
-
-
-def _is_wrong(doubts: Sequence[Doubt]) -> bool:
-    """Say whether wrong results were measured: there is no doubt about them."""
-    return any(doubt.code == WRONG for doubt in doubts)
 
 
 def _judged(
@@ -146,11 +148,6 @@ def exit_code_without_lack(causes: set[str], validity: Validity | None, *, is_co
     if causes:
         return ExitCode.FAILED
     return ExitCode.DONE if is_complete and validity in ("VALID", "SUSPECT") else ExitCode.INCONCLUSIVE
-
-
-MEDIAN_LATENCY = "p50 latency"
-GOODPUT, ANSWERED = "goodput", "answered"
-MEDIAN_FIRST_TOKEN, MEDIAN_TOKEN = "p50 time to first token", "p50 time per token"
 
 
 def with_interval(
@@ -279,12 +276,6 @@ def _digits_that_show(interval: Interval) -> int:
     """Return the significant digits that tell the ends of an interval apart, from 3 to 6."""
     width = interval.relative_half_width
     return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))
-
-
-OWNER = ("case", "replicate")
-"""Keys of a row of epochs that say which launch it is of."""
-HOSTS_FOLDER = "hosts"
-"""Where the files of each of several hosts lie."""
 
 
 def json_export(name: str, content: Any) -> Export:

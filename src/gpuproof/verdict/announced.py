@@ -1,12 +1,10 @@
-"""What drivers announced of each device while a run was recorded, and which memory errors grew in it.
+"""What drivers announced of each device beside launches, and what the monitor lost there.
 
-In: the recordings beside launches. Out: by the subject of each device that was watched, what was announced of
-it, nothing being an empty list; None where nobody listened. A device that is not in it was not watched.
-
-What did the monitor lose beside launches? Devices that went, drivers that hang, recordings cut short.
-
-In: the evidence of a run. Out: a doubt a host and kind of loss, each with the launches that it is of. Work on
-processors loses nothing by a GPU; what the driver told again before a window began was not lost to it.
+In: the evidence of a run. Out: by the subject of each device that was watched, what was announced of it and
+which memory errors grew, nothing being an empty list; None where nobody listened. A device that is not in it
+was not watched. And a doubt for each host and kind of loss (devices that went, drivers that hang, recordings
+cut short), each with the launches that it is of. Work on processors loses nothing by a GPU; what the driver
+told again before a window began was not lost to it.
 """
 
 from __future__ import annotations
@@ -32,6 +30,12 @@ GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
 HARMLESS: Final = ("recovered", "appeared")
 PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
 """As the kernel's log has it: `NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
+CODE: Final = "readings-lost"
+ENDED_EARLY: Final = "the recording ended early"
+GONE: Final = ("lost", "hung", "unreadable", "not_answering")
+BACK: Final = ("recovered", "appeared")
+LATE_S: Final = 5.0
+"""A recording that ends so much before its launch's window, and two readings more, ended early."""
 
 
 def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
@@ -135,14 +139,6 @@ def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[Annou
         counts = [total[name] for total in totals if name in total]
         if len(counts) > 1 and counts[-1] > counts[0]:
             yield Announced(title=f"{name} grew by {counts[-1] - counts[0]:g}")
-
-
-CODE: Final = "readings-lost"
-ENDED_EARLY: Final = "the recording ended early"
-GONE: Final = ("lost", "hung", "unreadable", "not_answering")
-BACK: Final = ("recovered", "appeared")
-LATE_S: Final = 5.0
-"""A recording that ends so much before its launch's window, and two readings more, ended early."""
 
 
 def lost_readings(evidence: Evidence) -> list[Doubt]:

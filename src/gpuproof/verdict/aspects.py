@@ -239,7 +239,7 @@ def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Aspect
     missing = [name for name, of_check in items.items() if not of_check]
     standings: list[Standing] = [*map(_standing, bad), "passed"]
     worst = max(standings, key=STANDINGS.index)
-    reasons = [_why(item) for item in bad if _standing(item) == worst]
+    reasons = [why_of(item) for item in bad if _standing(item) == worst]
     if missing and worst == "passed":
         worst, reasons = "undecided", [f"{', '.join(missing)}: nothing was judged"]
     first = next((item.outcome.next_step for item in bad), None)
@@ -265,7 +265,7 @@ def _by_figures(
     standing: Standing = "failed" if failed else "undecided" if closing is None else "passed"
     reason, next_step = None, None
     if failed:
-        reason, next_step = "; ".join(dict.fromkeys(map(_why, failed))), failed[0].outcome.next_step
+        reason, next_step = "; ".join(dict.fromkeys(map(why_of, failed))), failed[0].outcome.next_step
     elif unsettled is not None:
         reason, next_step = unsettled.reason, unsettled.remedy
     elif closing is None:
@@ -329,7 +329,7 @@ def _reason_open(
         seen = f"sees no loss under {share(loss)}" if loss < 1 else "cannot show any loss"
         return f"{name} {seen}, and {share(detects)} is to be seen", SHARPEN
     if undecided:
-        return "; ".join(dict.fromkeys(map(_why, undecided))), undecided[0].outcome.next_step or SHARPEN
+        return "; ".join(dict.fromkeys(map(why_of, undecided))), undecided[0].outcome.next_step or SHARPEN
     if any(item.basis in ("absolute", "baseline") for item in items):
         return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
     values = outcomes.values_of(row, subject)
@@ -356,7 +356,8 @@ def _standing(item: Judged) -> Standing:
     return OF_STATUS[item.outcome.status]
 
 
-def _why(item: Judged) -> str:
+def why_of(item: Judged) -> str:
+    """Return a check with its status and what it says, in one line."""
     return f"{with_status(item.name, item.outcome.status)}: {item.outcome.summary}"
 
 

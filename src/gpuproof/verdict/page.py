@@ -1,19 +1,26 @@
-"""The page of checks: how each ended, on what ground, what to do next, and where expectations come from."""
+"""The page of checks (how each ended, on what ground, what to do next) and charts of measures.
+
+All that a chart marks is a measure's value, its interval or its launches.
+
+>>> axis_of(Measure(name="peak memory", value=1.0, unit="bytes", text="")).unit
+'B'
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
+from typing import Literal
 
 from gpuproof.base.groups import grouped
 from gpuproof.launches.subjects import device_indices
 from gpuproof.records import page as pages
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.records.page import tables
-from gpuproof.records.result import WHOLE
+from gpuproof.records.page import Axis, Chart, Reference, Series, tables
+from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.subject_names import named_page
 from gpuproof.verdict.rollup import listed
 
@@ -31,6 +38,12 @@ TONES: dict[str, pages.Tone] = {
     "SKIP": "faint",
     "NOT-APPLICABLE": "faint",
 }
+UNITS = {"bytes": "B", "bytes/s": "B/s", "1": "", "share": ""}
+"""What an axis calls the unit of a measure, where that is otherwise."""
+Kind = Literal["line", "scatter", "bar"]
+MOST_TIMES = 50.0
+MOST_ROWS = 64
+"""Of a chart in rows: more are a table's."""
 
 
 def outcomes_page(
@@ -143,3 +156,111 @@ def _explanation(outcome: Outcome) -> list[str]:
         by = f" ({outcome.responsible})" if outcome.responsible not in (None, "user") else ""
         lines.append(f"→ {outcome.next_step}{by}")
     return lines
+
+
+def axis_of(measure: Measure, label: str | None = None, *, is_logarithmic: bool = False) -> Axis:
+    """Return the axis along which a measure, and others of its kind, lie."""
+    unit = UNITS.get(measure.unit, measure.unit)
+    return Axis(label=label or measure.name, unit=unit, is_logarithmic=is_logarithmic)
+
+
+def titled(name: str) -> str:
+    """Return a measure's name as a title has it."""
+    return name[:1].upper() + name[1:]
+
+
+def ends_of(measure: Measure) -> tuple[float, float]:
+    """Return the ends of a measure's interval; its value twice where it has none."""
+    value = measure.value or 0.0
+    return (value, value) if measure.interval is None else (measure.interval.low, measure.interval.high)
+
+
+def curve(name: str, points: Iterable[tuple[float, Measure | None]]) -> Series:
+    """Return measures along an axis with their intervals; what has no value has no mark."""
+    of_x = sorted(((x, m) for x, m in points if m is not None and m.value is not None), key=lambda of: of[0])
+    return Series(
+        name=name,
+        points=tuple((x, m.value) for x, m in of_x if m.value is not None),
+        ranges=tuple(ends_of(m) for _, m in of_x) if any(m.interval for _, m in of_x) else (),
+    )
+
+
+def chart_of_launches(title: str, measures: Mapping[str, Measure]) -> Chart | None:
+    """Return the value of each launch over that of all and its interval, by side; None of fewer than two."""
+    if not any(len(measure.launches) > 1 for measure in measures.values()):
+        return None
+    replicates = sorted({launch.replicate for measure in measures.values() for launch in measure.launches})
+    places = {replicate: float(place) for place, replicate in enumerate(replicates)}
+    ends = (-0.5, len(replicates) - 0.5)
+    prefixes = {name: f"{name}, " * bool(name) for name in measures}
+    series: list[Series] = []
+    for name, measure in measures.items():
+        if measure.value is not None and measure.interval is not None:
+            of_all = f"{prefixes[name]}{measure.interval.level:.0%} interval of all launches"
+            ranges = (ends_of(measure),) * 2
+            points = tuple((x, measure.value) for x in ends)
+            series.append(Series(name=of_all, points=points, ranges=ranges, form="band"))
+        values = tuple((places[launch.replicate], launch.value) for launch in measure.launches)
+        series.append(Series(name=f"{prefixes[name]}a launch", points=values, form="points"))
+    first = next(iter(measures.values()))
+    x = Axis(label="launch", names=tuple(str(replicate + 1) for replicate in replicates))
+    y = axis_of(first, first.name.partition(", A")[0])
+    lines = [
+        Reference(label=f"{prefixes[name]}all: {measure.text}", y=measure.value)
+        for name, measure in measures.items()
+        if measure.value is not None
+    ]
+    return plain_chart(title, "scatter", x, y, series, *lines)
+
+
+def bars(title: str, rows: Sequence[tuple[str, Measure | None]], label: str | None = None) -> Chart | None:
+    """Return measures as bars in rows, each with its interval; None of fewer than two.
+
+    A row whose measure has no value says so. Very many are marks, by their number from 1; those of which the
+    shortest would not be seen as bars are marks in rows.
+    """
+    measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m is not None and m.value is not None]
+    if len(measured) < 2:
+        return None
+    axis = axis_of(measured[0][1], label)
+    points = tuple((m.value, row) for row, m in measured if m.value is not None)
+    if len(rows) > MOST_ROWS:
+        upright = Series(name=axis.label, points=tuple((row + 1, value) for value, row in points))
+        return plain_chart(title, "scatter", Axis(label="row of the table"), axis, [upright])
+    lengths = [value for value, _ in points]
+    is_wide = 0 < min(lengths) * MOST_TIMES < max(lengths)
+    ranges = tuple(ends_of(m) for _, m in measured) if any(m.interval for _, m in measured) else ()
+    names = tuple(name if m and m.value is not None else f"{name}: not measured" for name, m in rows)
+    series = [Series(name=axis.label, points=points, ranges=ranges)]
+    x, y = replace(axis, is_logarithmic=is_wide), Axis(label="", names=names)
+    return plain_chart(title, "scatter" if is_wide else "bar", x, y, series)
+
+
+def by_size(title: str, label: str, curves: Mapping[str, Iterable[tuple[float, Measure]]]) -> Chart:
+    """Return bandwidths against sizes in bytes, both logarithmic, a curve a name."""
+    size, rate = (
+        Axis(label=of, unit=unit, is_logarithmic=True) for of, unit in (("size", "B"), (label, "B/s"))
+    )
+    return plain_chart(title, "line", size, rate, [curve(name, points) for name, points in curves.items()])
+
+
+def plain_chart(
+    title: str, kind: Kind, x: Axis, y: Axis, series: Iterable[Series], *references: Reference
+) -> Chart:
+    """Return a chart of what a table of the page has, too."""
+    return Chart(
+        title=title, kind=kind, x=x, y=y, series=tuple(series), references=references, is_in_a_table=True
+    )
+
+
+def intervals(title: str, x: Axis, rows: Sequence[tuple[str, Measure]], *references: Reference) -> Chart:
+    """Return values with their intervals in rows: which lie on one side of a line is seen at once."""
+    measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m.value is not None]
+    ranges, values = tuple(ends_of(m) for _, m in measured), [(m.value or 0.0, row) for row, m in measured]
+    lows = tuple((low, row) for (low, _), (_, row) in zip(ranges, values, strict=True))
+    series = (
+        Series(name="interval", points=lows, ranges=ranges, form="range"),
+        Series(name="value", points=tuple(values), form="tick", colour="ink"),
+    )
+    names = tuple(name for name, _ in rows)
+    return plain_chart(title, "scatter", x, Axis(label="", names=names), series, *references)

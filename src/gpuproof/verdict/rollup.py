@@ -26,6 +26,7 @@ from gpuproof.verdict.aspects import (
     AspectCell,
     AspectTable,
     Standing,
+    why_of,
     with_status,
 )
 
@@ -176,9 +177,9 @@ def _branch(
 ) -> Branch:
     below = tuple(_branch(name, parts, checks, cells, covered) for name in parts.get(subject, ()))
     items, of_cells = checks.get(subject, ()), cells.get(subject, ())
-    failed = tuple(_reason(item) for item in items if OF_STATUS[item.outcome.status] == "failed")
+    failed = tuple(why_of(item) for item in items if OF_STATUS[item.outcome.status] == "failed")
     undecided = (
-        *(_reason(item) for item in items if _holds_back(item, covered)),
+        *(why_of(item) for item in items if _holds_back(item, covered)),
         *(f"{cell.title}: {cell.reason}" for cell in of_cells if cell.standing == "undecided"),
     )
     if not items and not of_cells and not below:
@@ -192,10 +193,6 @@ def _branch(
         num_passed=sum(item.outcome.status == "PASS" for item in items),
         branches=below,
     )
-
-
-def _reason(item: Judged) -> str:
-    return f"{with_status(item.name, item.outcome.status)}: {item.outcome.summary}"
 
 
 def _excluded(tree: Branch) -> Iterator[str]:

@@ -205,7 +205,7 @@ def _ending(budget_s: float, folder: Path) -> Iterator[None]:
 
 
 def _say(line: str, *, to_error: bool = False) -> None:
-    from gpuproof.suites.validate.drain import one_line
+    from gpuproof.suites.validate.nodes import one_line
 
     click.echo(one_line(f"gpuproof: {line}"), err=to_error)
 

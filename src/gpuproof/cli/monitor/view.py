@@ -141,9 +141,9 @@ def compare(
     Example:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
+    from gpuproof.comparison.page import recordings_page, recordings_result
     from gpuproof.comparison.recordings import READ_METRICS
     from gpuproof.comparison.recordings import compare as compare_recordings
-    from gpuproof.comparison.recordings_page import recordings_page, recordings_result
     from gpuproof.observe.side_by_side import comparison_picture, zoomable
     from gpuproof.readings.selection import of_recording, side_by_side
     from gpuproof.report.page_parts import with_pictures

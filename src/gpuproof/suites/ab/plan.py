@@ -1,13 +1,11 @@
 """Launches of A and B in turns: which may begin now, from those that have ended.
 
-How far is a comparison of launches in turns, and what follows? One answer for planning and conclusion.
-
 First come `pilot_pairs` pairs. Their spread says how many pairs find a regression of `find` beyond the limit
 with 99 % power (`pairs_to_find`); so many are launched, `max_pairs` at most. With a limit, a measure whose
 interval then lies beyond it is confirmed by as many pairs again, of which the 90 % interval must lie beyond
-it, too. No figure is looked at in between, so that nothing can stop at a lucky moment.
-
-`benchmarks/comparison_errors.py` shows how often a change is called that is none, and one of 3 % is found.
+it, too. No figure is looked at in between, so that nothing can stop at a lucky moment. Planning and
+conclusion both ask `course`. `benchmarks/comparison_errors.py` shows how often a change is called that is
+none, and one of 3 % is found.
 """
 
 from __future__ import annotations
@@ -37,6 +35,28 @@ from gpuproof.suites.results import (
     compared_figures,
 )
 from gpuproof.suites.serving.plan import case_of_load, load_of
+
+NAME = "ab"
+A, B = "a", "b"
+SIDES = (A, B)
+CONFIDENCE = 0.95
+"""Of all measures of the first run together."""
+CONFIRMED = 0.9
+"""Of a measure's confirmation: 5 % on the side of a regression, of those that the first run calls."""
+POWER = 0.99
+"""Of the first run as it is planned; both runs together then find 95 % and more."""
+RATE = THROUGHPUT
+BETTER: Mapping[str, Better] = {
+    RATE: "higher",
+    GOODPUT: "higher",
+    ANSWERED: "higher",
+    MEDIAN_FIRST_TOKEN: "lower",
+    MEDIAN_TOKEN: "lower",
+    MEDIAN_LATENCY: "lower",
+}
+"""What sides are compared by: a run's own figures. A step need not be the same work on both."""
+LaunchFigures = Mapping[str, float]
+"""What one launch says: measure → value; empty where it measured nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,27 +139,6 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
     return points
 
 
-NAME = "ab"
-A, B = "a", "b"
-SIDES = (A, B)
-CONFIDENCE = 0.95
-"""Of all measures of the first run together."""
-CONFIRMED = 0.9
-"""Of a measure's confirmation: 5 % on the side of a regression, of those that the first run calls."""
-POWER = 0.99
-"""Of the first run as it is planned; both runs together then find 95 % and more."""
-RATE = THROUGHPUT
-BETTER: Mapping[str, Better] = {
-    RATE: "higher",
-    GOODPUT: "higher",
-    ANSWERED: "higher",
-    MEDIAN_FIRST_TOKEN: "lower",
-    MEDIAN_TOKEN: "lower",
-    MEDIAN_LATENCY: "lower",
-}
-"""What sides are compared by: a run's own figures. A step need not be the same work on both."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbOptions:
     """The block `ab` of a recipe: in what the sides differ from it, and how hard it looks."""
@@ -175,10 +174,6 @@ class AbOptions:
     def limit(self) -> float:
         """The regression that a gate lets pass; 0 where there is none."""
         return self.max_regression or 0.0
-
-
-LaunchFigures = Mapping[str, float]
-"""What one launch says: measure → value; empty where it measured nothing."""
 
 
 def read_options(config: RunConfig) -> AbOptions:

@@ -1,7 +1,4 @@
-"""What several hosts come to: each by itself, then all together.
-
-Who stands apart, in words: each host, and by which limit hosts of a type were judged.
-"""
+"""What several hosts come to: each by itself, then all together, and who stands apart by which limit."""
 
 from __future__ import annotations
 
@@ -21,12 +18,26 @@ from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
 from gpuproof.suites.by_host.hosts import FleetSummary, Outlier, TypeSummary
 from gpuproof.suites.by_host.hosts_suite import HostApart, SuiteSummary, TypeOverall
-from gpuproof.suites.by_host.measures import energy_unit, headlines_of_hosts, measures_side_by_side
-from gpuproof.suites.by_host.report import HostsReport, HostState, SuiteColumn, What, report_of
+from gpuproof.suites.by_host.report import (
+    HostsReport,
+    HostState,
+    SuiteColumn,
+    What,
+    energy_unit,
+    headlines_of_hosts,
+    measures_side_by_side,
+    report_of,
+)
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT
 from gpuproof.verdict.doubts.rules import invalid_first
+
+NOT_WHICH = "(two hosts cannot show which of them is at fault)"
+TOLD_REACH = 0.1
+"""By which launches of one host leave a figure open, from which on the page says what would not be seen."""
+TOLD_TESTS = 3
+"""In which a host stands apart, by name; of the others the number is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,13 +204,6 @@ def _missing(summary: SuiteSummary) -> Iterator[str]:
             yield f"no {what} of {name}{more}: {reason}"
     if summary.types_missing is not None:
         yield f"types of GPU are not compared: {summary.types_missing}"
-
-
-NOT_WHICH = "(two hosts cannot show which of them is at fault)"
-TOLD_REACH = 0.1
-"""By which launches of one host leave a figure open, from which on the page says what would not be seen."""
-TOLD_TESTS = 3
-"""In which a host stands apart, by name; of the others the number is told."""
 
 
 def apart_lines(report: HostsReport) -> Iterator[str]:

@@ -152,11 +152,6 @@ class HostConclusion:
         )
 
     @property
-    def first_failures(self) -> list[Failure]:
-        """The first failure of each point that failed."""
-        return [failure for point in self.points.values() for failure in point.failures[:1]]
-
-    @property
     def host_failure(self) -> Failure | None:
         """Why the way to it failed, if it did."""
         failures = [*(f for point in self.points.values() for f in point.failures), *self.result.failures]
@@ -192,7 +187,7 @@ class HostConclusion:
             failures = list(points[0].failures)
             num_planned, num_measured = points[0].num_planned, points[0].num_launches
         else:
-            failures = self.first_failures
+            failures = [failure for point in points for failure in point.failures[:1]]
             num_planned, num_measured = len(points), sum(bool(point.success) for point in points)
         told = self.host_failure or next(iter(failures), None)
         if self.host_failure is None and num_measured and num_measured + len(failures) >= num_planned:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from gpuproof.statistics.outliers import ERROR_RATE, WHOLE_SHARE, Apart, HostRate, HostsJudged, judge_hosts
-from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, Outlier, TypeSummary, summarize_fleet
+from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, Outlier, summarize_fleet
 
 NO_COMMON_TEST = "no test was measured on every type"
 
@@ -216,7 +216,9 @@ def _types(
             for name, of_type in hosts.items()
         ]
         return tuple(speeds), NO_COMMON_TEST if len(hosts) > 1 else None
-    middle = {name: geometric_mean(_median(kinds[name]) for kinds in common) for name in hosts}
+    middle = {
+        name: geometric_mean(kinds[name].items_per_s_per_device.median for kinds in common) for name in hosts
+    }
     fastest = max(middle.values())
     speeds = [
         TypeSpeed(
@@ -228,10 +230,6 @@ def _types(
         for name, of_type in hosts.items()
     ]
     return tuple(sorted(speeds, key=lambda speed: -middle[speed.gpu_type])), None
-
-
-def _median(kind: TypeSummary) -> float:
-    return kind.items_per_s_per_device.median
 
 
 def _apart(fleet_tests: Sequence[FleetTest], overall: Sequence[TypeOverall]) -> list[HostApart]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Chart, Figure, Page, Pivot, Section, Text
+from gpuproof.records.page import Cell, Figure, Page, Pivot, Section, Text
 from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.host import titled
-from gpuproof.suites.by_host.measures import (
+from gpuproof.suites.by_host.report import (
     COST,
     DEVICE,
     ENERGY,
@@ -24,10 +24,10 @@ from gpuproof.suites.by_host.measures import (
     OF_FASTEST,
     OF_TYPE,
     TOTAL,
+    HostState,
 )
-from gpuproof.suites.by_host.report import HostState
 from gpuproof.suites.sections import DURING, TONES, benchmark_page
-from gpuproof.verdict.measure_charts import bars
+from gpuproof.verdict.page import bars
 
 FAILED = "failed"
 APART = "Outlier hosts"
@@ -76,7 +76,10 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
     ) -> Measure | None:
         return by_key.get((quantity, subject, case, gpu_type))
 
-    yield from _chart_of_hosts(detail, find)
+    rate = DEVICE if detail.what == "launches" else OF_TYPE
+    of_hosts = [(state.host, find(rate, subject=f"host/{state.host}")) for state in detail.hosts]
+    if chart := bars("Hosts beside each other", of_hosts, rate):
+        yield chart
     yield _hosts(detail, find)
     types = [m for m in measures if m.labels["quantity"] == OF_FASTEST and "num_hosts" in m.labels]
     if types and detail.what == "launches":
@@ -94,14 +97,6 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
             yield _by_point(title, detail, gpu_type, find, fastest=len(types) > 1)
     if types:
         yield Text(title=APART, lines=detail.apart)
-
-
-def _chart_of_hosts(detail: HostsDetail, find: Find) -> Iterator[Chart]:
-    """Draw the rate of a device of each host, or over many points what it is of its type's median."""
-    name = DEVICE if detail.what == "launches" else OF_TYPE
-    rows = [(state.host, find(name, subject=f"host/{state.host}")) for state in detail.hosts]
-    if chart := bars("Hosts beside each other", rows, name):
-        yield chart
 
 
 def _hosts(detail: HostsDetail, find: Find) -> Pivot:

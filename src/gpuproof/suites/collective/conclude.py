@@ -1,7 +1,4 @@
-"""What collective operations come to: bandwidth by size, right or wrong, and every doubt.
-
-The figures of an operation at a size: of one launch, over launches, and as people read them.
-"""
+"""What collective operations come to: figures of each size over launches, right or wrong, and every doubt."""
 
 from __future__ import annotations
 
@@ -30,9 +27,14 @@ from gpuproof.suites.results import benchmark_result, csv_text, positions_in_tim
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, joined_doubts
-from gpuproof.verdict.rules.quantities import COUNTS_OF_WRONG
+from gpuproof.verdict.rules.model import COUNTS_OF_WRONG
 
 CSV_FILE = "collectives.csv"
+Point = list[tuple[CollectiveLaunch, CollectiveFigures]]
+"""One operation at one size in every launch."""
+BUS_BANDWIDTH = "bus bandwidth"
+WRONG_VALUES = COUNTS_OF_WRONG[0]
+OfLaunch = Callable[[CollectiveFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +93,6 @@ def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
 def _doubts(launches: Sequence[CollectiveLaunch], observed: Sequence[Doubt]) -> tuple[Doubt, ...]:
     judged = [doubts_about(Measured(launch=launch.launch, collectives=launch)) for launch in launches]
     return invalid_first([*joined_doubts(judged), *observed])
-
-
-Point = list[tuple[CollectiveLaunch, CollectiveFigures]]
-"""One operation at one size in every launch."""
 
 
 def _points(launches: Sequence[CollectiveLaunch]) -> list[Point]:
@@ -232,12 +230,6 @@ def _conditions(launches: Sequence[CollectiveLaunch], config: RunConfig) -> dict
         "device": None if first is None else first.setup.device.name,
         "backend": None if first is None else first.setup.backend,
     }
-
-
-BUS_BANDWIDTH = "bus bandwidth"
-WRONG_VALUES = COUNTS_OF_WRONG[0]
-
-OfLaunch = Callable[[CollectiveFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

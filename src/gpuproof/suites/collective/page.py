@@ -15,7 +15,7 @@ from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.collective.conclude import BUS_BANDWIDTH, WRONG_VALUES, CollectiveDetail
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.expectations import figures_of, load_expectations
-from gpuproof.verdict.measure_charts import by_size
+from gpuproof.verdict.page import by_size
 
 
 def page(result: Result) -> Page:

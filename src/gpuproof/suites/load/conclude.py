@@ -10,7 +10,6 @@ from gpuproof.launches.launch import Launch
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import Failure
-from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import Conclusion, Export
 from gpuproof.suites.load.exports import RESULTS_FILE, loadtest_json
 from gpuproof.suites.load.plan import TESTS, LoadTest, points_of_tests
@@ -58,10 +57,6 @@ class LoadResult:
     def doubts(self) -> tuple[Doubt, ...]:
         """Doubts about its figures, with a remedy that fits the suite."""
         return tuple(map(with_suite_remedy, self.point.result.doubts))
-
-    def step_percentile(self, q: float) -> Percentile:
-        """Return a percentile of the step times, or why there is none."""
-        return percentile(self.step_times_s, q)
 
 
 def conclude(evidence: Evidence) -> Conclusion:

@@ -15,6 +15,7 @@ from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, WINDOW
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start
+from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.load.readings import MIB_BYTES, MIN_READINGS, NO_GPU, NOT_MEASURED, Quantity
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
     missing: Missing = {}
     figures = {**_speed(result, missing), **_memory(result, missing), **_readings(result, missing)}
     if not result.success:
-        figures = _without_figures(figures)
+        figures = {key: [] if isinstance(value, list) else None for key, value in figures.items()}
         missing = {key: NOT_MEASURED for key, value in figures.items() if value is None}
     return {
         "test_name": test.name,
@@ -166,11 +167,6 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
     }
 
 
-def _without_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return no figures of a test that failed, whatever it had measured before."""
-    return {key: [] if isinstance(value, list) else None for key, value in figures.items()}
-
-
 def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
     point, launches, times_s = result.point.figures, result.point.launches, result.step_times_s
     figures: dict[str, Any] = {
@@ -186,10 +182,10 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
         reason = "step times were not kept (benchmark.log_step_times is false)"
         missing.update(dict.fromkeys(("min_iteration_time_ms", "max_iteration_time_ms"), reason))
     for q in PERCENTILES:
-        percentile = result.step_percentile(q)
-        figures[f"p{q}_iteration_time_ms"] = _ms(percentile.value)
-        if percentile.reason is not None:
-            missing[f"p{q}_iteration_time_ms"] = percentile.reason
+        step = percentile(times_s, q)
+        figures[f"p{q}_iteration_time_ms"] = _ms(step.value)
+        if step.reason is not None:
+            missing[f"p{q}_iteration_time_ms"] = step.reason
     return figures
 
 

@@ -116,11 +116,11 @@ def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
                 lost.append(f"no readings of {host}: {recording.reason}")
             else:
                 cuts.append(_cut(launch, recording, windows))
-    return _join(cuts, missing=next(iter(lost), NOT_MEASURED), on_cpu=_is_on_cpu(launches))
-
-
-def _is_on_cpu(launches: Sequence[Launch]) -> bool:
-    return bool(launches) and launches[0].setup.device.kind == "cpu"
+    return _join(
+        cuts,
+        missing=next(iter(lost), NOT_MEASURED),
+        on_cpu=bool(launches) and launches[0].setup.device.kind == "cpu",
+    )
 
 
 def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) -> _Cut:

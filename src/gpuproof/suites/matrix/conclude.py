@@ -1,9 +1,8 @@
 """What the cases of a matrix come to: figures a configuration, doubts, failures, and the matrix's files.
 
-Did the commands of cases have their host's processors to themselves, or do their times tell of others too?
-
-A launch of a model is judged by its own window; of a command only this is known: the processor time that it
-took, and how busy its host was meanwhile. Other cases of the same matrix are others as well.
+A launch of a model is judged by its own window. Of a command only this is known: the processor time that it
+took, and how busy its host was meanwhile; its times are doubted where others, such as cases of the same
+matrix, kept the processors full.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ test_matrix_results_<time>/
   <case>/ gpu_stats_<case>_<time>.json, _summary.txt, _plot.png, output.log, error.txt, and what was kept
   graphs/ gpu_memory_timeline.png training_memory_comparison.png comparison.png
 
-Pictures of a matrix: memory over time and in bars, and what is compared with its intervals.
+The pictures show memory over time and in bars, and what is compared with its intervals.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from gpuproof.suites.results import json_export
 
 STAMP = "%Y%m%d_%H%M%S"
 TREE = "test_matrix_results_"
+MOST = 24
+"""Lines or rows of one picture."""
 
 
 def tree_name(created: str) -> str:
@@ -122,10 +124,6 @@ def summary_text(cases: Sequence[CaseFigures], result: Result) -> str:
     lines += ["", f"Best by {ranking['metric']}: {best}"]
     lines += [f"{doubt.validity}: {doubt.reason}" for doubt in weakening(result.doubts)]
     return "\n".join(lines) + "\n"
-
-
-MOST = 24
-"""Lines or rows of one picture."""
 
 
 def memory_timeline(cases: Sequence[CaseFigures]) -> Picture:

@@ -116,7 +116,12 @@ def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignmen
         wall_s=ended.wall_s if ended is not None else seconds_taken(records),
         metrics=metrics,
         metrics_missing=missing,
-        schedules=_schedules(records),
+        schedules={
+            name: metrics.series[name]
+            for metrics in records.of(CommandMetrics)
+            for name in SCHEDULES
+            if name in metrics.series
+        },
         memory=_memory(records, launch, span, recording),
         resident=_resident(records, span),
         energy_j=energy_j,
@@ -188,15 +193,6 @@ def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, flo
         named = {f"{prefix}accuracy": evaluation.accuracy, f"{prefix}loss": evaluation.mean_loss}
         values |= {name: value for name, value in named.items() if value is not None}
     return values, None
-
-
-def _schedules(records: CaseRecords) -> dict[str, tuple[float, ...]]:
-    return {
-        name: metrics.series[name]
-        for metrics in records.of(CommandMetrics)
-        for name in SCHEDULES
-        if name in metrics.series
-    }
 
 
 def _devices(records: CaseRecords, launch: Launch | None) -> tuple[str, ...]:

@@ -83,7 +83,14 @@ def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
 
 def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
     metrics, missing = _metrics(folder / METRICS)
-    values = {**_numbers(row), **metrics.values}
+    values = {
+        **{
+            name: float(value)
+            for name, value in row.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        },
+        **metrics.values,
+    }
     assignment = {name: row[name] for name in FIELDS if row.get(name) is not None} or {"test": folder.name}
     succeeded = row.get("success", missing is None)
     recording, unread = _recording(folder)
@@ -126,14 +133,6 @@ def _metrics(path: Path) -> tuple[FileMetrics, str | None]:
     except (OSError, ValueError) as error:
         reason = f"there is no {path.name}" if isinstance(error, FileNotFoundError) else str(error)
         return FileMetrics(), f"{path.parent.name}: {reason}"
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in row.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
 
 
 def _recording(folder: Path) -> tuple[RecordingData | None, str | None]:

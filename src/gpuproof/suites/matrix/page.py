@@ -16,7 +16,7 @@ from gpuproof.suites.matrix.conclude import MatrixDetail
 from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import ENERGY, MEMORY, RESIDENT, WALL
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import plain_chart
+from gpuproof.verdict.page import plain_chart
 
 MOST_ROWS = 50
 """Cases that are listed where all ended well; result.json has every one."""
@@ -28,14 +28,9 @@ def page(result: Result) -> Page:
     by_case = grouped((measure.case, measure) for measure in result.measures)
     measured = (replace(x, measures=tuple(by_case.get(x.name, ()))) for x in detail.configurations)
     detail = replace(detail, configurations=tuple(measured))
-    return benchmark_page(result, detail.common, *_sections(detail), num_measures=0)
-
-
-def _sections(detail: MatrixDetail) -> Iterator[Section]:
-    yield _configurations(detail)
-    yield Text(title="Best", lines=tuple(_best(detail)))
-    yield from _fronts(detail)
-    yield _cases(detail)
+    best = Text(title="Best", lines=tuple(_best(detail)))
+    sections = (_configurations(detail), best, *_fronts(detail), _cases(detail))
+    return benchmark_page(result, detail.common, *sections, num_measures=0)
 
 
 def _configurations(detail: MatrixDetail) -> Pivot:
@@ -47,7 +42,12 @@ def _configurations(detail: MatrixDetail) -> Pivot:
     return pivot_of_rows(
         "Configurations",
         detail.configurations,
-        Column.of("configuration", lambda one: _name_cell(one, best), align="left", folds=True),
+        Column.of(
+            "configuration",
+            lambda one: Cell(one.name, "strong" if one.name == best else "plain"),
+            align="left",
+            folds=True,
+        ),
         Column.of("launches", lambda one: f"{one.num_done}/{one.num_launches}"),
         *([figure(metric, metric, is_optional=False)] if metric != WALL else []),
         Column.of(f"{CONFIDENCE:.0%} interval", _interval),
@@ -57,10 +57,6 @@ def _configurations(detail: MatrixDetail) -> Pivot:
         figure("resident", RESIDENT),
         figure("energy", ENERGY),
     )
-
-
-def _name_cell(one: ConfigurationFigures, best: str | None) -> Cell:
-    return Cell(one.name, "strong" if one.name == best else "plain")
 
 
 def _energy(value_j: float | None) -> str:

@@ -216,7 +216,9 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
         UsageError: there are too many.
     """
     chosen = chosen_cases(config)
-    names = names_from_template(chosen, config) or _case_names(chosen, config)
+    names = names_from_template(chosen, config) or [
+        name or CASE_ID for name in point_names(chosen, short_names(list(matrix_keys(config.matrix))))
+    ]
     cases = dict(zip(names, chosen, strict=True))
     order: list[LaunchKey] = []
     for replicate in range(config.run.repeats):
@@ -245,11 +247,6 @@ def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
     if num_hosts or cases.parallel > 1 or cases.stop_on_failure:
         return cases.parallel * max(1, num_hosts)
     return num_launches
-
-
-def _case_names(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
-    """Name cases after all their fields."""
-    return [name or CASE_ID for name in point_names(chosen, short_names(list(matrix_keys(config.matrix))))]
 
 
 def begin(config: RunConfig, places: Sequence[HostPlace]) -> MatrixPlan:

@@ -1,7 +1,4 @@
-"""The page of several points: a row a point, and how each stands to the best one.
-
-The pictures of several points: what was swept along an axis, tests in rows.
-"""
+"""The page of several points: a row a point, how each stands to the best, and pictures along the axis."""
 
 from __future__ import annotations
 
@@ -23,11 +20,13 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Cell, Chart, Page, Reference, Text
 from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Measure, Result
-from gpuproof.suites.points.exports import outcome_text, value_text
-from gpuproof.suites.points.ranking import Ranking, rank
+from gpuproof.suites.points.ranking import Ranking, outcome_text, rank, value_text
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.sections import TONES, benchmark_page
-from gpuproof.verdict.measure_charts import axis_of, bars, curve, plain_chart, titled
+from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
+
+WIDE = 8.0
+"""An axis whose last value is that many times its first is logarithmic."""
 
 
 def points_page(result: Result) -> Page:
@@ -93,10 +92,6 @@ def limit_text(point: PointFigures) -> str:
 def validity_cell(point: PointFigures) -> Cell:
     """Return a point's validity, set off by its gravity."""
     return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))
-
-
-WIDE = 8.0
-"""An axis whose last value is that many times its first is logarithmic."""
 
 
 def point_charts(points: Sequence[PointFigures]) -> Iterator[Chart]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -127,6 +128,16 @@ class PlannedState(Protocol):
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what may begin now."""
+
+
+def shuffled_order(config: RunConfig, points: Mapping[str, Point]) -> tuple[LaunchKey, ...]:
+    """Return every launch of the points: replicate by replicate, the points of each shuffled anew."""
+    order: list[LaunchKey] = []
+    for replicate in range(config.run.repeats):
+        names = list(points)
+        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
+        order += [(name, replicate) for name in names]
+    return tuple(order)
 
 
 def settle_all(state: Any, launches: Iterable[CaseRecords]) -> Any:

@@ -17,9 +17,8 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.result import WHOLE, Doubt, Measure, Result
 from gpuproof.suites.base import Conclusion, LaunchKey
-from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point
-from gpuproof.suites.points.ranking import BatchLimits, Ranking, rank
+from gpuproof.suites.points.ranking import BatchLimits, Ranking, exports_of_points, rank
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.results import benchmark_result, positions_in_time, shared_conditions
 from gpuproof.suites.sections import (

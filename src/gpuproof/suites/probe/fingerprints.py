@@ -1,6 +1,4 @@
-"""Digests of all devices of all hosts, compared: measures, outcomes and doubts.
-
-Which device gives other bits than the rest? Digests of the same work, compared by majority.
+"""Digests of all devices of all hosts, compared by majority: measures, outcomes and doubts.
 
 Devices are compared where model and software are the same: others may add up in another order and both be
 right. Of a kind of work, what more than half of the devices give in more than half of their rounds is taken
@@ -30,6 +28,20 @@ from gpuproof.verdict.doubts.base import invalid
 
 MORE_ROUNDS = "Run it again, with at least two rounds (probe.fingerprint.rounds)"
 SOURCE = "same seed, same work, same model of device and software: the same bits"
+ROUNDS_OF_A_LAUNCH = 10**5
+"""More rounds than a launch may have, so that rounds of several launches are told apart."""
+DeviceVerdict = Literal[
+    "agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell", "repeats itself"
+]
+GRAVEST: tuple[DeviceVerdict, ...] = (
+    "always wrong",
+    "sometimes wrong",
+    "contradicts itself",
+    "cannot tell",
+    "repeats itself",
+    "agrees",
+)
+WRONG: tuple[DeviceVerdict, ...] = GRAVEST[:3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +99,6 @@ def _print(launch: ProbeLaunch, value: ProbeValue) -> Fingerprint:
 def _width(labels: Mapping[str, Any]) -> str:
     """Return the width of the matrices, which records of earlier releases do not tell."""
     return f", {labels['edge']} wide" if "edge" in labels else ""
-
-
-ROUNDS_OF_A_LAUNCH = 10**5
-"""More rounds than a launch may have, so that rounds of several launches are told apart."""
 
 
 def _device_measures(compared: FingerprintsCompared) -> Iterator[Measure]:
@@ -196,20 +204,6 @@ def _headline(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints
     if devices == 1:
         return "one device gives the same bits in every round"
     return f"{devices} devices give the same bits"
-
-
-DeviceVerdict = Literal[
-    "agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell", "repeats itself"
-]
-GRAVEST: tuple[DeviceVerdict, ...] = (
-    "always wrong",
-    "sometimes wrong",
-    "contradicts itself",
-    "cannot tell",
-    "repeats itself",
-    "agrees",
-)
-WRONG: tuple[DeviceVerdict, ...] = GRAVEST[:3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import by_size, titled
+from gpuproof.verdict.page import by_size, titled
 
 TONES: Mapping[Status, Tone] = {"PASS": "good", "FAIL": "bad", "ERROR": "bad"}
 MOST_CURVES = 16

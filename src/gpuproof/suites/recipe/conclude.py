@@ -1,4 +1,8 @@
-"""What the launches of one recipe come to."""
+"""What the launches of one recipe come to: figures, doubts, and in words what really ran.
+
+Precision, layout, compilation and optimizer are those of the first launch, whose ranks and repeats are built
+alike.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.base import units
+from gpuproof.base.units import significant
 from gpuproof.hardware.boards import find_peak
 from gpuproof.launches.explanations import (
     LaunchExplanation,
@@ -26,13 +31,13 @@ from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE
-from gpuproof.records.run import ProfileTrace
+from gpuproof.records.run import ProfileTrace, Setup
+from gpuproof.records.what_ran import Compilation, Effective, StepOptions, share_of_flops
 from gpuproof.records.work.parallel import plain_copies
 from gpuproof.suites.base import Conclusion, launch_key
 from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.recipe.exports import recipe_exports
 from gpuproof.suites.recipe.measures import recipe_measures, total_measures
-from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
 from gpuproof.suites.results import benchmark_result, rates_of_launches
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
@@ -41,6 +46,9 @@ from gpuproof.verdict.summary import RunSummary, summarize
 
 if TYPE_CHECKING:
     from gpuproof.suites.recipe.profile import Profiled
+
+SHARES_SHOWN = 3
+BREAKS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,3 +257,114 @@ def _data(launch: Launch) -> Iterator[str]:
     place = f" from {used.source}" if used.source else ""
     checksum = f", SHA-256 {used.sha256[:12]}… of {used.sha256_of}" if used.sha256 else ""
     yield f"data: {launch.setup.data}{part}{place}, {units.count(used.num_samples)} samples{checksum}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionsInEffect:
+    """What the steps of a run were made of."""
+
+    summary: str
+    """All options in one line."""
+    observed: str
+    """What the kernels of one step were given, or why that is not known."""
+    notes: tuple[str, ...]
+
+
+def options_in_effect(launch: Launch) -> OptionsInEffect | None:
+    """Describe a launch; None for one of a version that did not write it down."""
+    options = launch.setup.options
+    if options is None:
+        return None
+    effective = launch.effective[0] if launch.effective else None
+    compilation = launch.compilations[0] if launch.compilations else None
+    return OptionsInEffect(
+        summary=", ".join(_options(launch.setup, options, compilation)),
+        observed=_effect_text(effective),
+        notes=tuple(_effect_notes(effective, compilation)),
+    )
+
+
+def _options(setup: Setup, options: StepOptions, compilation: Compilation | None) -> Iterator[str]:
+    yield _precision(setup, options)
+    if options.weights is not None:
+        yield f"weights in {options.weights}"
+    yield "eager" if compilation is None else _compilation_text(compilation)
+    yield _graphs(options)
+    if options.optimizer is not None:
+        yield f"{options.optimizer} ({(options.optimizer_implementation or 'unknown').replace('_', '-')})"
+        yield _checkpointing(options)
+    yield "deterministic" if options.deterministic else "not deterministic"
+
+
+def _precision(setup: Setup, options: StepOptions) -> str:
+    if setup.precision == "fp8":
+        return f"fp8 in {options.fp8_linear_layers} of {options.linear_layers} linear layers"
+    if setup.precision in ("fp32", "tf32") and options.tf32 is not None:
+        return f"{setup.precision} (TF32 {options.tf32})"
+    return setup.precision
+
+
+def _graphs(options: StepOptions) -> str:
+    if options.graph_ends and options.cuda_graphs:
+        ends = ", ".join(map(str, options.graph_ends))
+        return f"{_many(len(options.graph_ends), 'CUDA graph')} of decoding (attention to place {ends})"
+    return "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"
+
+
+def _compilation_text(compilation: Compilation) -> str:
+    graphs, breaks = compilation.num_graphs, sum(x.times for x in compilation.graph_breaks)
+    eager = f", {compilation.eager_frames} functions uncompiled" if compilation.eager_frames else ""
+    return f"torch.compile {compilation.mode} ({_many(graphs, 'graph')}, {_many(breaks, 'break')}{eager})"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _checkpointing(options: StepOptions) -> str:
+    if not options.checkpointed_modules:
+        return "no checkpointing"
+    modules = _many(options.checkpointed_modules, "module")
+    return f"checkpointing {options.activation_checkpointing} ({modules})"
+
+
+def _effect_text(effective: Effective | None) -> str:
+    if effective is None:
+        return "not known: not recorded"
+    if not effective.work:
+        return f"not known: {effective.missing}"
+    kinds = sorted({work.operation for work in effective.work})
+    parts = [f"{', '.join(kinds)}: {_shares(effective)} of the FLOPs"]
+    if "convolution" in kinds:
+        layouts = dict.fromkeys(work.layout for work in effective.work if work.layout is not None)
+        shares = [
+            (share_of_flops(effective, lambda work, x=layout: work.layout == x, images=True), layout)  # type: ignore[misc]
+            for layout in layouts
+        ]
+        parts.append(", ".join(f"{layout} {_percent(part)}" for part, layout in sorted(shares, reverse=True)))
+    return "; ".join(parts)
+
+
+def _shares(effective: Effective) -> str:
+    dtypes = dict.fromkeys(work.dtype for work in effective.work)
+    shares = [
+        (share_of_flops(effective, lambda work, x=dtype: work.dtype == x), dtype)  # type: ignore[misc]
+        for dtype in dtypes
+    ]
+    largest = sorted(shares, reverse=True)[:SHARES_SHOWN]
+    return ", ".join(f"{dtype} {_percent(part)}" for part, dtype in largest)
+
+
+def _percent(part: float) -> str:
+    return f"{significant(part * 100, 3)} %"
+
+
+def _effect_notes(effective: Effective | None, compilation: Compilation | None) -> Iterator[str]:
+    if effective is not None and effective.uncounted:
+        yield f"left out of these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
+    if compilation is None:
+        return
+    for graph_break in compilation.graph_breaks[:BREAKS_SHOWN]:
+        yield f"torch.compile broke the graph {_many(graph_break.times, 'time')}: {graph_break.reason}"
+    if compilation.cuda_graph_skips:
+        yield f"torch.compile went without a CUDA graph {_many(compilation.cuda_graph_skips, 'time')}"

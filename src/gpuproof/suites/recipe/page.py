@@ -1,11 +1,7 @@
-"""The page of a recipe.
+"""The page of a recipe, with its pictures: launches, phases of a step, parts of the memory, and the roofline.
 
-The pictures of a recipe's measures: launches, what a step and the memory are made of, and the roofline.
-
-The roofline of a run: what the device could do, and where the run lies below it.
-
-The solid line has the ceilings measured on the spot, the dashed one those of the data sheet. A run whose
-bytes are not known has no place along the axis of intensity: it is a level line, not a point.
+Of a roofline the solid line has the ceilings measured on the spot, the dashed one those of the data sheet. A
+run whose bytes are not known has no place along the axis of intensity: it is a level line, not a point.
 """
 
 from __future__ import annotations
@@ -21,13 +17,16 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Chart, Page, Picture, Pivot, Reference, Section, Series, Table
 from gpuproof.records.page.tables import Column, by_launch, table
 from gpuproof.records.result import WHOLE, Measure, Result
-from gpuproof.suites.recipe.conclude import RecipeDetail
+from gpuproof.suites.recipe.conclude import OptionsInEffect, RecipeDetail
 from gpuproof.suites.recipe.measures import PART, PHASE
-from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.ranks import sections_of_ranks
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import bars, chart_of_launches, plain_chart, titled
+from gpuproof.verdict.page import bars, chart_of_launches, plain_chart, titled
 from gpuproof.verdict.summary import RunSummary
+
+DECADES_BELOW, DECADES_ABOVE = 2.5, 3.0
+"""Of intensity, around the ridge."""
+Points = tuple[tuple[float, float], ...]
 
 
 def page(result: Result) -> Page:
@@ -96,11 +95,6 @@ def recipe_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
             None if intensity is None else intensity.value,
             title="Roofline of a device",
         )
-
-
-DECADES_BELOW, DECADES_ABOVE = 2.5, 3.0
-"""Of intensity, around the ridge."""
-Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
-"""The figures of ranks: where each ran, how long its steps took, together and by itself, and who lags.
+"""The figures of ranks (where each ran, how long its steps took, who lags) and the throughput of each device.
 
-The throughput of each device by itself: what rules about a GPU are held against.
-
-A device's rate is what its rank did over its own window. Of plain products it is FLOP/s, of passes over
-memory bytes/s, of models their items. Ranks that average gradients all go at the pace of the slowest.
+A device's rate, which rules about a GPU are held against, is what its rank did over its own window. Of plain
+products it is FLOP/s, of passes over memory bytes/s, of models their items. Ranks that average gradients all
+go at the pace of the slowest.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ from gpuproof.verdict.summary import RunSummary
 
 QUANTITIES = ("window", "step", "alone", "vs others")
 LAG = QUANTITIES[-1]
+PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
+"""Workloads whose rate is what the device does, and not how many samples that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +121,6 @@ def _explanation(shown: RanksShown) -> str:
         return "each rank worked by itself: its steps wait for no other rank"
     why = shown.own_missing or "they were not timed alone (benchmark.own_compute)"
     return f"ranks wait for each other in every step, so which of them is slow is not known: {why}"
-
-
-PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
-"""Workloads whose rate is what the device does, and not how many samples that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

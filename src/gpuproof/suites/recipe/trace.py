@@ -1,15 +1,13 @@
 """Where did the time of the traced steps go: to which operators and kernels, and was anything waited for?
 
-In come the events of a profiler's trace (https://docs.pytorch.org/docs/stable/profiler.html), whose times are
-microseconds; out goes a summary. With a GPU, what its streams ran is looked at; on a processor the operators
-themselves, and gloo's threads. Tracing slows what it looks at: these are proportions, not figures of the run.
+In comes a profiler's trace (https://docs.pytorch.org/docs/stable/profiler.html; one JSON object, whose
+`traceEvents` is a list that may be very long), read event by event, so that one of a gigabyte takes no more
+memory than a small one; its times are microseconds. Out goes a summary. With a GPU, what its streams ran is
+looked at; on a processor the operators themselves, and gloo's threads. Tracing slows what it looks at: these
+are proportions, not figures of the run.
 
 **Exposed** communication is the time in which a collective runs and no computation does: what a step would
 save, were communication free.
-
-Reading a profiler's trace event by event, so that one of a gigabyte takes no more memory than a small one.
-
-The file is the Chrome trace format: one JSON object, whose `traceEvents` is a list that may be very long.
 """
 
 from __future__ import annotations
@@ -37,6 +35,10 @@ NOT_AN_OPERATOR = "(launched by no operator)"
 
 
 MS_PER_S = 1e3
+CHUNK_CHARS = 2**20
+LARGEST_BYTES = 2**30
+"""Some three million events: half a minute of reading."""
+LIST_KEY = '"traceEvents"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,12 +269,6 @@ def communication_times(profile: ProfileSummary, *, world_size: int) -> Communic
         allreduce_standalone_ms=None,
         missing=standalone,
     )
-
-
-CHUNK_CHARS = 2**20
-LARGEST_BYTES = 2**30
-"""Some three million events: half a minute of reading."""
-LIST_KEY = '"traceEvents"'
 
 
 def trace_events(path: Path) -> Iterator[dict[str, Any]]:

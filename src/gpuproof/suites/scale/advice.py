@@ -1,12 +1,7 @@
-"""What to use: by the rule of thumb before anything is measured, and by what was measured after.
+"""What to use: by the rule of thumb before anything is measured, then by what was measured.
 
-The advice of a scaling study in sentences: the measured answer with its evidence, what binds it, costs.
-
-What to use, from what was measured: goes before any rule of thumb, and brings its evidence.
-
-How much of a step does not depend on the batch? Where most does not, a step is launch-bound.
-
-In: step times of launches of one device at a small and at a large batch. If a step takes a + b·B seconds at
+The measured answer goes before any rule of thumb, with what binds it and what it costs. A step is
+launch-bound where most of it does not depend on the batch. If a step of one device takes a + b·B seconds at
 batch B, the part a of the larger batch's step is (B·r - A) / (B - A), with A the smaller batch and r the
 ratio of the smaller batch's step time to the larger one's. It rises with r, so that the ends of r's interval
 give the ends of its own. A device whose time does not rise from the smaller batch to the larger one is kept
@@ -34,6 +29,11 @@ from gpuproof.suites.scale.speed_up import BENEFICIAL, RuleOfThumb, SpeedUp, adv
 
 HOST_BOUND = "host-bound"
 """The doubt of a window whose device waited for its host."""
+MeasuredAnswer = Literal["yes", "no", "not decided"]
+MOSTLY = 0.5
+"""Share of the larger batch's step from which it is called bound by launches."""
+LEAST_RATIO = 2
+"""Batches that lie closer than this say nothing of what a step takes without them."""
 
 
 def advise_before(config: RunConfig) -> RuleOfThumb:
@@ -179,9 +179,6 @@ def _payback(payback: Payback) -> str:
     return f"after {payback.least_months:.1f} to {most} months"
 
 
-MeasuredAnswer = Literal["yes", "no", "not decided"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAdvice:
     """Whether several devices are worth it, by the average speed-ups of a study."""
@@ -226,12 +223,6 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
         num_launches=speed_up.comparison.num_launches_b,
         reason=conclusion_in_words(speed_up),
     )
-
-
-MOSTLY = 0.5
-"""Share of the larger batch's step from which it is called bound by launches."""
-LEAST_RATIO = 2
-"""Batches that lie closer than this say nothing of what a step takes without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,8 @@
 """What was found of each point beyond its throughput: communication, phases, memory, how step times lie.
 
-Do several devices learn what one does? Losses, norms of gradients and weights, held against limits.
-
-The limits are those of the requirement: losses apart by under 0.01, norms of gradients that correlate by over
-0.95, weights apart by under 1e-4. What is said is the worst of all ranks and launches.
+And whether several devices learn what one does: losses, norms of gradients and weights, held against the
+limits of the requirement (losses apart by under 0.01, norms of gradients that correlate by over 0.95, weights
+apart by under 1e-4). What is said is the worst of all ranks and launches.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gpuproof.launches.communication import (
 )
 from gpuproof.launches.launch import Launch
 from gpuproof.records.breakdown import TrainedAlike
-from gpuproof.records.what_ran import Memory, MemoryParts
+from gpuproof.records.what_ran import MemoryParts
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
 NUM_QUANTILES = 101
@@ -34,6 +33,12 @@ WAYS = (
     ("standalone", "communication: all-reduces of the buckets by themselves"),
 )
 """Each measure of communication by its field, and what it is of a step."""
+MOST_LOSS, LEAST_CORRELATION, MOST_WEIGHT = 0.01, 0.95, 1e-4
+MOST_NORM = 0.05
+"""Relative difference of a norm of gradients."""
+NOTHING_LEARNT = "all gradients were zero, so that there is nothing to compare"
+STEADY = 1e-6
+"""Relative spread of norms of gradients under which a correlation is one of roundings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +112,12 @@ def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
             counted=memory.counted,
             activations_bytes=memory.activations_bytes,
             activations_missing=memory.activations_missing,
-            peak_bytes=_peak(launch, memory),
-            device_bytes=_device_bytes(launch, memory),
+            peak_bytes=next(
+                window.peak_allocated_bytes for window in launch.windows if window.rank == memory.rank
+            ),
+            device_bytes=next(
+                setup.device.memory_total_bytes for setup in launch.setups if setup.rank == memory.rank
+            ),
         )
         for launch in launches
         for memory in launch.memory
@@ -116,25 +125,9 @@ def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
     return max(held, key=lambda one: (one.peak_bytes or 0, one.expected_bytes), default=None)
 
 
-def _peak(launch: Launch, memory: Memory) -> int | None:
-    return next(window.peak_allocated_bytes for window in launch.windows if window.rank == memory.rank)
-
-
-def _device_bytes(launch: Launch, memory: Memory) -> int | None:
-    return next(setup.device.memory_total_bytes for setup in launch.setups if setup.rank == memory.rank)
-
-
 def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:
     times = [time_s for launch in launches for time_s in launch.step_times_s]
     return tuple(map(float, np.quantile(times, np.linspace(0, 1, NUM_QUANTILES)))) if times else ()
-
-
-MOST_LOSS, LEAST_CORRELATION, MOST_WEIGHT = 0.01, 0.95, 1e-4
-MOST_NORM = 0.05
-"""Relative difference of a norm of gradients."""
-NOTHING_LEARNT = "all gradients were zero, so that there is nothing to compare"
-STEADY = 1e-6
-"""Relative spread of norms of gradients under which a correlation is one of roundings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

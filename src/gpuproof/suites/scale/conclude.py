@@ -21,17 +21,17 @@ from gpuproof.suites.scale.advice import AdviceDetail, advice_from, advice_lines
 from gpuproof.suites.scale.apart import PointApart, take_apart
 from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
-from gpuproof.suites.scale.lines import (
+from gpuproof.suites.scale.measures import (
     about_communication,
     about_learning,
     about_phases,
     average_lines,
     launch_lines,
     law_lines,
+    study_measures,
     thumb_lines,
     topology_lines,
 )
-from gpuproof.suites.scale.measures import study_measures
 from gpuproof.suites.scale.plan import (
     NAME,
     Law,
@@ -291,7 +291,11 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
     for num_devices, law in several:
         assert law is not None
         chosen = [row for row in rows if (row.num_devices, row.law) == (num_devices, law)]
-        alone = [row for row in rows if row.num_devices == 1 and _has_pair(row, chosen)]
+        alone = [
+            row
+            for row in rows
+            if row.num_devices == 1 and any(other.batch_size == row.batch_size for other in chosen)
+        ]
         single, together = (
             ComparedSide(name=name, values=_replicate_means(side))
             for name, side in (("one device", alone), (f"{num_devices} devices", chosen))
@@ -303,10 +307,6 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
             single, together, num_devices=num_devices, confidence=confidence
         )
         yield Average(num_devices=num_devices, law=law, speed_up=speed, conclusion=conclusion_in_words(speed))
-
-
-def _has_pair(row: ScaleRow, others: Sequence[ScaleRow]) -> bool:
-    return any(other.batch_size == row.batch_size for other in others)
 
 
 def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:

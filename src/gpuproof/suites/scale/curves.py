@@ -1,10 +1,8 @@
 """Each curve of a study: laws that it follows, where it breaks, what it predicts, what steps cost more.
 
-One curve of a study, a batch size under one law: where it breaks, what a step takes more than its share.
-
-A law holds for one way of talking. Where the next number of devices talks in another way (over another
-backend, by another algorithm, into a second host), the curve is broken there, and nothing is fitted or
-predicted across the break.
+A curve is one batch size under one law of growth. A law holds for one way of talking: where the next number
+of devices talks in another way (over another backend, by another algorithm, into a second host), the curve is
+broken there, and nothing is fitted or predicted across the break.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName,
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
 CONFIDENCE = 0.95
+ALGORITHM = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_")
+"""In the name of an NCCL kernel. Newer NCCL names several algorithms' kernels after the ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +128,6 @@ def _overheads(
             overhead_s=spread if isinstance(spread, Interval) else None,
             missing=spread.reason if isinstance(spread, Unavailable) else None,
         )
-
-
-ALGORITHM = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_")
-"""In the name of an NCCL kernel. Newer NCCL names several algorithms' kernels after the ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

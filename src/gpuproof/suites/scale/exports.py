@@ -91,7 +91,7 @@ def _framework(point: PointResult) -> dict[str, Any]:
 
 def _communication(row: ScaleRow, study: ScaleStudy) -> dict[str, Any]:
     """Return the communication of a step: null on one device, and each measure under its own name."""
-    measured = _apart(row, study)
+    measured = next((point for point in study.apart if point.case_id == row.figures.case_id), None)
     if measured is None:
         return {"mean_communication_ms": None, "communication_missing": "nothing was measured"}
     figures = {way: getattr(measured.communication, way) for way, _ in WAYS}
@@ -104,10 +104,6 @@ def _communication(row: ScaleRow, study: ScaleStudy) -> dict[str, Any]:
         "bucket_bytes": list(measured.communication.bucket_bytes),
         "phases_ms": _phases(measured),
     }
-
-
-def _apart(row: ScaleRow, study: ScaleStudy) -> PointApart | None:
-    return next((point for point in study.apart if point.case_id == row.figures.case_id), None)
 
 
 def _figure(figure: LaunchFigure) -> dict[str, Any]:

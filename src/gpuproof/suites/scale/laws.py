@@ -1,11 +1,4 @@
-"""What would more devices give? Efficiency beyond those that were measured, and on what that rests.
-
-The law that the points follow is tried first: fitted without the largest number of devices, it must predict
-what was measured there. What few devices cannot show is what each pair of them costs (κ), which grows with
-the square of their number; so the interval is that of the universal scaling law and of Amdahl's together,
-and of the cost of a ring where the points may follow it, whichever of them the value itself is from.
-
-Amdahl's law and the universal scaling law (USL), fitted to throughputs over numbers of devices.
+"""Amdahl's law and the universal scaling law (USL), fitted to throughputs, and what they predict beyond.
 
 With N devices of throughput X(N), the USL (Gunther 2007, Guerrilla Capacity Planning) says
 N / X(N) = (1 + σ(N − 1) + κN(N − 1)) / X(1): σ is what only one device can do at a time, κ what each pair of
@@ -14,9 +7,12 @@ adds to seconds: so least squares, weighted by each point's own error, give them
 has a batch of its own, summing gradients over a ring costs 2(N − 1)/N times their bytes over a link: a law by
 which is predicted, too; where all share one batch, it is Amdahl's.
 
-An interval is Student's t with Satterthwaite's degrees of freedom, from what launches of each point scatter
-by; what a law leaves unexplained beyond that is tested first, and a law that does not hold is no fit.
-`benchmarks/scaling_fits.py` shows how often intervals hold.
+Before a law predicts, it is tried: fitted without the largest number of devices, it must predict what was
+measured there. What few devices cannot show is κ, which grows with the square of their number; so the
+interval is that of the USL and of Amdahl's law together, and of the cost of a ring where the points may
+follow it, whichever of them the value itself is from. An interval is Student's t with Satterthwaite's degrees
+of freedom, from what launches of each point scatter by; what a law leaves unexplained beyond that is tested
+first, and a law that does not hold is no fit. `benchmarks/scaling_fits.py` shows how often intervals hold.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from gpuproof.base.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.statistics.distributions import f_tail, student_t_quantile
 from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
-from gpuproof.verdict.rules.quantities import MORE_THAN_THERE_IS
+from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 
 FACTORS = (2, 4, 8)
 LEAST_POINTS = 4
@@ -39,6 +35,17 @@ LEAST_POINTS = 4
 TRIAL_CONFIDENCE = 0.95
 TRIAL_REACH = 0.1
 """A law that is only known to ± this beforehand cannot fail, and nothing is predicted by it."""
+LawName = Literal["Amdahl's law", "universal scaling law", "cost of a ring"]
+AMDAHL: LawName = "Amdahl's law"
+USL: LawName = "universal scaling law"
+RING: LawName = "cost of a ring"
+NUM_PARAMETERS: dict[LawName, int] = {AMDAHL: 2, USL: 3, RING: 2}
+CONFIDENCE = 0.95
+LACK_OF_FIT = 0.01
+"""A law is refused where points that follow it would lie so far off once in a hundred studies."""
+PRIOR_FREEDOM = 10.0
+"""Degrees of freedom that the points' common relative spread has beside a point's own, in weights alone: the
+spread of three launches is hardly known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +165,6 @@ def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
         high=1 / max(fastest, 1.0),
         method=f"{first.method}, widened to the other law's" if len(slowdowns) > 1 else first.method,
     )
-
-
-LawName = Literal["Amdahl's law", "universal scaling law", "cost of a ring"]
-AMDAHL: LawName = "Amdahl's law"
-USL: LawName = "universal scaling law"
-RING: LawName = "cost of a ring"
-NUM_PARAMETERS: dict[LawName, int] = {AMDAHL: 2, USL: 3, RING: 2}
-CONFIDENCE = 0.95
-LACK_OF_FIT = 0.01
-"""A law is refused where points that follow it would lie so far off once in a hundred studies."""
-PRIOR_FREEDOM = 10.0
-"""Degrees of freedom that the points' common relative spread has beside a point's own, in weights alone: the
-spread of three launches is hardly known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

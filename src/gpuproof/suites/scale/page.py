@@ -1,9 +1,4 @@
-"""The page of a scaling study: throughput, speed-up and efficiency of each point, and what to use.
-
-Tables of a scaling study beyond its speed-ups: what steps are made of, and what follows.
-
-The pictures of a scaling study: throughput, efficiency, speed-up, how step times lie, phases of a step.
-"""
+"""The page of a scaling study: throughput, speed-up and efficiency of each point, parts of steps, advice."""
 
 from __future__ import annotations
 
@@ -23,11 +18,11 @@ from gpuproof.suites.points.page import continued, limit_text, uncertainty, vali
 from gpuproof.suites.points.results import PointsDetail, read_figures
 from gpuproof.suites.scale.apart import NUM_QUANTILES
 from gpuproof.suites.scale.conclude import PointState, ScaleDetail
-from gpuproof.suites.scale.lines import LEARNING_ALIKE
 from gpuproof.suites.scale.measures import (
     COMMUNICATION,
     EFFICIENCY,
     LEARNING,
+    LEARNING_ALIKE,
     MEMORY,
     OVERHEAD,
     PARTS_OF_A_STEP,
@@ -35,11 +30,20 @@ from gpuproof.suites.scale.measures import (
     PREDICTION,
     SPEED_UP,
 )
-from gpuproof.suites.scale.plan import NAME, Law
+from gpuproof.suites.scale.plan import NAME
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.measure_charts import curve, plain_chart
+from gpuproof.verdict.page import curve, plain_chart
 
 HEURISTIC = "Heuristic, not measured here"
+OF_COMMUNICATION: Mapping[str, str] = {
+    "sync_difference": "added by averaging",
+    "exposed": "exposed",
+    "overlapped": "overlapped",
+    "standalone": "all-reduces alone",
+}
+PARTS_OF_MEMORY = ("parameters", "gradients", "optimizer", "buckets", "activations", "together")
+ONE = Measure(name="one device", value=1.0, unit="1", text="1")
+"""Of one device, by definition."""
 
 
 def page(result: Result) -> Page:
@@ -115,15 +119,6 @@ def _ratio(measure: Measure) -> str:
 
 def _recommendation(state: PointState) -> Cell:
     return Cell(state.recommendation, "strong" if state.is_decided else "plain")
-
-
-OF_COMMUNICATION: Mapping[str, str] = {
-    "sync_difference": "added by averaging",
-    "exposed": "exposed",
-    "overlapped": "overlapped",
-    "standalone": "all-reduces alone",
-}
-PARTS_OF_MEMORY = ("parameters", "gradients", "optimizer", "buckets", "activations", "together")
 
 
 def overheads(measures: Sequence[Measure]) -> Pivot:
@@ -221,10 +216,6 @@ def _is_alike(row: Mapping[str, Measure]) -> str:
     return "yes" if all(measure.labels["is_alike"] for measure in row.values()) else "NO"
 
 
-ONE = Measure(name="one device", value=1.0, unit="1", text="1")
-"""Of one device, by definition."""
-
-
 def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     """Yield throughput, speed-up and efficiency against devices: a line for each batch size and law.
 
@@ -248,7 +239,12 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     one, whole = Reference(label="one device", x=1.0), Reference(label="all of each device", y=1.0)
     throughput = _lines(detail, rate)
     yield _chart("Throughput by devices", Axis(label="throughput", unit=f"{item}/s"), throughput, one)
-    ideal = Series(name="ideal", points=tuple((n, n) for n in _devices(detail)), form="dashed", colour="axis")
+    ideal = Series(
+        name="ideal",
+        points=tuple((n, n) for n in sorted({float(state.num_devices) for state in detail.rows})),
+        form="dashed",
+        colour="axis",
+    )
     speed_ups = [*_lines(detail, of(SPEED_UP)), ideal]
     yield _chart("Speed-up by devices", Axis(label="speed-up"), speed_ups, one)
     yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(detail, of(EFFICIENCY)), whole)
@@ -257,10 +253,6 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
 def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) -> Chart:
     x = Axis(label="devices", ticks=_places(one.points for one in series))
     return plain_chart(title, "line", x, y, series, reference)
-
-
-def _devices(detail: ScaleDetail) -> list[float]:
-    return sorted({float(state.num_devices) for state in detail.rows})
 
 
 def _lines(detail: ScaleDetail, measure_of: Callable[[PointState], Measure | None]) -> list[Series]:
@@ -272,12 +264,8 @@ def _lines(detail: ScaleDetail, measure_of: Callable[[PointState], Measure | Non
         afters = [state.num_devices for state in chosen if state.is_apart]
         for begin, end in pairwise((0, *afters, inf)):
             piece = [point for point in points if begin <= point[0] < end]
-            lines.append(curve(_name(batch, law, begin), piece))
+            lines.append(curve(f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}", piece))
     return lines
-
-
-def _name(batch: int, law: Law | None, begin: float) -> str:
-    return f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}"
 
 
 def step_charts(detail: ScaleDetail, measures: Sequence[Measure]) -> Iterator[Chart]:

@@ -3,16 +3,14 @@
 *Strong* scaling keeps the batch of all devices together; *weak* scaling keeps that of each device. On one
 device both are the same, so that it is measured once.
 
-Do more devices pay? What work costs on several against one, from prices that the user gives.
-
-Two questions. *By the piece*: host and devices are paid for as long as they work (rented, or bought and worn
-out), so that several pay where the speed-up is over the ratio of the prices. *By the hour saved*: further
-devices are bought once, and pay themselves back by the hours that the same work no longer takes.
+Whether more devices pay follows from prices that the user gives. *By the piece*: host and devices are paid
+for as long as they work (rented, or bought and worn out), so that several pay where the speed-up is over the
+ratio of the prices. *By the hour saved*: further devices are bought once, and pay themselves back by the
+hours that the same work no longer takes.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -24,11 +22,12 @@ from gpuproof.records.case import Case, Placement, TrainingWork
 from gpuproof.records.codec import from_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import HostPlace, LaunchKey
-from gpuproof.suites.points.plan import Plan, Point, config_at
+from gpuproof.suites.points.plan import Plan, Point, config_at, shuffled_order
 from gpuproof.suites.scale.speed_up import Thresholds
 
 Law = Literal["strong", "weak"]
 NAME = "scale"
+Pays = Literal["pays", "does not pay", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,14 +214,9 @@ def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
             place="scale.batch_sizes",
             next_step="Name multiples of scale.num_devices, or scale.laws=[weak]",
         )
-    order = []
-    for replicate in range(config.run.repeats):
-        names = list(points)
-        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
-        order += [(name, replicate) for name in names]
     return ScalePlan(
         points=points,
-        order=tuple(order),
+        order=shuffled_order(config, points),
         is_sweep=False,
         breakdown_runs=options.breakdown_runs,
         places=tuple(places) if len(places) > 1 else (),
@@ -235,9 +229,6 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
     held = max(config.data.samples_per_epoch, point.samples_per_rank)
     keys: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
     return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, keys))
-
-
-Pays = Literal["pays", "does not pay", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

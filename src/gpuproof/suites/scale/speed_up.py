@@ -13,7 +13,7 @@ from typing import Literal
 from gpuproof.base.units import would_show
 from gpuproof.comparison.winners import ComparedSide, compare_sides
 from gpuproof.statistics.comparison import Comparison
-from gpuproof.verdict.rules.quantities import MORE_THAN_THERE_IS
+from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 
 Advice = Literal["yes", "no", "evaluate", "benchmark"]
 BENEFICIAL, MARGINAL = 1.1, 0.95

@@ -1,8 +1,7 @@
 """What windows of requests come to: the rate that was found, or the latency at a rate, and every doubt.
 
-What the load client does by itself, and whether a search ended at it.
-
-The figures of text: time to the first tokens, between chunks and per token, and the tokens themselves.
+With text also time to the first tokens, between chunks and per token, and the tokens themselves; and what the
+load client does by itself, since a search may end at its limit.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from gpuproof.records.result import Doubt, Measure
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.results import benchmark_result, positions_in_time
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
-from gpuproof.suites.serving.exports import serving_exports
+from gpuproof.suites.serving.exports import rate_measures, serving_exports, window_measures
 from gpuproof.suites.serving.measures import COMPARED, OUTCOMES, limits_together, measures_of, percentiles
 from gpuproof.suites.serving.plan import ServingPlan
 from gpuproof.suites.serving.search import ServingRun
-from gpuproof.suites.serving.windows import rate_measures, window_measures
 from gpuproof.verdict.doubts.base import Measured, suspect
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
 

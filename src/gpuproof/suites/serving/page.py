@@ -1,7 +1,4 @@
-"""The page of a serving run.
-
-The pictures of serving: latency and answers in time against the rate offered, a mark a window.
-"""
+"""The page of a serving run: its rates and windows, and latency and goodput against the rate offered."""
 
 from __future__ import annotations
 
@@ -15,14 +12,17 @@ from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.conclude import ServingDetail
+from gpuproof.suites.serving.exports import LIMIT, OF_A_WINDOW, RATE, WINDOW
 from gpuproof.suites.serving.measures import OUTCOMES
-from gpuproof.suites.serving.windows import LIMIT, OF_A_WINDOW, RATE, WINDOW
-from gpuproof.verdict.measure_charts import curve, plain_chart
+from gpuproof.verdict.page import curve, plain_chart
 
 RATE_OUTCOMES = {**OUTCOMES, "met": "confirmed", "missed": "refuted"}
 OF_A_RATE = {"share at most": "at most", "percentile at most": "at most"}
 """Quantities of a rate whose column is called otherwise: it stands beside what it is of."""
 BEFORE_GOODPUT = ("launches within", "requests", "worth", "over", "share at most", "percentile")
+LATENCIES = {"p50": "p50 of a window", "p99": "p99 of a window"}
+RATES = {"answered": "answered", "goodput": "within all bounds"}
+OFFERED = "requests offered a second"
 
 
 def page(result: Result) -> Page:
@@ -77,11 +77,6 @@ def _offered_rate(measure: Measure) -> str:
     if offered_per_s is None:
         return str(measure.labels["scenario"]).replace("_", " ")
     return f"{units.significant(offered_per_s)}/s"
-
-
-LATENCIES = {"p50": "p50 of a window", "p99": "p99 of a window"}
-RATES = {"answered": "answered", "goodput": "within all bounds"}
-OFFERED = "requests offered a second"
 
 
 def serving_charts(measures: Sequence[Measure]) -> Iterator[Chart]:

@@ -1,12 +1,8 @@
 """The suite of kind `serving`: one scenario, or the search for the highest rate that keeps its bounds.
 
 What the search launches next is `search.py`; here it becomes a case, and every launch's arrivals are drawn
-from a seed of its own.
-
-Are requests prompts, and how long are they and their answers? Decided before anything starts.
-
-In: the config. Out: the sizes of prompt and answer, or None where a request brings whole samples. An endpoint
-makes text always; a model of our own does where it has a key-value cache, unless `serving.new_tokens` is 0.
+from a seed of its own. Requests are prompts where text is made, else whole samples: an endpoint makes text
+always; a model of our own does where it has a key-value cache, unless `serving.new_tokens` is 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A run of kind serving put together: what figures, page and files are made from.
-
-The search for the highest rate whose requests stay within their bounds: what is known, what comes next.
+"""The search for the highest rate whose requests stay within their bounds, and the run that it is part of.
 
 In: the launches that ended. Out: for each rate confirmed, refuted or not told, and the next launch. Nothing
 is guessed: an offline launch gives what the server can do at all, and halving the distance between the
@@ -25,6 +23,19 @@ from gpuproof.records.run import Failure
 from gpuproof.records.serving import ClientAlone
 from gpuproof.records.work.serving import Scenario
 from gpuproof.statistics.percentiles import percentile
+
+LOWEST_SHARE = 1 / 64
+"""Of the offline rate: where even this is not confirmed, no rate is."""
+MOST_UNTOLD = 2
+"""Rates that could not be told after which the lower edge of the gap is not looked for any more; the upper
+edge is not after twice as many."""
+HOPELESS = 3.0
+"""Times the requests that are left for a rate: where more are needed, they are not spent."""
+MIN_LATE_LAUNCHES = 2
+"""A client that is late in one launch may have been held up by something else."""
+SPARE = 1.2
+"""How many more requests are asked for than seem to be needed."""
+Rates: TypeAlias = Mapping[float, RateJudgement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +93,6 @@ class ServingRun:
         return None if index is None else self.curve[index][0]
 
 
-LOWEST_SHARE = 1 / 64
-"""Of the offline rate: where even this is not confirmed, no rate is."""
-MOST_UNTOLD = 2
-"""Rates that could not be told after which the lower edge of the gap is not looked for any more; the upper
-edge is not after twice as many."""
-HOPELESS = 3.0
-"""Times the requests that are left for a rate: where more are needed, they are not spent."""
-MIN_LATE_LAUNCHES = 2
-"""A client that is late in one launch may have been held up by something else."""
-SPARE = 1.2
-"""How many more requests are asked for than seem to be needed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """How much a rate is given."""
@@ -145,9 +143,6 @@ class Trial:
             is_client_late=served.is_client_late,
             client=served.window.client,
         )
-
-
-Rates: TypeAlias = Mapping[float, RateJudgement]
 
 
 def judge_rates(

@@ -6,13 +6,12 @@ down treats all points alike.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 from gpuproof.config.matrix import assignments, matrix_keys, point_names, short_names
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.base import HostPlace, LaunchKey
-from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.points.plan import Plan, Point, check_points, config_at, shuffled_order
 
 
 def points_of_matrix(config: RunConfig) -> dict[str, Point]:
@@ -36,12 +35,7 @@ def plan(config: RunConfig) -> Plan:
         UsageError: a point is no recipe that can be run.
     """
     points = points_of_matrix(config)
-    order: list[LaunchKey] = []
-    for replicate in range(config.run.repeats):
-        names = list(points)
-        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
-        order += [(name, replicate) for name in names]
-    return Plan(points=points, order=tuple(order))
+    return Plan(points=points, order=shuffled_order(config, points))
 
 
 def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:

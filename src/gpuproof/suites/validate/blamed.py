@@ -245,15 +245,13 @@ def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[St
         and set(case.places) <= set(search.suspicion.case.places)
         and f"{case.name} was measured" in passed
     ]
-    again = {case.case_id: _rules_about(case, judged) for _, case in replaced}
+    again = {case.case_id: {_rule(item) for item in judged if _rests_on(item, case)} for _, case in replaced}
     return [
-        _advisory(x) if any(_is_of(x, first, again[case.case_id]) for first, case in replaced) else x
+        replace(x, is_required=False)
+        if any(_is_of(x, first, again[case.case_id]) for first, case in replaced)
+        else x
         for x in judged
     ]
-
-
-def _rules_about(case: StageCase, judged: Sequence[Judged]) -> set[str]:
-    return {_rule(item) for item in judged if _rests_on(item, case)}
 
 
 def _is_of(item: Judged, case: StageCase, again: Collection[str]) -> bool:
@@ -273,7 +271,3 @@ def _rests_on(item: Judged, case: StageCase) -> bool:
 def _rule(item: Judged) -> str:
     """Return the name of a rule, without what tells its measures apart."""
     return item.name.partition(" [")[0]
-
-
-def _advisory(item: Judged) -> Judged:
-    return replace(item, is_required=False)

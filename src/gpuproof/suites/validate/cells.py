@@ -2,11 +2,9 @@
 
 A recipe lists its rows (`validate.aspects`) before anything is measured, or takes `HARDWARE`: all that the
 hardware has. A label `each` stands for every value that the plan has of it (arithmetic, operations, models).
-
-Rules to fill in: one for each rate that was measured and that nothing judged, so that it can be agreed on.
-
-What was measured, and what others published of the same work, stand beside it. The number is left blank, and
-the file is refused, by its line, until it is filled in: another tool's figure is nobody's agreement.
+For each rate that was measured and that nothing judged there is a rule to fill in, so that it can be agreed
+on, beside what was measured and what others published of the same work. Its number is left blank, and the
+file is refused, by its line, until it is filled in: another tool's figure is nobody's agreement.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from gpuproof.suites.validate.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage, device_subject
 from gpuproof.suites.validate.plan import StageOrder
-from gpuproof.suites.validate.rates import what_of
+from gpuproof.suites.validate.rates import cell_measures, what_of
 from gpuproof.verdict.aspects import RATES, AspectCell, RequiredAspect, Standing, agreements, cells_of
 from gpuproof.verdict.facts import FleetFacts, setups_on
 from gpuproof.verdict.rollup import Readiness, listed, roll_up
@@ -37,6 +35,12 @@ EACH = "each"
 FEW = 2
 """Subjects that the first line names."""
 ALONE = "training-one"
+HEAD = """\
+# What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
+# Fill in what you agree on, take away what you do not, then: gpuproof validate --from RUN --rules THIS-FILE
+schema_version: 1
+rules:
+"""
 
 
 def judge_readiness(
@@ -165,19 +169,11 @@ def shown_by(cells: Sequence[AspectCell]) -> str:
     return "; ".join(filter(None, (seen, agreed and f"by contract: {agreed}")))
 
 
-HEAD = """\
-# What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
-# Fill in what you agree on, take away what you do not, then: gpuproof validate --from RUN --rules THIS-FILE
-schema_version: 1
-rules:
-"""
-
-
 def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Return the text of a file of rules; None where no rate that was measured is open."""
     rules: dict[str, None] = {}
     for cell in cells:
-        of_cell = list(_cell_measures(cell, measures)) if _is_open_rate(cell) else []
+        of_cell = list(cell_measures(cell, measures)) if _is_open_rate(cell) else []
         for unit in dict.fromkeys(measure.unit for measure in of_cell):
             rules[
                 _rule(cell, [m for m in measures if _is_of(m, cell, of_cell[0]) and m.unit == unit], facts)
@@ -187,14 +183,6 @@ def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], fact
 
 def _is_open_rate(cell: AspectCell) -> bool:
     return cell.standing == "undecided" and cell.aspect in RATES
-
-
-def _cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
-    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
-    for measure in measures:
-        is_its = measure.subject == cell.subject or cell.is_of_any
-        if is_its and measure.value is not None and match.picks(measure):
-            yield measure
 
 
 def _is_of(measure: Measure, cell: AspectCell, first: Measure) -> bool:

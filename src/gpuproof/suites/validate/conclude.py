@@ -1,8 +1,7 @@
 """What a validation comes to: every stage concluded, all outcomes together, and one verdict.
 
-What was read of each device beside training: how busy and how hot it was, by its UUID.
-
-One figure a device over all launches of a stage: the lowest mean utilisation, and the highest temperature.
+Of each device that training used there is one utilisation (the lowest mean) and one temperature (the highest)
+over all launches of a stage, from what was read beside them.
 """
 
 from __future__ import annotations
@@ -24,16 +23,22 @@ from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.blamed import blame_measures, blame_outcomes, conclude_without, substitute
 from gpuproof.suites.validate.cells import first_line, judge_readiness, rules_to_fill
-from gpuproof.suites.validate.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
+from gpuproof.suites.validate.nodes import (
+    ChosenHosts,
+    NodeToDrain,
+    choose_hosts,
+    chosen_exports,
+    nodes_to_drain,
+    without_shared,
+)
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes, wrong_outcomes
 from gpuproof.suites.validate.placing import lost_of
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.rates import RateRow, rate_rows
-from gpuproof.suites.validate.spares import ChosenHosts, choose_hosts, chosen_exports, without_shared
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first
@@ -45,6 +50,11 @@ from gpuproof.verdict.simulated import MEANING, is_simulated
 
 WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
 NO_GPU = "no GPU was tested: a processor is never ready for production (--allow-cpu is for trying it out)"
+STAGES = ("training", "soak")
+FIGURES = (
+    ("utilisation", "util_gpu_percent", "%", min, "higher", "lowest of the means of launches"),
+    ("temperature", "temp_gpu_max_c", "°C", max, "lower", "highest in any window"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,13 +313,6 @@ def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: R
         ),
         "is_capped": readiness.capped is not None,
     }
-
-
-STAGES = ("training", "soak")
-FIGURES = (
-    ("utilisation", "util_gpu_percent", "%", min, "higher", "lowest of the means of launches"),
-    ("temperature", "temp_gpu_max_c", "°C", max, "lower", "highest in any window"),
-)
 
 
 def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Iterator[Measure]:

@@ -14,8 +14,8 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.suites.base import Export
 from gpuproof.suites.results import json_export
 from gpuproof.suites.sections import Common
-from gpuproof.suites.validate.drain import NodeToDrain, drain_lines
 from gpuproof.suites.validate.measured import StageResult
+from gpuproof.suites.validate.nodes import NodeToDrain, drain_lines
 
 DRAIN_FILE = "drain"
 VALIDATION_FILE = "validation_result.json"

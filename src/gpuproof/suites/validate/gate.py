@@ -10,11 +10,9 @@ from collections.abc import Iterator
 
 from gpuproof.base.errors import ExitCode
 from gpuproof.records.codec import from_json
-from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Result
 from gpuproof.suites.validate.conclude import ValidateDetail
-from gpuproof.suites.validate.drain import one_line, problem_of
-from gpuproof.verdict.rollup import Readiness
+from gpuproof.suites.validate.nodes import one_line, problem_of
 
 
 def gate_line(result: Result) -> str:
@@ -28,7 +26,7 @@ def gate_code(result: Result) -> ExitCode:
 
     A launch that was cut off since the gate's time was over is a time-out, unless others show a failure.
     """
-    readiness = _readiness(result)
+    readiness = from_json(ValidateDetail, result.detail, place="result.json: detail").readiness
     if readiness.word == "NOT-READY" or readiness.excluded:
         return ExitCode.FAILED
     code = ExitCode(result.exit_code)
@@ -37,15 +35,11 @@ def gate_code(result: Result) -> ExitCode:
     return ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
 
 
-def _readiness(result: Result) -> Readiness:
-    return from_json(ValidateDetail, result.detail, place="result.json: detail").readiness
-
-
 def _reason(result: Result, detail: ValidateDetail) -> str:
     if detail.drain:
         return detail.drain[0].reason.replace("gpuproof: ", "", 1)
     reasons = (*_cut_off(result), *detail.readiness.reasons)
-    failed = [item for item in result.outcomes if _has_failed(item)]
+    failed = [item for item in result.outcomes if item.is_required and item.outcome.status == "FAIL"]
     if failed:
         return f"[{problem_of(failed)}] {detail.readiness.reasons[0]}"
     return reasons[0] if reasons else result.headline
@@ -55,7 +49,3 @@ def _cut_off(result: Result) -> Iterator[str]:
     """Yield what ended a launch from outside, in the launcher's words first."""
     for failure in sorted(result.failures, key=lambda failure: failure.rank is not None):
         yield f"{failure.phase}: {failure.message}"
-
-
-def _has_failed(item: Judged) -> bool:
-    return item.is_required and item.outcome.status == "FAIL"

@@ -42,7 +42,7 @@ from gpuproof.verdict.rules import (
     rules_of_entries,
 )
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
-from gpuproof.verdict.rules.one_by_one import judge_far_under_peak, reason_none_published
+from gpuproof.verdict.rules.outcomes import judge_far_under_peak, reason_none_published
 
 STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
 EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"

@@ -29,7 +29,7 @@ from gpuproof.suites.registry import find_suite
 from gpuproof.suites.validate.placing import Stage, StageCase, begun_on, device_subject
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.trend import trend_measure
-from gpuproof.verdict.rules.quantities import MORE_THAN_THERE_IS
+from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 
 MIN_STEPS = 40

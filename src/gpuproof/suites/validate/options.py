@@ -153,11 +153,6 @@ class ValidateOptions:
     """The fleet's own figures (--baseline), as gpuproof baseline record wrote them."""
 
     @property
-    def may_exclude(self) -> bool:
-        """Whether hosts may be left out that failed, so that the others are measured without them."""
-        return self.allow_exclusions or self.spares > 0
-
-    @property
     def precisions(self) -> tuple[Precision, ...]:
         """Arithmetic of the matrix products, once it is known whether there are GPUs (`on`)."""
         assert self.gemm_precisions != AUTO

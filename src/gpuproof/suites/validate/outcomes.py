@@ -1,12 +1,10 @@
-"""Was all measured that was to be? Outcomes of the validation itself: hosts, devices, and every launch.
+"""Was all measured that was to be, and were values right? Outcomes of hosts, devices, and every launch.
 
-They are of no figure: that something ran is not that it is fast. What was left out is SKIP, what could not be
-measured is ERROR, and what there is nothing to measure of is NOT-APPLICABLE with the evidence.
-
-Wrong values and unlike results, of the device that gave them: what probes and checked products say.
-
-A probe judges itself; here its outcomes get the name of their stage. Fingerprints of all hosts are compared
-together, whatever each host by itself would say.
+They are of no speed: that something ran is not that it is fast. What was left out is SKIP, what could not be
+measured is ERROR, and what there is nothing to measure of is NOT-APPLICABLE with the evidence. Wrong values
+are judged of the device that gave them, by probes and checked products. A probe judges itself, and its
+outcomes get the name of their stage here; fingerprints of all hosts are compared together, whatever each host
+by itself would say.
 """
 
 from __future__ import annotations
@@ -36,6 +34,7 @@ PLAN = "the plan of this recipe"
 RESUMED = "Finish the run with --resume"
 LAUNCHES = "launches"
 """What outcomes of launches are of, as rows of aspects name it."""
+FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
 def stage_outcomes(
@@ -234,9 +233,6 @@ def _presence(expected: Collection[str], answered: Collection[str], lost: Collec
         source="--expected-hosts",
         next_step="Bring them back; a smaller cluster is one with a shorter list",
     )
-
-
-FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
 def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:

@@ -23,12 +23,11 @@ from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.cells import shown_by
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
-from gpuproof.suites.validate.drain import drain_lines, one_line
 from gpuproof.suites.validate.exports import DRAIN_FILE
 from gpuproof.suites.validate.measured import FLOPS_PER_WATT
+from gpuproof.suites.validate.nodes import ChosenHosts, drain_lines, lines_of, one_line
 from gpuproof.suites.validate.outcomes import RESUMED
 from gpuproof.suites.validate.rates import RateRow, blame_charts, heat_map, peer_charts, what_of
-from gpuproof.suites.validate.spares import ChosenHosts, lines_of
 from gpuproof.verdict.aspects import RATES, RECORD_OR_AGREE, AspectCell, Standing, agreements
 from gpuproof.verdict.page import GRAVEST_FIRST, outcome_sections
 from gpuproof.verdict.rollup import OPEN, Branch, Readiness, listed

@@ -1,9 +1,7 @@
 """What stages are made of: launches, where each is placed, and whom it is about.
 
-Which host a rank, a device or a fact belongs to, by the name that the inventory gives it.
-
-Hosts may call themselves otherwise than the inventory does, and several may call themselves the same: ranks
-are told by their place in the job.
+Whom a rank, a device or a fact belongs to is said by the inventory's name of the host: hosts may call
+themselves otherwise, and several the same, so that ranks are told by their place in the job.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """What is launched next: stage after stage, without hosts that were lost, as long as the time budget holds.
 
 The state is order-independent: which launches are settled, how long each took, and which hosts are lost. So a
-resumed run goes on with the same plan, however its launches are read back.
-
-What follows a suspicion: searches among hosts and inside them, and a test without those accused.
-
-Nothing is kept of it but what launches gave: which searches there are, and how far they are, follows from the
-launches of the collective stage and from the figures of the tests so far, in whichever order these ended.
+resumed run goes on with the same plan, however its launches are read back. Where a collective is suspicious,
+searches among hosts and inside them follow, and a test without those accused; how far these are follows from
+the launches of the collective stage and from the figures of the tests so far, too.
 """
 
 from __future__ import annotations
@@ -34,6 +31,11 @@ from gpuproof.suites.validate.suspicion import (
     figure_of,
     suspicions,
 )
+
+PREFIX = "blame-"
+"""Of all tests of groups."""
+TEST_S = 30.0
+"""Expected of one test of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,9 @@ class StageOrder:
             lost=self.lost | lost,
             taken_ms={**self.taken_ms, key: taken},
             spent_ms=spent,
-            seen={**self.seen, key: collective_seen(launch)} if _is_collective(launch, key) else self.seen,
+            seen={**self.seen, key: collective_seen(launch)}
+            if launch.case.kind == "collective" and not is_test
+            else self.seen,
             tested={**self.tested, key[0]: figure_of(launch)} if is_test else self.tested,
         )
 
@@ -134,7 +138,7 @@ class StageOrder:
 
     def added_cases(self) -> tuple[StageCase, ...]:
         """Return the collectives without those accused, where these may be left out."""
-        if not self.options.may_exclude:
+        if not (self.options.allow_exclusions or self.options.spares > 0):
             return ()
         return tuple(without_accused(self.followed()))
 
@@ -226,10 +230,6 @@ def planned_order(config: RunConfig, places: Sequence[HostPlace], options: Valid
     return StageOrder(config=config, options=options, stages=stages_of(config, options, site))
 
 
-def _is_collective(launch: CaseRecords, key: LaunchKey) -> bool:
-    return launch.case.kind == "collective" and not key[0].startswith(PREFIX)
-
-
 def _taken_ms(launch: CaseRecords) -> int:
     """Return how long a launch took: from its ranks' clocks, which tell of each host its own time."""
     starts = {start.rank: start.monotonic_s for start in launch.of(Start)}
@@ -240,12 +240,6 @@ def _taken_ms(launch: CaseRecords) -> int:
         failure = launch.primary_failure
         taken = [failure.unix_s - begun] if failure is not None and begun is not None else []
     return round(1000 * max(0.0, max(taken, default=0.0)))
-
-
-PREFIX = "blame-"
-"""Of all tests of groups."""
-TEST_S = 30.0
-"""Expected of one test of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,16 +265,14 @@ class FollowedUp:
 def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, float | None]) -> FollowedUp:
     """Return the searches of a suspicion, as far as the figures of tests bring them."""
     case, test = suspicion.case, _recipe(suspicion, config)
-    noise, slowdown = suspicion.noise, suspicion.slowdown
+    noise, slowdown, name = suspicion.noise, suspicion.slowdown, f"{PREFIX}{case.case_id}"
     if not case.is_over_all:
-        name = f"{PREFIX}{case.case_id}"
         search = blame_devices(
             test, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name
         )
         return FollowedUp(suspicion=suspicion, search=search.with_figures(figures), inside={})
     by_name = {place.name: replace(place, num_devices=case.ranks_per_host) for place in case.places}
     places = [by_name[host] for host in suspicion.hosts]
-    name = f"{PREFIX}{case.case_id}"
     search = blame_hosts(test, places, noise=noise, slowdown=slowdown, name=name).with_figures(figures)
     accused = _accused_members(search) if search.is_over and case.ranks_per_host > 1 else ()
     inside = {

@@ -1,9 +1,8 @@
 """The first table of the page: what was measured, what was expected, and how near the data sheet it is.
 
 A row is one rate of all subjects of a kind: a product of one type, the memory, a direction of the links, a
-collective, a training. It is words made from measures, outcomes and what is known of the boards.
-
-The pictures of a validation: hosts by checks, who is slower by how much, and the tests for blame.
+collective, a training. It is words made from measures, outcomes and what is known of the boards. With it come
+the pictures: hosts by checks, who is slower by how much, and the tests for blame.
 """
 
 from __future__ import annotations
@@ -19,16 +18,23 @@ from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, MeasureInterval
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.verdict.aspects import RATES, AspectCell, Standing
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.measure_charts import MOST_ROWS, axis_of, bars, intervals
-from gpuproof.verdict.page import TONES
+from gpuproof.verdict.page import MOST_ROWS, TONES, axis_of, bars, intervals
 from gpuproof.verdict.rollup import listed
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.model import MeasureMatch
-from gpuproof.verdict.rules.one_by_one import published_beside
+from gpuproof.verdict.rules.outcomes import published_beside
 
 NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}
 MFU = "MFU"
+ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
+"""The gravest first: a cell has the word of the gravest of its outcomes."""
+WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
+ALL = "all together"
+AROUND = (0.9, 1.1)
+"""Shares of what peers reached that a chart shows at least: less would blow up what is no difference."""
+MOST_PEERS = 4
+"""Charts of subjects against their peers, those in which one is slow first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +63,23 @@ def rate_rows(
     by_row = grouped(
         ((what_of(cell, measure), cell.title), (cell, measure))
         for cell in rates
-        for measure in (*_measures_of(cell, measures),) or (None,)
+        for measure in _measures_of(cell, measures) or (None,)
     )
     return tuple(_row(what, pairs, measures, judged, facts) for (what, _), pairs in by_row.items())
 
 
+def cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
+    """Yield the measures with a value that a cell is about."""
+    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
+    for measure in measures:
+        is_its = measure.subject == cell.subject or cell.is_of_any
+        if is_its and measure.value is not None and match.picks(measure):
+            yield measure
+
+
 def _measures_of(cell: AspectCell, measures: Sequence[Measure]) -> list[Measure]:
     """Return the measure of each direction, of the largest size."""
-    match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
-    of_cell = [
-        measure
-        for measure in measures
-        if (measure.subject == cell.subject or cell.is_of_any)
-        and measure.value is not None
-        and match.picks(measure)
-    ]
+    of_cell = list(cell_measures(cell, measures))
     largest = max((int(measure.labels.get("size_bytes", 0)) for measure in of_cell), default=0)
     return [measure for measure in of_cell if int(measure.labels.get("size_bytes", 0)) == largest]
 
@@ -162,16 +170,6 @@ def _limits(of_row: Sequence[Measure], measures: Sequence[Measure]) -> Iterator[
     yield from (m.text for m in measures if m.name == LIMITED_BY and m.case in cases)
 
 
-ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
-"""The gravest first: a cell has the word of the gravest of its outcomes."""
-WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
-ALL = "all together"
-AROUND = (0.9, 1.1)
-"""Shares of what peers reached that a chart shows at least: less would blow up what is no difference."""
-MOST_PEERS = 4
-"""Charts of subjects against their peers, those in which one is slow first."""
-
-
 def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
     """Yield the checks that judged something, by hosts, of which alike ones share a column; none of one."""
     by_check = grouped((judged.name, judged) for judged in outcomes)
@@ -184,7 +182,10 @@ def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
     if len(by_host.keys() - {ALL}) < 2:
         return
     hosts = grouped((_told(judged), host) for host, judged in by_host.items())
-    columns = sorted(map(set, hosts.values()), key=lambda same: _gravest(by_host, same))[:MOST_ROWS]
+    columns = sorted(
+        map(set, hosts.values()),
+        key=lambda same: min(_gravity(one) for host in same for one in by_host[host]),
+    )[:MOST_ROWS]
     rows = [
         (name, tuple(_cell([one for one in judged if _host(one) in same]) for same in columns))
         for name, judged in sorted(judging.items(), key=lambda item: min(map(_gravity, item[1])))
@@ -211,17 +212,13 @@ def _gravity(judged: Judged) -> int:
     return ORDER.index(judged.outcome.status)
 
 
-def _gravest(by_host: dict[str, list[Judged]], hosts: set[str]) -> int:
-    return min(_gravity(one) for host in hosts for one in by_host[host])
-
-
 def _cell(judged: Sequence[Judged]) -> HeatCell | None:
     if not judged:
         return None
     status = min(judged, key=_gravity).outcome.status
     others = [one.outcome for one in judged if one.outcome.status != "PASS"]
     lines = dict.fromkeys(
-        f"{_short(outcome)}: {outcome.summary}{f' → {outcome.next_step}' if outcome.next_step else ''}"
+        f"{outcome.subject}: {outcome.summary}{f' → {outcome.next_step}' if outcome.next_step else ''}"
         for outcome in others
     )
     return HeatCell(word=WORDS.get(status, status), tone=TONES[status], lines=tuple(lines))
@@ -236,15 +233,11 @@ def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
         shown = sorted(judged, key=lambda one: (_gravity(one), one.outcome.measured_value or 0.0))[:MOST_ROWS]
         expected = [one.outcome.expected_value for one in shown if one.outcome.expected_value is not None][:1]
         reach = tuple(share * value for value in expected for share in AROUND)
-        rows = [(f"{_short(one.outcome)} {one.outcome.status}", _as_measure(one.outcome)) for one in shown]
+        rows = [(f"{one.outcome.subject} {one.outcome.status}", _as_measure(one.outcome)) for one in shown]
         lines = (Reference(label="of its peers", x=x) for x in expected)
         title = f"{name}: {len(shown)} of {len(judged)}" if len(shown) < len(judged) else name
         chart = intervals(title, replace(axis_of(rows[0][1], "measured"), reach=reach), rows, *lines)
         yield replace(chart, is_in_a_table=True)
-
-
-def _short(outcome: Outcome) -> str:
-    return outcome.subject
 
 
 def _as_measure(outcome: Outcome) -> Measure:

@@ -1,15 +1,15 @@
 """The stages of a validation: each a name and the launches that it is made of.
 
 Another measurement is one more function in `STAGES`: it yields what is to be launched, by which recipe and
-where. Each launch is a recipe of its own and is concluded by that recipe's suite.
-
-Stages that are probes: one property of devices, links or a disk, and silent corruption of data.
+where. Each launch is a recipe of its own and is concluded by that recipe's suite. Stages that are probes look
+at one property of devices, links or a disk, or for silent corruption of data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -25,6 +25,26 @@ from gpuproof.suites.validate.placing import Site, Stage, StageCase, first_devic
 
 PROBE_S = 60.0
 """Expected of a probe's own work on one host."""
+WARMUP_SHARE = 0.5
+"""Expected of the warm-up, over the window."""
+GEMMS_PER_STEP = 4
+PASSES_PER_STEP = 4
+COLLECTIVE: Mapping[str, Any] = {
+    "operations": ["all_reduce"],
+    "min_bytes": "8K",
+    "max_bytes": "1G",
+    "factor": 8,
+}
+COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
+"""So large that bandwidth decides, not latency."""
+COMPARED_S = 10.0
+"""Expected of it, without the start."""
+SWITCHES: Mapping[str, CommunicationProfile] = {
+    "peer_to_peer": "no_p2p",
+    "fabric": "no_fabric",
+    "gpudirect": "no_gpudirect",
+}
+"""Which profile switches off what, by the label of figures with and without it."""
 
 
 def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -37,17 +57,10 @@ def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
     yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_per_device=True)
 
 
-def fingerprint(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+def fingerprint(
+    config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
+) -> Iterator[StageCase]:
     """Yield the same work on every device: of all hosts compared together, of one device with its own."""
-    yield from _fingerprints(config, options, site, "fingerprint")
-
-
-def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield the same once more, while the devices are hot from the soak."""
-    yield from _fingerprints(config, options, site, "fingerprint-hot")
-
-
-def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
@@ -101,28 +114,6 @@ def _on_hosts(
 def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[str, Any]:
     keys = {**options.probes.get(probe, {}), **values}
     return {"kind": "probe", "probe": {"name": probe, **({probe: keys} if keys else {})}}
-
-
-WARMUP_SHARE = 0.5
-"""Expected of the warm-up, over the window."""
-GEMMS_PER_STEP = 4
-PASSES_PER_STEP = 4
-COLLECTIVE: Mapping[str, Any] = {
-    "operations": ["all_reduce"],
-    "min_bytes": "8K",
-    "max_bytes": "1G",
-    "factor": 8,
-}
-COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
-"""So large that bandwidth decides, not latency."""
-COMPARED_S = 10.0
-"""Expected of it, without the start."""
-SWITCHES: Mapping[str, CommunicationProfile] = {
-    "peer_to_peer": "no_p2p",
-    "fabric": "no_fabric",
-    "gpudirect": "no_gpudirect",
-}
-"""Which profile switches off what, by the label of figures with and without it."""
 
 
 def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[Stage, ...]:
@@ -348,5 +339,5 @@ STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator
     "storage": storage,
     "training": _training,
     "soak": _soak,
-    "fingerprint_hot": fingerprint_hot,
+    "fingerprint_hot": partial(fingerprint, name="fingerprint-hot"),  # once more, hot from the soak
 }

@@ -1,13 +1,12 @@
-"""Was a collective slow, wrong, or did it not end? What asks for a search of who is to blame.
+"""Was a collective slow, wrong, or did it not end? When to search who is to blame, and the search.
 
 Slow is told by the rules (`judging.short_of_rules`), against other hosts' own collectives, and against the
 launches of the same collective. What none of these can tell is said, and is not taken for fast.
 
-The search for who is to blame as launches: a group of hosts, or of one host's devices, becomes a case.
-
-A group is tested by one collective operation of one size over it; a direction of a link by a broadcast over
-the pair, in which the root sends and the other receives. Wrong results, and a job that begins and does not
-come to its end, count as a test in which nothing got through.
+In the search a group of hosts, or of one host's devices, becomes a case: one collective operation of one size
+over it; a direction of a link is tested by a broadcast over the pair, in which the root sends and the other
+receives. Wrong results, and a job that begins and does not come to its end, count as a test in which nothing
+got through.
 """
 
 from __future__ import annotations
@@ -47,6 +46,9 @@ NOTHING_THROUGH = 0.9
 MOST_NOISE = 0.9
 """Figures that scatter by more are told apart no worse."""
 TWO_SIDED_95 = 1.96
+EVERY_LINK: tuple[Operation, ...] = ("all_to_all", "all_to_all_v")
+"""Operations in which each rank sends to each; others go round a ring or along a tree."""
+Part = Literal["host", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +200,6 @@ def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: flo
         short = 1 - min(figures) / max(figures)
         return Shortfall(why=f"its launches differ by {units.share(short)}", share=short)
     return None
-
-
-EVERY_LINK: tuple[Operation, ...] = ("all_to_all", "all_to_all_v")
-"""Operations in which each rank sends to each; others go round a ring or along a tree."""
-Part = Literal["host", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,12 @@
 A group's figure is higher where it is better: bandwidth, or a rate. Only groups of the same size are
 compared, in the same round or with rounds before. A figure weighs as the logarithm of a likelihood ratio:
 slower by `slowdown` or more, against as fast as the level. Errors are taken as Student's t with 4 degrees of
-freedom, so that a single stray figure decides little.
+freedom, so that a single stray figure decides little. A step of the search asks for groups, and says what
+their verdicts come to (`Step`, `StepOutcome`).
 
 >>> level = Level(value=100.0, num_values=8)
 >>> weigh(90.0, level, noise=0.01, slowdown=0.1) > SLOW, weigh(99.5, level, noise=0.01, slowdown=0.1) < FAST
 (True, True)
-
-What a step of the search is: groups that it asks for, and what their verdicts come to.
 """
 
 from __future__ import annotations
@@ -89,7 +88,9 @@ def level_of(
     if before is not None:
         near = slowdown * FOLLOWED
         alike = [v for group in figures for v in group.values if abs(v / before.value - 1) <= near]
-        return _moved(before, alike)
+        weight = min(before.num_values, LONGEST_MEMORY)
+        value = (before.value * weight + sum(alike)) / (weight + len(alike))
+        return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
     # The fastest of several is so by chance, too: what is as far below the middle is no slower.
@@ -99,12 +100,6 @@ def level_of(
     alike = [value for group in close for value in group.values]
     is_stray = len(close) <= len(figures) // 2 and len(fastest.values) < 2
     return None if is_stray or len(alike) < 2 else Level(value=median(alike), num_values=len(alike))
-
-
-def _moved(before: Level, alike: Sequence[float]) -> Level:
-    weight = min(before.num_values, LONGEST_MEMORY)
-    value = (before.value * weight + sum(alike)) / (weight + len(alike))
-    return Level(value=value, num_values=weight + len(alike))
 
 
 def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:

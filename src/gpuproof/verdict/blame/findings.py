@@ -1,7 +1,4 @@
-"""Who is to blame, in words: a host, its NIC, one of its devices, or a link, with the evidence.
-
-What a search for slow members came to, and what it did not look at.
-"""
+"""What a search for slow members came to and did not look at, and who is to blame, with the evidence."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from gpuproof.base import units
 from gpuproof.records.collected import CaseRecords
@@ -74,7 +75,8 @@ def explain_hang(records: CaseRecords) -> Hang | None:
     progress = {rank: failure.progress for rank, failure in words.items() if failure.progress is not None}
     if not progress:
         return None
-    last = _last_call(progress)
+    calls = [call for state in progress.values() for call in state.calls]
+    last = max(calls, key=lambda call: call.number, default=None)  # that the foremost ranks have come to
     late = _late(progress, last)
     return Hang(
         operation=_operation(last, progress),
@@ -84,12 +86,6 @@ def explain_hang(records: CaseRecords) -> Hang | None:
         silent=silent,
         hosts={start.rank: records.host_of(start) for start in records.of(Start)},
     )
-
-
-def _last_call(progress: Mapping[int, RankProgress]) -> CollectiveCall | None:
-    """Return the operation that the foremost ranks have come to."""
-    calls = [call for state in progress.values() for call in state.calls]
-    return max(calls, key=lambda call: call.number, default=None)
 
 
 def _late(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> tuple[int, ...]:
@@ -114,12 +110,5 @@ def _operation(last: CollectiveCall | None, progress: Mapping[int, RankProgress]
     """Name the operation as torch has it, else the one that was timed."""
     if last is None:
         return next((state.operation for state in progress.values() if state.operation), None)
-    elements = sum(_product(shape) for shape in last.sizes)
+    elements = sum(map(prod, last.sizes))
     return f"{last.operation.partition(':')[2] or last.operation} of {units.count(elements)} elements"
-
-
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for length in shape:
-        product *= length
-    return product

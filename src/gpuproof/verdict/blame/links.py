@@ -1,7 +1,4 @@
-"""The steps of a search for slow links, where every member by itself is good and some together are not.
-
-The steps that try members with good partners, one by one, and a link by itself.
-"""
+"""The steps of a search for slow links, and those that try members with good partners, one by one."""
 
 from __future__ import annotations
 
@@ -21,30 +18,30 @@ from gpuproof.verdict.blame.evidence import (
 
 FEW = 6
 """Members among whom all pairs are tried; of more, where a test goes over every link, quarters."""
+CONFIRMATIONS = 6
+"""Of a link, each a slow pair and two fast tests of its ends: an end that is slow in half of its tests looks
+so once in a quarter of cases by chance, six times in 1 of 4,096 (one that is slow in another share, less)."""
+CONTROL = 2
+"""Partners that are tested with each other, so that a pair can be compared in its own round."""
 
 
 def search_links(members: Sequence[str], *, size: int, every_link: bool) -> Step:
     """Return how to find the link that makes these slow together."""
     if every_link and len(members) > FEW:
-        return Quarters(members=tuple(members), size=size)
-    return AllPairs(members=tuple(members), are_good=True)
+        return Quarters(suspects=tuple(members), size=size)
+    return AllPairs(suspects=tuple(members), are_good=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarters:
     """Between which quarters is a link slow? Every two of them together, so that no link is left out."""
 
-    members: tuple[str, ...]
+    suspects: tuple[str, ...]
     size: int
-
-    @property
-    def suspects(self) -> tuple[str, ...]:
-        """All of them."""
-        return self.members
 
     def _both(self) -> Iterator[tuple[str, ...]]:
         """Yield every two quarters, those first that have nothing in common."""
-        quarters = [quarter for half in halves(self.members) for quarter in halves(half)]
+        quarters = [quarter for half in halves(self.suspects) for quarter in halves(half)]
         for one, other in ((0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2)):
             yield (*quarters[one], *quarters[other])
 
@@ -65,13 +62,13 @@ class Quarters:
             both for both, verdict in zip(self._both(), verdicts.values(), strict=True) if verdict == "slow"
         ]
         common = set(slow[0]).intersection(*slow) if len(slow) == 3 else set()
-        sets = [tuple(m for m in self.members if m in common)] if len(common) > 1 else slow
-        steps = tuple(search_links(suspects, size=self.size, every_link=True) for suspects in sets)
-        return StepOutcome(steps=steps) if steps else not_apart(self.members)
+        sets = [tuple(m for m in self.suspects if m in common)] if len(common) > 1 else slow
+        steps = tuple(search_links(both, size=self.size, every_link=True) for both in sets)
+        return StepOutcome(steps=steps) if steps else not_apart(self.suspects)
 
     def instead(self) -> Step:
         """Try all pairs."""
-        return AllPairs(members=self.members, are_good=True)
+        return AllPairs(suspects=self.suspects, are_good=True)
 
 
 def not_apart(members: Sequence[str]) -> StepOutcome:
@@ -85,40 +82,35 @@ def not_apart(members: Sequence[str]) -> StepOutcome:
 class AllPairs:
     """Every pair of some members, each with each: N − 1 rounds of an even number, as in a tournament."""
 
-    members: tuple[str, ...]
+    suspects: tuple[str, ...]
     are_good: bool
     """Whether every member is known to be good by itself."""
 
-    @property
-    def suspects(self) -> tuple[str, ...]:
-        """All of them."""
-        return self.members
-
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
         """Ask for all pairs, in the order of rounds."""
-        return tuple(pairs_in_rounds(self.members))
+        return tuple(pairs_in_rounds(self.suspects))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Clear who is in a fast pair; a slow pair of two such is a link, and the rest is slow itself."""
         fast = {
             member for group, verdict in verdicts.items() if verdict == "fast" for member in group.members
         }
-        good = set(self.members) if self.are_good else fast
+        good = set(self.suspects) if self.are_good else fast
         slow = [group for group, verdict in verdicts.items() if verdict == "slow"]
         links = tuple(
             ConfirmLink(ends=(group.members[0], group.members[1]))
             for group in slow
             if good.issuperset(group.members)
         )
-        outcomes = [self._judge(m, slow, good) for m in self.members if m not in good]
+        outcomes = [self._judge(m, slow, good) for m in self.suspects if m not in good]
         nothing = self.are_good and not links
         return StepOutcome(
             steps=links,
-            cleared=tuple(member for member in self.members if member in good),
+            cleared=tuple(member for member in self.suspects if member in good),
             accused=tuple(accusation for outcome in outcomes for accusation in outcome.accused),
             undecided=(
                 *(accusation for outcome in outcomes for accusation in outcome.undecided),
-                *(not_apart(self.members).undecided if nothing else ()),
+                *(not_apart(self.suspects).undecided if nothing else ()),
                 *(unclear(g.members) for g, v in verdicts.items() if v == "undecided" and nothing),
             ),
         )
@@ -153,13 +145,6 @@ def pairs_in_rounds(members: Sequence[str]) -> Iterator[Group]:
             if one is not None and other is not None:
                 yield Group((one, other))
         around.insert(1, around.pop())
-
-
-CONFIRMATIONS = 6
-"""Of a link, each a slow pair and two fast tests of its ends: an end that is slow in half of its tests looks
-so once in a quarter of cases by chance, six times in 1 of 4,096 (one that is slow in another share, less)."""
-CONTROL = 2
-"""Partners that are tested with each other, so that a pair can be compared in its own round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,29 +61,24 @@ class Suspicion:
 class Screen:
     """All members in groups of one size; what is left over comes after them, filled up."""
 
-    members: tuple[str, ...]
+    suspects: tuple[str, ...]
     size: int
     every_link: bool
 
-    @property
-    def suspects(self) -> tuple[str, ...]:
-        """Everybody."""
-        return self.members
-
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
         """Ask for the groups."""
-        whole = len(self.members) - len(self.members) % self.size
-        return tuple(Group(self.members[at : at + self.size]) for at in range(0, whole, self.size))
+        whole = len(self.suspects) - len(self.suspects) % self.size
+        return tuple(Group(self.suspects[at : at + self.size]) for at in range(0, whole, self.size))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Clear the fast groups and halve the slow ones; where all are alike, look at some pairs."""
-        over = self.members[len(verdicts) * self.size :]
+        over = self.suspects[len(verdicts) * self.size :]
         steps: list[Step] = []
         for group, verdict in verdicts.items():
             if verdict == "slow":
                 steps.append(Halve(about=self._about(group.members)))
         if not steps:
-            steps.append(SpotCheck(members=self.members[: len(verdicts) * self.size]))
+            steps.append(SpotCheck(members=self.suspects[: len(verdicts) * self.size]))
         if over:
             steps.append(Whole(about=self._about(over)))
         return StepOutcome(

@@ -359,6 +359,6 @@ def reason_hopeless(members: Sequence[str], *, noise: float, slowdown: float) ->
 def first_step(members: tuple[str, ...], *, every_link: bool) -> Step:
     """Return how a search begins: with pairs of few, with groups of many."""
     if len(members) <= FEW_MEMBERS:
-        return AllPairs(members=members, are_good=False)
+        return AllPairs(suspects=members, are_good=False)
     groups = max(LEAST_GROUPS, ceil(sqrt(len(members)) / 2))
-    return Screen(members=members, size=len(members) // groups, every_link=every_link)
+    return Screen(suspects=members, size=len(members) // groups, every_link=every_link)

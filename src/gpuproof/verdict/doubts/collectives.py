@@ -1,9 +1,4 @@
-"""Can figures without a model be believed? Of operations over all ranks, and of probes.
-
-Right results, ranks alike, steady times, over the devices.
-
-Is one rank slower than the others, so that its rate is the rate of all? It is named, with its device.
-"""
+"""Can figures without a model, and of many ranks, be believed? Right results, ranks alike, steady times."""
 
 from __future__ import annotations
 
@@ -22,6 +17,11 @@ RANKS_APART = 0.2
 SCATTER = 0.25
 """Interquartile range over median of the iterations; a single operation is short beside a step."""
 FEW_ITERATIONS = 10
+SAID_OF: Mapping[Basis, str] = {
+    "own steps": "without gradient sync, after the window; in the window all ranks wait for the slowest",
+    "steps in the window": "in the window, where each rank works by itself",
+    "windows": "to the end of the window",
+}
 
 
 def wrong_results(measured: Measured) -> Iterator[Doubt]:
@@ -172,13 +172,6 @@ OF_COLLECTIVES: tuple[Rule, ...] = (
 """Of launches that measure operations over all ranks, whose times differ from size to size by intent."""
 OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats)
 """Of launches that look at one property, and run no steps of equal work."""
-
-
-SAID_OF: Mapping[Basis, str] = {
-    "own steps": "without gradient sync, after the window; in the window all ranks wait for the slowest",
-    "steps in the window": "in the window, where each rank works by itself",
-    "windows": "to the end of the window",
-}
 
 
 def unequal_ranks(measured: Measured) -> Iterator[Doubt]:

@@ -21,7 +21,7 @@ from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, load_expectations
 from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault
 from gpuproof.verdict.rules.bounds import LARGE_BYTES, board_rates, bus_bound, highest_rate, types_of
-from gpuproof.verdict.rules.quantities import is_unit_of, units_of_quantity
+from gpuproof.verdict.rules.model import is_unit_of, units_of_quantity
 from gpuproof.verdict.rules.refusals import VACUOUS_SHARE, with_unit
 
 MEANT = re.compile(r"to get ~?\s*([\d.]+)")

@@ -1,24 +1,19 @@
-"""Thresholds of any owner, as a table: CSV with a header, one a row, in base units.
+"""Thresholds of other tools and of any owner, in base units, with what their files say of the conditions.
 
-Columns: name, quantity, value, unit, and any of the conditions that are known: board, chip, dtype, direction,
-operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_bytes_per_s, option, setting, model, and
-comment. An empty cell is unknown. A row whose board is empty is for any machine.
+*Table*: CSV with the columns name, quantity, value, unit, and any of the conditions that are known: board,
+chip, dtype, direction, operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_bytes_per_s,
+option, setting, model, and comment. An empty cell is unknown. A row whose board is empty is for any machine.
 
-DCGM's diagnostic thresholds (`diag-skus.yaml`): a list of boards, with a floor for each test.
+*DCGM* (`diag-skus.yaml`): a list of boards, with a floor for each test. Bandwidths are in about MB/s,
+arithmetic in GFLOP/s, power in W; the line above a number often says what was measured, and what share of it
+the number is.
 
-Bandwidths are in about MB/s, arithmetic in GFLOP/s, power in W; the line above a number often says what was
-measured, and what share of it the number is.
+*SuperBench*: metrics by pattern, and a condition on each or on its share of a baseline. A condition is read,
+never run: `lambda x:x<-0.05` is a floor of 0.95 of the baseline.
 
-SuperBench's rules of diagnosis: metrics by pattern, and a condition on each or on its share of a baseline.
-
-A condition is read, never run: `lambda x:x<-0.05` is a floor of 0.95 of the baseline.
-
-AzureHPC node health checks: lines of `HOSTS || check arguments`, one file a type of virtual machine.
-
+*AzureHPC node health checks*: lines of `HOSTS || check arguments`, one file a type of virtual machine.
 Bandwidths of GPUs are in GB/s, of network cards in Gb/s. The lines that say which cards a machine has give
 the bound for what goes over them.
-
-A threshold of another tool, in base units, with what its file says of the conditions.
 """
 
 from __future__ import annotations
@@ -38,6 +33,27 @@ WHOLE_NUMBERS = ("size_bytes", "num_hosts", "num_devices", "ranks_per_host")
 NUMBERS = ("cards_bytes_per_s",)
 WORDS = ("board", "chip", "dtype", "direction", "operation", "option", "setting", "model")
 COLUMNS = (*NEEDED, *WORDS, *WHOLE_NUMBERS, *NUMBERS, "comment")
+TESTS = {
+    "memory_bandwidth": ("minimum_bandwidth", "device memory", 1e6, "B/s"),
+    "sm_stress": ("target_stress", "sm stress", 1e9, "FLOP/s"),
+    "targeted_power": ("target_power", "power under load", 1.0, "W"),
+}
+"""Test → its key, the quantity, and the unit that the file has it in."""
+CONDITION = re.compile(r"\s*lambda\s+x\s*:\s*x\s*([<>!=]=?)\s*(-?[\d.]+(?:[eE]-?\d+)?)\s*$")
+LINE = re.compile(r"^\s*[^#|]+\|\|\s*(check_\w+)\s*(.*?)\s*$")
+SIZE = re.compile(r"(\d+)([KMG])$")
+POWERS = {"K": 2**10, "M": 2**20, "G": 2**30}
+GIGABIT, GIGABYTE = 1e9 / 8, 1e9
+Fault = Literal[
+    "unknown",
+    "vacuous",
+    "impossible",
+    "contradictory",
+    "no effect",
+    "placeholder",
+    "beyond published",
+    "unverified",
+]
 
 
 def read_table(text: str, *, source: str) -> list[Threshold]:
@@ -83,14 +99,6 @@ def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
     )
 
 
-TESTS = {
-    "memory_bandwidth": ("minimum_bandwidth", "device memory", 1e6, "B/s"),
-    "sm_stress": ("target_stress", "sm stress", 1e9, "FLOP/s"),
-    "targeted_power": ("target_power", "power under load", 1.0, "W"),
-}
-"""Test → its key, the quantity, and the unit that the file has it in."""
-
-
 def read_dcgm(text: str, *, source: str) -> list[Threshold]:
     """Read the floors of memory bandwidth, arithmetic and power of every board.
 
@@ -129,9 +137,6 @@ def _of_board(
             conditions={"board": name, "as_written": value},
             comment=above.removeprefix("#").strip() if above.startswith("#") else "",
         )
-
-
-CONDITION = re.compile(r"\s*lambda\s+x\s*:\s*x\s*([<>!=]=?)\s*(-?[\d.]+(?:[eE]-?\d+)?)\s*$")
 
 
 def read_superbench(text: str, *, source: str) -> list[Threshold]:
@@ -182,12 +187,6 @@ def _comment(rule: Any, metrics: list[str], broken: list[str]) -> str:
     if not metrics:
         return "it names no metric"
     return f"{broken[0]} is no pattern of metrics" if broken else str(rule.get("criteria"))
-
-
-LINE = re.compile(r"^\s*[^#|]+\|\|\s*(check_\w+)\s*(.*?)\s*$")
-SIZE = re.compile(r"(\d+)([KMG])$")
-POWERS = {"K": 2**10, "M": 2**20, "G": 2**30}
-GIGABIT, GIGABYTE = 1e9 / 8, 1e9
 
 
 def read_aznhc(text: str, *, source: str) -> list[Threshold]:
@@ -250,18 +249,6 @@ def _size(word: str) -> int:
     match = SIZE.match(word)
     assert match is not None
     return int(match.group(1)) * POWERS[match.group(2)]
-
-
-Fault = Literal[
-    "unknown",
-    "vacuous",
-    "impossible",
-    "contradictory",
-    "no effect",
-    "placeholder",
-    "beyond published",
-    "unverified",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

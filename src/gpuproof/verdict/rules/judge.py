@@ -4,9 +4,8 @@ In: rules and all that is known of a fleet. Out: outcomes by the name of their r
 not measured: a rule that matches nothing, a subject without its measure, a figure that is missing or cannot
 be, a published figure or a baseline of something else are errors. All rules of a kind share one error rate:
 of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybody for what chance does, and
-`analysis.apart.ERROR_RATE` an advisory one.
-
-Rules that hold subjects against each other for being the same: equal digests, or equal values.
+`statistics.outliers.ERROR_RATE` an advisory one. Rules of form `equal` hold digests or values of subjects
+against each other here; the other forms have a module each.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, MeasureOutcomes, Rule, Rules
-from gpuproof.verdict.rules.one_by_one import judge_figures
-from gpuproof.verdict.rules.outcomes import reason_no_figure
+from gpuproof.verdict.rules.outcomes import judge_figures, reason_no_figure
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
 from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
@@ -69,7 +67,8 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
     judged: list[Judged] = []
     for rule in rules:
         if isinstance(rule, CheckRule):
-            judged += _checked(rule, facts)
+            asked = ask([find_check(rule.name)], facts)
+            judged += (replace(item, is_required=rule.required) for item in asked)
         else:
             judged += [item for _, item in _judged(rule, standards)]
     return judged
@@ -129,11 +128,6 @@ def _error_rates(rules: Rules) -> dict[bool, float]:
     return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
 
 
-def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
-    for item in ask([find_check(rule.name)], facts):
-        yield item if item.is_required == rule.required else replace(item, is_required=rule.required)
-
-
 def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None, Judged]]:
     facts, named = standards.facts, standards.named.get(rule.measure.name, ())
     matched = standards.matched(rule)
@@ -187,18 +181,20 @@ def _outcomes(
 def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: Sequence[str] = ()) -> Judged:
     return Judged(
         name=rule.name if measure is None else _name(rule, measure, telling),
-        outcome=outcome if measure is None else replace(outcome, records=_launches(measure)),
+        outcome=outcome
+        if measure is None
+        else replace(
+            outcome,
+            records=tuple(
+                f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case
+            ),
+        ),
         is_required=rule.required,
         basis=rule.basis or BASES[rule.expect.form],
         measure=None if measure is None else measure.name,
         labels={} if measure is None else {"case": measure.case, **measure.labels},
         is_contract=rule.contract,
     )
-
-
-def _launches(measure: Measure) -> tuple[str, ...]:
-    """Name the launches that a measure is of."""
-    return tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case)
 
 
 def _reason_refused(

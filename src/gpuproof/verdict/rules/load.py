@@ -27,6 +27,8 @@ from gpuproof.verdict.expectations import PUBLISHED, load_expectations
 from gpuproof.verdict.rules.model import (
     FORMS,
     MOST_TOLERANCE,
+    NUMBERS,
+    UNITS,
     CheckEntry,
     CheckRule,
     Expected,
@@ -35,10 +37,6 @@ from gpuproof.verdict.rules.model import (
     Rule,
     RuleEntry,
     Rules,
-)
-from gpuproof.verdict.rules.quantities import (
-    NUMBERS,
-    UNITS,
     edge_of,
     is_unit_of,
     reason_no_limit,

@@ -1,4 +1,4 @@
-"""From a figure, a limit and what is known of both to an outcome.
+"""From a figure and a limit to an outcome, and the rules whose limit is a number, stated or published.
 
 A figure passes where all of its interval is on the good side of the limit, fails where none of it is, and
 says nothing where the limit lies inside. Without an interval the figure itself decides.
@@ -6,20 +6,44 @@ says nothing where the limit lies inside. Without an interval the figure itself 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
 from gpuproof.base.units import share
-from gpuproof.records.outcome import Outcome, not_judged, pass_or_fail
+from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail, skipped
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
-from gpuproof.verdict.rules.model import Rule
-from gpuproof.verdict.rules.refusals import with_unit
+from gpuproof.verdict.expectations import (
+    PUBLISHED,
+    PublishedFigure,
+    figures_of,
+    reason_unlike,
+    shown_condition,
+)
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.bounds import dense_rate
+from gpuproof.verdict.rules.model import Form, MeasureOutcomes, Rule, edge_of
+from gpuproof.verdict.rules.refusals import (
+    EDGES,
+    MOST_MEASURED,
+    healthy_reference,
+    measured_conditions,
+    published_figures,
+    reason_vacuous,
+    with_unit,
+)
 
 RELATIVE_ROUNDING = 1e-9
 MISSED = 0.05
 """Of the losses that are said to be detectable, those that may go unseen."""
+FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
+FAR_UNDER = 1 / 3
+"""Of the dense rate: of all published products of known boards the slowest does 0.51 of it (bf16, MI300X)."""
+COMPARE_WITH_OURS = "Compare with cards that gpuproof measured: record a baseline (gpuproof baseline record)"
+LARGE_EDGE = 4096
+"""Of matrices whose products keep any board busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,3 +152,192 @@ def reason_no_figure(measure: Measure) -> str | None:
     if not isfinite(measure.value):
         return f"{measure.value} is no figure"
     return "the measurement is INVALID" if measure.validity == "INVALID" else None
+
+
+def judge_figures(
+    rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
+) -> MeasureOutcomes:
+    """Judge each measure by itself; `error_rate` is for all of them together."""
+    rate = error_rate / max(1, len(measures))
+    for measure in measures:
+        expected = _stated(rule) if rule.expect.reference is None else _published(rule, measure, facts)
+        if isinstance(expected, Outcome):
+            yield measure, expected
+        elif (vacuous := _reason_vacuous(rule, measure, expected[0], facts)) is not None:
+            yield measure, not_judged(measure.subject, f"{rule.place}: {vacuous}", "Take another figure")
+        else:
+            reference = healthy_reference(measure, facts) if rule.expect.reference is None else expected
+            healthy = None if reference is None else reference[0]
+            outcome = _held_against(rule, measure, *expected, error_rate=rate, healthy=healthy)
+            yield measure, outcome if rule.expect.reference is None else _not_failed(outcome, *expected)
+
+
+def _not_failed(outcome: Outcome, expected: float, source: str) -> Outcome:
+    """Return an outcome by a published figure; one that is missed fails nobody."""
+    if outcome.status != "FAIL":
+        return outcome
+    figure = with_unit(expected, outcome.unit or "")
+    reason = (
+        f"{outcome.measured}; another tool's figure is {figure} ({source}), and under which input data, "
+        "duration and power it was measured is unknown"
+    )
+    return skipped(reason, COMPARE_WITH_OURS, outcome.subject)
+
+
+def _reason_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
+    """Say why a published figure judges nothing here; stated numbers are judged before, all together."""
+    if rule.expect.reference is None:
+        return None
+    form: Form = "at_most" if measure.better == "lower" else "at_least"
+    return reason_vacuous(form, edge_of(form, expected, rule.tolerated), [measure], facts)
+
+
+def _stated(rule: Rule) -> tuple[float, str]:
+    assert rule.expect.number is not None
+    return rule.expect.number, rule.place
+
+
+def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
+    assert rule.expect.reference is not None
+    if rule.expect.reference == PUBLISHED:
+        return _lowest_published(rule, measure, facts)
+    figure, ignoring = facts.expectations.find(rule.expect.reference), rule.expect.ignored
+    unlike = reason_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
+    if unlike is None and figure.unit != measure.unit:
+        unlike = f"it is in {figure.unit}, and the measure is in {measure.unit}"
+    if unlike is None:
+        return figure.value, f"{figure.provenance}{_left_out(ignoring)}"
+    step = "Take a figure of this machine, record a baseline, or say in the rule which conditions to ignore"
+    return not_judged(measure.subject, f"{figure.key} is of something else: {unlike}", step)
+
+
+def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
+    """Return the lowest of the figures that are of the same thing: where sources differ it is in doubt."""
+    figures = _published_of(rule, measure, facts)
+    if not figures:
+        reason = reason_none_published(rule, measure, facts) or ""
+        step = "Give a floor of your own (at_least), or record a baseline"
+        return not_judged(measure.subject, reason, step)
+    among = f"; the lowest of {len(figures)}" if len(figures) > 1 else ""
+    return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expect.ignored)}"
+
+
+def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[PublishedFigure, ...]:
+    return figures_of(
+        measured_conditions(measure, facts),
+        facts.expectations.figures.values(),
+        unit=measure.unit,
+        ignoring=rule.expect.ignored,
+    )
+
+
+def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str | None:
+    """Say that no published figure is of what a measure is of; None where one is."""
+    if _published_of(rule, measure, facts):
+        return None
+    conditions = measured_conditions(measure, facts)
+    device, names = conditions.get("device"), ("dtype", "operation", "shape")
+    shown = {name: conditions[name] for name in names if name in conditions}
+    shown_text = ", ".join(f"{name} {shown_condition(value)}" for name, value in shown.items())
+    board = "an unknown device" if device is None else device
+    return f"unknown: no published figure matches {conditions.get('quantity')} of {board}" + (
+        f" ({shown_text})" if shown_text else ""
+    )
+
+
+def published_beside(measure: Measure, facts: FleetFacts) -> str:
+    """Return the lowest that was published of the same work, by its tool, else by its source; empty: nothing.
+
+    It stands next to the measurement, and judges nothing.
+    """
+    figure = next(iter(published_figures(measure, facts)), None)
+    if figure is None:
+        return ""
+    return f"{figure.tool or figure.source.split()[0]}: {with_unit(figure.value, measure.unit)}"
+
+
+def _left_out(ignoring: Sequence[str]) -> str:
+    return f"; not held to its {', '.join(ignoring)}" if ignoring else ""
+
+
+def _held_against(
+    rule: Rule,
+    measure: Measure,
+    expected: float,
+    source: str,
+    *,
+    error_rate: float,
+    healthy: float | None,
+) -> Outcome:
+    better: Literal["higher", "lower"] = "lower" if rule.expect.form == "at_most" else "higher"
+    if rule.expect.reference is not None and measure.better == "lower":
+        better = "lower"
+    if rule.tolerated is not None:
+        slack, how = abs(expected) * rule.tolerated, "stated tolerance" if rule.tolerated else ""
+        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how, healthy=healthy)
+        return judged_by(rule, measure, limit)
+    reach = _interval_reach(measure, error_rate=error_rate)
+    if reach is None or reach > MOST_MEASURED * abs(expected):
+        lacks = (
+            "it has no interval" if reach is None else f"its spread is {share(reach / abs(expected or inf))}"
+        )
+        reason = f"its tolerance was to be taken from the measured spread, and {lacks}"
+        return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
+    limit = Limit(
+        expected=expected,
+        slack=reach,
+        better=better,
+        source=source,
+        how="measured spread",
+        healthy=healthy,
+    )
+    return judged_by(rule, measure, limit, reach=reach)
+
+
+def _interval_reach(measure: Measure, *, error_rate: float) -> float | None:
+    """Return how far chance may take a figure, from its own interval; wider for the smaller error rate."""
+    interval = measure.interval
+    if interval is None or measure.value is None:
+        return None
+    degrees = len(measure.launches) - 1 if interval.kind == "between_launches" else inf
+    if degrees < 1:
+        return None
+    reach = max(interval.high - measure.value, measure.value - interval.low)
+    return reach * max(1.0, one_sided_t(error_rate, degrees) / one_sided_t((1 - interval.level) / 2, degrees))
+
+
+def judge_far_under_peak(facts: FleetFacts) -> list[Judged]:
+    """Return a required FAIL of each device that multiplies large matrices far under what its board does.
+
+    It needs no rule: the dense rate is that of the board's data sheet (of a simulated one, its declaration).
+    """
+    return [
+        Judged(name=FAR_UNDER_PEAK, outcome=outcome, basis="absolute")
+        for measure in facts.measures
+        if _is_large_product(measure) and (outcome := _far_under(measure, facts)) is not None
+    ]
+
+
+def _is_large_product(measure: Measure) -> bool:
+    edges = [measure.labels.get(edge) for edge in EDGES]
+    is_large = all(isinstance(edge, int) and edge >= LARGE_EDGE for edge in edges)
+    return is_large and measure.labels.get("workload") == "gemm" and measure.name == "throughput"
+
+
+def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
+    rate = dense_rate(measure, facts)
+    highest = measure.value if measure.interval is None else measure.interval.high
+    if rate is None or highest is None or reason_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
+        return None
+    return pass_or_fail(
+        measure.subject,
+        False,
+        f"{measure.text} in {measure.labels.get('dtype')}",
+        expected=f"a third of {with_unit(rate[0], measure.unit)} or more",
+        source=rate[1],
+        next_step="Look at clocks, power and heat of the device, and whether it is what it says it is",
+        measured_value=measure.value,
+        expected_value=rate[0] * FAR_UNDER,
+        unit=measure.unit,
+        records=tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches),
+    )

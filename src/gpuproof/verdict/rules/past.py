@@ -146,7 +146,7 @@ def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts)
 def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outcome:
     """Judge one figure by the sharper one of its limits, or by the stated share of its centre."""
     assert facts.baseline is not None
-    of_entry, better = past.entries[key_of(measure)], _better(measure)
+    of_entry, better = past.entries[key_of(measure)], measure.better or "higher"
     baseline, num = facts.baseline, len(of_entry.entry.figures)
     source = f"baseline {baseline.name} of {baseline.recorded}, {num} figures"
     source += ", SUSPECT runs among them" if baseline.suspect else ""
@@ -174,10 +174,6 @@ def _detectable(limit: Limit, expected: HealthyFigure | None) -> float | None:
         return None
     side = 1 if limit.better == "higher" else -1
     return max(0.0, side * (expected.centre - limit.edge) + expected.noise) / abs(expected.centre)
-
-
-def _better(measure: Measure) -> Better:
-    return measure.better or "higher"
 
 
 def _stated(rule: Rule, centre: float, better: Better, source: str) -> Limit:

@@ -5,10 +5,8 @@ exceeds, a unit that is another one, a bandwidth of links where nothing moved: s
 its outcome is an ERROR. It is one test, whoever the rule is from and whatever its measure. Of a known board
 it goes by what that does, of others by what was measured and by the best board that is known.
 
-What does a healthy machine do at a measure? Its own past, else what was published, else its data sheet.
-
-In: a measure and all that is known of the fleet. Out: a figure in its unit with the source, or None. Counted
-from it is how small a loss a stated floor would show; never from what was measured at hand.
+How small a loss a stated floor would show is counted from what a healthy machine does (`healthy_reference`):
+its own past, else what was published, else its data sheet; never from what was measured at hand.
 """
 
 from __future__ import annotations
@@ -27,8 +25,16 @@ from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, figures_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
-from gpuproof.verdict.rules.model import Form, Rule
-from gpuproof.verdict.rules.quantities import MOST, NUMBERS, RATIOS, edge_of, reason_no_limit, speaks_of_speed
+from gpuproof.verdict.rules.model import (
+    MOST,
+    NUMBERS,
+    RATIOS,
+    Form,
+    Rule,
+    edge_of,
+    reason_no_limit,
+    speaks_of_speed,
+)
 
 VACUOUS_SHARE = 0.2
 """A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
@@ -37,6 +43,8 @@ VACUOUS_TIMES = 10.0
 """A ceiling so many times over what is measured, of what says nothing of speed."""
 MOST_MEASURED = 0.25
 """A spread that lets a quarter be missing measures nothing that a tolerance could be taken from."""
+EDGES = ("m", "n", "k")
+"""Labels of a matrix product, in the order of a published shape."""
 
 
 def with_unit(value: float, unit: str, *, beside: str = "") -> str:
@@ -146,10 +154,6 @@ def reason_implausible(measure: Measure, facts: FleetFacts) -> str | None:
     if bound is None or lowest is None or lowest <= bound[0]:
         return None
     return f"{with_unit(lowest, measure.unit)} is over {_rate(measure, bound)}"
-
-
-EDGES = ("m", "n", "k")
-"""Labels of a matrix product, in the order of a published shape."""
 
 
 def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
