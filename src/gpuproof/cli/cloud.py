@@ -1,8 +1,7 @@
 """`gpuproof cloud lambda`: hosts from Lambda's cloud, as a file that `--deployment-file` takes.
 
-Nothing is launched or ended without being named; ending asks first.
-
-The file of hosts that a deployment writes: in lambdactl's form, and an inventory as it stands.
+Nothing is launched or ended without being named; ending asks first. The file is in lambdactl's form, and an
+inventory as it stands.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ import click
 from gpuproof.base.errors import UsageError
 from gpuproof.base.files import read_plain
 from gpuproof.cli.options import json_option, print_json, say
-from gpuproof.cloud.lambda_cloud import Instance, LaunchRequest
 from gpuproof.store.run import write_whole
 
 if TYPE_CHECKING:
-    from gpuproof.cloud.lambda_cloud import LambdaCloud
+    from gpuproof.cloud.lambda_cloud import Instance, LambdaCloud, LaunchRequest
 
 
 key_option = click.option(

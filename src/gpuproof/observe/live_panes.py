@@ -1,11 +1,8 @@
-"""How is one GPU shown large? Its state, every reading there is, its history, its events, what is not read.
+"""One GPU shown large, and the processes that use the GPUs of all hosts.
 
-In: the state of one device. Out: a rich renderable as wide as it is told.
-
-Who uses the GPUs? Processes of all hosts in one table, sorted and filtered as the reader asks.
-
-In: states, an order and a word. Out: a table. What a host does not tell is a dash; names and command lines
-are there only where the sampler was asked for them, which the live view does and nothing keeps.
+In: the state of one device, or the states of all hosts with an order and a word to look for. Out: rich
+renderables as wide as they are told. What a host does not tell is a dash; names and command lines of
+processes are there only where the sampler was asked for them, which the live view does and nothing keeps.
 """
 
 from __future__ import annotations
@@ -33,6 +30,9 @@ _PLACES: Final = {
 }
 _VALUES: Final = sorted(_PLACES, key=_PLACES.__getitem__)
 _FACT_WIDTH: Final = 48
+Order = Literal["GPU memory", "CPU", "GPU", "user"]
+ORDERS: Final[tuple[Order, ...]] = get_args(Order)
+_OWNERS: Final = ("slurm_job", "namespace", "pod", "container")
 
 
 def device_detail(device: DeviceState, *, width: int) -> RenderableType:
@@ -133,11 +133,6 @@ def _not_read(device: DeviceState) -> Iterator[Text]:
         yield Text("\n not read", style=f"bold {WARN}")
     for why, titles in by_reason.items():
         yield Text.assemble((f" {on_one_line(why)}: ", ""), (", ".join(titles), DIM))
-
-
-Order = Literal["GPU memory", "CPU", "GPU", "user"]
-ORDERS: Final[tuple[Order, ...]] = get_args(Order)
-_OWNERS: Final = ("slurm_job", "namespace", "pod", "container")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

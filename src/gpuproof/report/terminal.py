@@ -1,12 +1,8 @@
-"""A page as a person reads it in a terminal or a log.
+"""A page as a person reads it in a terminal or a log: whole, or as much of it as a screen has room for.
 
 Texts come from outside, file names and messages among them: they are printed as they are, never read as
-markup, and their control characters are blanked.
-
-What of a page is shown on a screen: its parts in order, while there is room, and what was left out.
-
-In: the parts of a page, each as the lines that a terminal would print. Out: those that fit, long ones cut,
-and the names of the others with their lengths.
+markup, and their control characters are blanked. Of what does not fit on a screen, long parts are cut and
+others left out, and named with their lengths.
 
 >>> parts = [PagePart(title=name, lines=("x",) * 9) for name in "abc"]
 >>> shown, left_out = fitting(parts, 20)
@@ -58,6 +54,24 @@ LOG_WIDTH = 110
 INDENT = 2
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
+MOST_LINES: Final = 60
+"""Of a page on a screen."""
+CLOSING_LINES: Final = 4
+"""Kept for what says that something was left out."""
+LONGEST: Final = (40, 30, 24, 20, 16, 12)
+"""Lines of one part where not all parts fit whole: the first with which they do, else the last."""
+SHORTEST: Final = 4
+"""Lines from which a part that is cut still says something."""
+MOST_NAMED: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePart:
+    """A section with those that go on with it, as lines."""
+
+    title: str
+    lines: tuple[str, ...]
+    is_folded: bool = False
 
 
 def show_page(page: pages.Page, *, is_whole: bool = True) -> None:
@@ -231,26 +245,6 @@ def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int
         cells = [row[place] for place in places]
         table.add_row(*(Text(unbroken(several_lines(cell.text)), style=STYLE[cell.tone]) for cell in cells))
     return table
-
-
-MOST_LINES: Final = 60
-"""Of a page on a screen."""
-CLOSING_LINES: Final = 4
-"""Kept for what says that something was left out."""
-LONGEST: Final = (40, 30, 24, 20, 16, 12)
-"""Lines of one part where not all parts fit whole: the first with which they do, else the last."""
-SHORTEST: Final = 4
-"""Lines from which a part that is cut still says something."""
-MOST_NAMED: Final = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PagePart:
-    """A section with those that go on with it, as lines."""
-
-    title: str
-    lines: tuple[str, ...]
-    is_folded: bool = False
 
 
 def fitting(parts: Sequence[PagePart], room: int) -> tuple[list[PagePart], list[PagePart]]:

@@ -1,17 +1,11 @@
 """The faults that are planted: each with the layer that carries it, the word it turns to, and its cause.
 
 A fault is found where the word is one of those expected and what speaks against a better one names the cause:
-all of `names`. Its healthy twin is the same without the fault, and has to be READY.
-
-Faults that only a fleet's own past shows: devices and hosts that became slower by a few per cent.
-
-Healthy fleets are measured on some days and recorded as a baseline; on another day the same fleet is held
-against it, GPU by GPU, and against its peers. Days differ by 0.5 %, as `launch_records` has it.
-
-Faults of devices: planted in what a driver tells, read by the sampler of the node side, and judged.
-
-What stands beside the work of a fleet of one host is a real recording of devices that are made up
-(`GPUPROOF_FAKE_DEVICES`), so that everything from the driver's answers on is as in any run.
+all of `names`. Its healthy twin is the same without the fault, and has to be READY. Faults of devices are
+planted in what a driver tells of devices that are made up (`GPUPROOF_FAKE_DEVICES`), read by the sampler of
+the node side as in any run. Slow devices and hosts are found by a fleet's own past: healthy fleets, whose
+days differ by 0.5 % as `launch_records` has it, are measured on some days and recorded as a baseline, and on
+another day the same fleet is held against it, GPU by GPU, and against its peers.
 """
 
 from __future__ import annotations
@@ -53,38 +47,6 @@ RULES: tuple[Mapping[str, Any], ...] = (
     {"name": "products alike", **PRODUCTS, "expect": {"peers": True}},
 )
 PER_HOST = 8
-
-
-def judge_past(
-    folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
-) -> Turned:
-    """Judge a fleet by its past, after the last devices of its last host lost so much of their rate."""
-    fleet = _fleet(num_hosts, seed)
-    slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
-    today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
-    return judge_fleet(today, folder, rules=RULES, figures=FIGURES[1:], baseline=_past(num_hosts, seed))
-
-
-def _fleet(num_hosts: int, seed: int) -> Fleet:
-    hosts = tuple(f"node{number + 1}" for number in range(num_hosts))
-    return Fleet(hosts=hosts, num_devices=PER_HOST, seed=seed)
-
-
-@lru_cache(maxsize=4)
-def _past(num_hosts: int, seed: int) -> Any:
-    """Return the baseline of a healthy fleet, as JSON; faults of one fleet share it."""
-    healthy = _fleet(num_hosts, seed)
-    runs = []
-    for day in range(1, DAYS + 1):
-        with scratch_folder("past-") as scratch, TemporaryDirectory(dir=scratch) as folder:
-            evidence = write_fleet(replace(healthy, day=day), Path(folder), figures=FIGURES[1:])
-            stack = stack_of(facts_by_host(evidence.launches))
-            result = SUITE.conclude(evidence).result
-        name = f"day-{day}"
-        runs.append(RunFigures(run_id=name, measures=result.measures, stack=stack, day=f"2026-11-0{day}"))
-    return to_json(record_baseline("own", runs, recorded="2026-11-06", gpuproof_version=__version__))
-
-
 NUM_DEVICES = 4
 RECORDED_S = 4.0
 """Long enough for what happens to the last device after two or three seconds."""
@@ -94,65 +56,6 @@ TIMEOUT_S = 60.0
 BUSY = floor("devices are busy", "gpu", "utilisation", {"stage": "training"}, (80.0, "%"))
 CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
-
-
-def judge_devices(
-    folder: Path, seed: int, *, scenario: str = "normal", slower: float = 1.0, is_lost_later: bool = False
-) -> Turned:
-    """Judge a host whose last device does what the scenario says; it slows its work by a factor.
-
-    With `is_lost_later` the driver lists no device any more beside all launches but the first.
-
-    Raises:
-        EnvironmentUnfitError: the sampler cannot be started, or reads nothing.
-    """
-    recordings = [record(f"{NUM_DEVICES}:{scenario}", folder / "recording.jsonl")]
-    if is_lost_later:
-        recordings.append(record("0:normal", folder / "later.jsonl"))
-    read = load_recording(recordings[0])
-    fleet = Fleet(
-        hosts=("node1",),
-        num_devices=NUM_DEVICES,
-        uuid="FAKE-{index:04d}",
-        device_name="Fake device",
-        listed=[_listed(read, place) for place in range(len(read.devices))],
-        begins_monotonic_s=read.recording.monotonic_s + MARGIN_S,
-        seed=seed,
-        window_s=max(0.1, read.duration_s - 2 * MARGIN_S),
-    )
-    if slower != 1.0:
-        fleet = with_fault(fleet, slower={LAST: slower})
-    return judge_fleet(fleet, folder, recordings=recordings, rules=[BUSY], checks=CHECKS)
-
-
-def record(devices: str, path: Path) -> Path:
-    """Record devices that are made up (`N:SCENARIO`), by the sampler of the node side.
-
-    Raises:
-        EnvironmentUnfitError: it cannot be started, or ends badly.
-    """
-    environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": devices}
-    with node_side_for(None) as worker:
-        words = ["record", "--out", str(path), "--duration", str(RECORDED_S), "--interval", "0.1"]
-        command = [sys.executable, *worker, *words, "--quiet"]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    if done.returncode or not path.is_file():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise EnvironmentUnfitError(f"the sampler failed: {last}", place="selftest")
-    return path
-
-
-def _listed(read: RecordingData, place: int) -> dict[str, Any]:
-    """Return a device as a host's facts list it, with the last of its counters."""
-    identity = read.devices[place].identity
-    last = read.counters[-1].devices.get(str(identity.physical_index), {}) if read.counters else {}
-    state = {name: last[name] for name in STATE if name in last}
-    missing = {name: "the driver does not give it" for name in STATE if name not in state}
-    return {**to_json(replace(identity, framework_index=place)), "state": state, "state_unavailable": missing}
-
-
 Layer = Literal["worker", "device", "records", "rules"]
 Twin = Literal[
     "fleet", "devices", "links", "products", "training", "fingerprints", "copies", "past", "pod", "alone"
@@ -223,6 +126,93 @@ def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
     fleet = Fleet(hosts=("node1",), seed=seed, is_counted=False)
     listed = [listed_device(fleet, "node1", index) for index in range(num_listed)]
     return judge_fleet(replace(fleet, listed=listed), folder)
+
+
+def judge_past(
+    folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
+) -> Turned:
+    """Judge a fleet by its past, after the last devices of its last host lost so much of their rate."""
+    fleet = _fleet(num_hosts, seed)
+    slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
+    today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
+    return judge_fleet(today, folder, rules=RULES, figures=FIGURES[1:], baseline=_past(num_hosts, seed))
+
+
+def _fleet(num_hosts: int, seed: int) -> Fleet:
+    hosts = tuple(f"node{number + 1}" for number in range(num_hosts))
+    return Fleet(hosts=hosts, num_devices=PER_HOST, seed=seed)
+
+
+@lru_cache(maxsize=4)
+def _past(num_hosts: int, seed: int) -> Any:
+    """Return the baseline of a healthy fleet, as JSON; faults of one fleet share it."""
+    healthy = _fleet(num_hosts, seed)
+    runs = []
+    for day in range(1, DAYS + 1):
+        with scratch_folder("past-") as scratch, TemporaryDirectory(dir=scratch) as folder:
+            evidence = write_fleet(replace(healthy, day=day), Path(folder), figures=FIGURES[1:])
+            stack = stack_of(facts_by_host(evidence.launches))
+            result = SUITE.conclude(evidence).result
+        name = f"day-{day}"
+        runs.append(RunFigures(run_id=name, measures=result.measures, stack=stack, day=f"2026-11-0{day}"))
+    return to_json(record_baseline("own", runs, recorded="2026-11-06", gpuproof_version=__version__))
+
+
+def judge_devices(
+    folder: Path, seed: int, *, scenario: str = "normal", slower: float = 1.0, is_lost_later: bool = False
+) -> Turned:
+    """Judge a host whose last device does what the scenario says; it slows its work by a factor.
+
+    With `is_lost_later` the driver lists no device any more beside all launches but the first.
+
+    Raises:
+        EnvironmentUnfitError: the sampler cannot be started, or reads nothing.
+    """
+    recordings = [record(f"{NUM_DEVICES}:{scenario}", folder / "recording.jsonl")]
+    if is_lost_later:
+        recordings.append(record("0:normal", folder / "later.jsonl"))
+    read = load_recording(recordings[0])
+    fleet = Fleet(
+        hosts=("node1",),
+        num_devices=NUM_DEVICES,
+        uuid="FAKE-{index:04d}",
+        device_name="Fake device",
+        listed=[_listed(read, place) for place in range(len(read.devices))],
+        begins_monotonic_s=read.recording.monotonic_s + MARGIN_S,
+        seed=seed,
+        window_s=max(0.1, read.duration_s - 2 * MARGIN_S),
+    )
+    if slower != 1.0:
+        fleet = with_fault(fleet, slower={LAST: slower})
+    return judge_fleet(fleet, folder, recordings=recordings, rules=[BUSY], checks=CHECKS)
+
+
+def record(devices: str, path: Path) -> Path:
+    """Record devices that are made up (`N:SCENARIO`), by the sampler of the node side.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be started, or ends badly.
+    """
+    environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": devices}
+    with node_side_for(None) as worker:
+        words = ["record", "--out", str(path), "--duration", str(RECORDED_S), "--interval", "0.1"]
+        command = [sys.executable, *worker, *words, "--quiet"]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    if done.returncode or not path.is_file():
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise EnvironmentUnfitError(f"the sampler failed: {last}", place="selftest")
+    return path
+
+
+def _listed(read: RecordingData, place: int) -> dict[str, Any]:
+    """Return a device as a host's facts list it, with the last of its counters."""
+    identity = read.devices[place].identity
+    last = read.counters[-1].devices.get(str(identity.physical_index), {}) if read.counters else {}
+    state = {name: last[name] for name in STATE if name in last}
+    missing = {name: "the driver does not give it" for name in STATE if name not in state}
+    return {**to_json(replace(identity, framework_index=place)), "state": state, "state_unavailable": missing}
 
 
 TWINS: dict[Twin, Callable[..., Turned]] = {

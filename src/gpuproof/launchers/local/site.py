@@ -1,9 +1,8 @@
-"""This machine as the place of a run; under a launcher of the user's, the ranks that it started.
+"""This machine as the place of a run, also under a launcher of the user's, with the ranks that it started.
 
-Under a launcher of the user's: torchrun, srun with a task a rank, or RANK and WORLD_SIZE set by hand.
-
-Every rank then starts `gpuproof run` with the same words. Rank 0 is the campaign; the others become
-workers that wait for its case, or for one after the other until they are told that there are no more.
+Such a launcher is torchrun, srun with a task a rank, or RANK and WORLD_SIZE set by hand: every rank starts
+`gpuproof run` with the same words. Rank 0 is the campaign; the others become workers that wait for its case,
+or for one after the other until they are told that there are no more.
 """
 
 from __future__ import annotations
@@ -40,6 +39,13 @@ from gpuproof.processes.start import safe_environment
 from gpuproof.records.case import Case
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
+
+PATIENCE_S = 300
+"""Time that other ranks wait for rank 0's case …"""
+DOWNLOAD_PATIENCE_S = 3600
+"""… and where it may have to fetch a data set first."""
+DISMISSAL_S = 90
+"""Time in which the other ranks are told that there is no further case; else they wait for it in vain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +142,6 @@ class ThisMachine(LaunchSite):
             )
             with closing(launcher):
                 yield launcher
-
-
-PATIENCE_S = 300
-"""Time that other ranks wait for rank 0's case …"""
-DOWNLOAD_PATIENCE_S = 3600
-"""… and where it may have to fetch a data set first."""
-DISMISSAL_S = 90
-"""Time in which the other ranks are told that there is no further case; else they wait for it in vain."""
 
 
 class AttachedLauncher(LocalLauncher):

@@ -1,18 +1,10 @@
 """How is a host reached? Through its jump host if it has one, with its key, at most so many at a time.
 
-In: hosts and options. Out: open asyncssh connections, or a `HostError` that says why not. What may pass
-(a refused connection, a time-out) is tried again after a growing delay; what will not (a wrong host key, a
-refused login) is not.
-
-Is this the host that we mean? Its key must be in known_hosts; a new host's is taken only when asked for.
-
-In: a known_hosts file in OpenSSH's form. Out: the client that asyncssh asks when a key is not in it. A host
-that has a key there and shows another is refused always.
-
-With which keys do we log in? Read before the first connection, so that a bad one costs no attempt.
-
-In: the paths of private keys. Out: key pairs for asyncssh. An encrypted key is taken from the agent where
-that has it, else its passphrase is asked for on the terminal, once.
+In: hosts, options, a known_hosts file in OpenSSH's form, and the paths of private keys, which are read before
+the first connection, so that a bad one costs no attempt. Out: open asyncssh connections, or a `HostError`
+that says why not. What may pass (a refused connection, a time-out) is tried again after a growing delay; what
+will not (a wrong host key, a refused login) is not. A host whose key is not known is trusted only when asked
+for; one that has a key in known_hosts and shows another is refused always.
 """
 
 from __future__ import annotations
@@ -38,7 +30,6 @@ from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.site import SshOptions
 
 log = logging.getLogger(__name__)
-
 HANDSHAKES_AT_ONCE = 16
 """Each costs both sides processor time, and sshd begins to drop them at 10 from one address by default
 (MaxStartups 10:30:100): the attempts after a delay are for those."""
@@ -48,6 +39,11 @@ CIPHERS = (
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),  # done by the processor's own instructions
     *("chacha20-poly1305@openssh.com", "aes256-ctr", "aes192-ctr", "aes128-ctr"),
 )
+SSH_PORT = 22
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+MAX_KEY_BYTES = 2**20
+PUBLIC = ".pub"
+AskPassphrase = Callable[[str], str]
 
 
 class Connector:
@@ -191,9 +187,6 @@ def _as(host: InventoryHost) -> str:
     return f" of {host.user}" if host.user else ""
 
 
-SSH_PORT = 22
-
-
 class HostKeys:
     """The host keys that are trusted, and what is done about others."""
 
@@ -264,12 +257,6 @@ class _Client(asyncssh.SSHClient):
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         """Say whether the key may be trusted."""
         return self._keys.take(host, addr, port, key)
-
-
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-MAX_KEY_BYTES = 2**20
-PUBLIC = ".pub"
-AskPassphrase = Callable[[str], str]
 
 
 def load_keys(

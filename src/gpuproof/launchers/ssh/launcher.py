@@ -1,10 +1,9 @@
 """Hosts over SSH as places: a case runs on one of them, or on several as one job.
 
-In: an inventory and options. All talk runs in one event loop on a thread of its own, for hundreds of hosts.
-The ranks of a job over several hosts meet at the first of them (its `internal_address`, else its address) on
-a port that was free there, one elastic agent of torch's a host.
-
-One host over SSH: connected at its first use, used for any number of launches, left clean.
+In: an inventory and options. Each host is connected at its first use, used for any number of launches, and
+left clean. All talk runs in one event loop on a thread of its own, for hundreds of hosts. The ranks of a job
+over several hosts meet at the first of them (its `internal_address`, else its address) on a port that was
+free there, one elastic agent of torch's a host.
 """
 
 from __future__ import annotations
@@ -35,6 +34,8 @@ from gpuproof.store import layout
 from gpuproof.suites.base import HostPlace
 
 T = TypeVar("T")
+PROBE_TIMEOUT_S = 120.0
+CLOSE_TIMEOUT_S = 15.0
 
 
 class SshLauncher:
@@ -191,10 +192,6 @@ async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHo
         address=None if port is None else address,
         port=port,
     )
-
-
-PROBE_TIMEOUT_S = 120.0
-CLOSE_TIMEOUT_S = 15.0
 
 
 class RemoteHost:
