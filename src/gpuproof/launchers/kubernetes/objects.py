@@ -123,12 +123,13 @@ class LaunchObjects:
         ]
         container = "node" if self._options.engine == "trainjob" else "pytorch"
         running = [pod for pod in pods if pod.is_running]
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(partial(self._tell, container, words), running))
 
-    def _tell(self, container: str, words: Sequence[str], pod: PodState) -> None:
-        with suppress(GpuproofError):
-            self._cluster.run_in(pod.name, container, words)[0].close()
+        def tell(pod: PodState) -> None:
+            with suppress(GpuproofError):
+                self._cluster.run_in(pod.name, container, words)[0].close()
+
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(tell, running))
 
     def fetch(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
         """Bring the files of a launch's pods here; return why some could not be brought."""

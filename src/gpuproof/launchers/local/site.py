@@ -193,9 +193,14 @@ class LocalLauncher:
         del hosts
         port = _free_port() if case.placement.num_ranks > 1 and self.world_size is None else None
         rendezvous = Rendezvous(port=port)
-        commands = commands_for(
-            case, self._node_side(folder), rendezvous, attached_launch=self.attached_launch
+        node = NodeSide(
+            python=self._python,
+            worker=self._worker,
+            run=str(layout.run_folder(folder)),
+            host=socket.gethostname(),
+            pid=os.getpid(),
         )
+        commands = commands_for(case, node, rendezvous, attached_launch=self.attached_launch)
         (folder / layout.LAUNCH_TEXT).write_text(commands.text, encoding="utf-8")
         placed = Placed(
             hosts=(socket.gethostname(),),
@@ -219,15 +224,6 @@ class LocalLauncher:
     def close(self) -> None:
         """End what is kept from case to case: the fork servers."""
         self._fork_servers.close(SERVER_GRACE_S)
-
-    def _node_side(self, folder: Path) -> NodeSide:
-        return NodeSide(
-            python=self._python,
-            worker=self._worker,
-            run=str(layout.run_folder(folder)),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
 
     def _processes(
         self, case: Case, commands: LaunchCommands, folder: Path, launch: LocalLaunch

@@ -266,21 +266,17 @@ def _error(program: str, text: str) -> GpuproofError:
 
 def _states(output: str) -> dict[str, JobState]:
     """Read lines of `JOB|NUMBER|STATE|NODES|REASON`; "CANCELLED by 1000" is a state, too."""
-    return {row.job: row for row in map(_state, output.splitlines()) if row is not None}
-
-
-def _state(line: str) -> JobState | None:
-    parts = line.strip().split("|", 4)
-    if len(parts) < 5:
-        return None
-    job, number, state, nodes, reason = parts
-    where, why = ("" if text in _NOTHING else text for text in (nodes, _bare(reason)))
-    return JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)
-
-
-def _bare(reason: str) -> str:
-    """Return a reason without the brackets around the whole of it."""
-    return reason[1:-1] if reason.startswith("(") and reason.endswith(")") else reason
+    states = {}
+    for line in output.splitlines():
+        parts = line.strip().split("|", 4)
+        if len(parts) < 5:
+            continue
+        job, number, state, nodes, reason = parts
+        if reason.startswith("(") and reason.endswith(")"):
+            reason = reason[1:-1]
+        where, why = ("" if text in _NOTHING else text for text in (nodes, reason))
+        states[job] = JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)
+    return states
 
 
 def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Failure | None:

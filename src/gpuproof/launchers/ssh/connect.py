@@ -17,6 +17,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from getpass import getpass
 from pathlib import Path
 from typing import Any
@@ -90,24 +91,21 @@ class Connector:
     async def _open(
         self, host: InventoryHost, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
-        options = {**self._common(host), **self._identity(key_files(host, self._options.key))}
-        async with self._handshakes:
-            connecting = asyncssh.connect(host.address, host.port, tunnel=tunnel, **options)
-            return await asyncio.wait_for(connecting, self._options.connect_timeout_s)
-
-    def _common(self, host: InventoryHost) -> dict[str, Any]:
-        interval_s = self._options.lease_s * 2 / 3 / KEEPALIVES
-        return {
+        options = {
             "config": None,  # it can switch the check of host keys off; config.ssh_config reads what is taken
             "known_hosts": self.host_keys.trusted,
-            "client_factory": self.host_keys.client,
+            "client_factory": partial(_Client, self.host_keys),
             "encryption_algs": CIPHERS,
-            "keepalive_interval": interval_s,
+            "keepalive_interval": self._options.lease_s * 2 / 3 / KEEPALIVES,
             "keepalive_count_max": KEEPALIVES,
             "login_timeout": self._options.connect_timeout_s,
             "preferred_auth": "publickey",
             **({"username": host.user} if host.user else {}),
+            **self._identity(key_files(host, self._options.key)),
         }
+        async with self._handshakes:
+            connecting = asyncssh.connect(host.address, host.port, tunnel=tunnel, **options)
+            return await asyncio.wait_for(connecting, self._options.connect_timeout_s)
 
     def _identity(self, paths: Sequence[str]) -> dict[str, Any]:
         if not paths:
@@ -173,7 +171,8 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
             "or trust new hosts with --ssh-accept-new",
         )
     if isinstance(error, asyncssh.PermissionDenied):
-        return f"{where} refuses the login{_as(host)}", "Check user and key: --username, --ssh-key"
+        login = f"the login of {host.user}" if host.user else "the login"
+        return f"{where} refuses {login}", "Check user and key: --username, --ssh-key"
     if isinstance(error, TimeoutError):
         return f"no answer from {where} in time", "Check address and firewall, or raise --connect-timeout"
     if isinstance(error, socket.gaierror):
@@ -181,10 +180,6 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
     number = getattr(error, "errno", None)
     reason = os.strerror(number) if number else str(error) or type(error).__name__
     return f"cannot connect to {where}: {reason}", None
-
-
-def _as(host: InventoryHost) -> str:
-    return f" of {host.user}" if host.user else ""
 
 
 class HostKeys:
@@ -216,10 +211,6 @@ class HostKeys:
         """Say whether there is any key for a host, this one or another."""
         matches = self.trusted.match(host, addr, None if port == SSH_PORT else port)
         return any(matches)
-
-    def client(self) -> asyncssh.SSHClient:
-        """Make the client of one connection."""
-        return _Client(self)
 
     def take(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         """Decide on a key that is not trusted yet; store it where that was asked for.

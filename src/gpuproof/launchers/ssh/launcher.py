@@ -12,7 +12,7 @@ import asyncio
 import gc
 import json
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,25 +87,24 @@ class SshLauncher:
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
         """Begin to start the case's ranks."""
-        chosen = [self._hosts[name] for name in hosts]
-        launch = self._new_launch(chosen)
-        return self._begin(launch, _start_case(launch, case, chosen, folder))
+        return self._begin(hosts, lambda launch, chosen: _start_case(launch, case, chosen, folder))
 
     def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
         """Begin to start any command in a folder of its own on a host; its files come to `folder`."""
-        launch = self._new_launch([self._hosts[host]])
-        return self._begin(launch, _start_command(launch, command, self._hosts[host], folder))
+        return self._begin([host], lambda launch, chosen: _start_command(launch, command, chosen[0], folder))
 
     def start_worker(self, words: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
         """Begin to start the node side with these words on a host; its files grow in `folder`."""
-        launch = self._new_launch([self._hosts[host]])
-        return self._begin(launch, _start_worker(launch, words, self._hosts[host], folder))
+        return self._begin([host], lambda launch, chosen: _start_worker(launch, words, chosen[0], folder))
 
-    def _new_launch(self, hosts: Sequence[RemoteHost]) -> RemoteLaunch:
-        return RemoteLaunch(hosts, loop=self._loop, on_news=self._news.set)
-
-    def _begin(self, launch: RemoteLaunch, work: Coroutine[Any, Any, None]) -> RemoteLaunch:
-        self._loop.call_soon_threadsafe(launch.begin, work)
+    def _begin(
+        self,
+        names: Sequence[str],
+        start: Callable[[RemoteLaunch, Sequence[RemoteHost]], Coroutine[Any, Any, None]],
+    ) -> RemoteLaunch:
+        hosts = [self._hosts[name] for name in names]
+        launch = RemoteLaunch(hosts, loop=self._loop, on_news=self._news.set)
+        self._loop.call_soon_threadsafe(launch.begin, start(launch, hosts))
         return launch
 
     def wait(self, timeout_s: float) -> None:
