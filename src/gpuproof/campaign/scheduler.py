@@ -74,8 +74,25 @@ class CampaignProgress(Protocol):
         """Hear that a host cannot be used, or no longer."""
 
 
-class UnheardProgress(CampaignProgress):
+class UnheardProgress:
     """Shows nothing; the log has it."""
+
+    def says(self, line: str) -> None:
+        """Hear a line."""
+
+    def case_begins(
+        self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
+    ) -> None:
+        """Hear of a launch."""
+
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
+        """Hear of its records."""
+
+    def case_ends(self, records: CaseRecords) -> None:
+        """Hear of its end."""
+
+    def host_failed(self, error: HostError) -> None:
+        """Hear of a host."""
 
 
 @dataclass(kw_only=True)

@@ -98,7 +98,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @click.option(
     "--user-data",
     type=click.Path(path_type=Path),
-    callback=lambda *call: _text(call[2]),
+    callback=lambda *call: None if call[2] is None else read_text(call[2]),
     metavar="FILE",
     help="cloud-init file to pass on.",
 )
@@ -202,11 +202,6 @@ def _line(instance: Instance) -> str:
         price,
     )
     return "  ".join(part for part in parts if part)
-
-
-def _text(path: Path | None) -> str | None:
-
-    return None if path is None else read_text(path)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

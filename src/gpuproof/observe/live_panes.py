@@ -17,10 +17,10 @@ from rich.text import Text
 
 from gpuproof.base.units import MISSING, memory, seconds
 from gpuproof.observe.live_state import DeviceState
-from gpuproof.observe.live_table import States, power_limit, spin_of, state_text
+from gpuproof.observe.live_table import States, spin_of, state_text
 from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, on_one_line
 from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
-from gpuproof.readings.spinning import SPIN_MEANING
+from gpuproof.readings.spinning import SPIN_MEANING, limit_of
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
 
 _CHARTED: Final = tuple(name for name, metric in METRICS.items() if metric.drawn)
@@ -120,7 +120,7 @@ def _ceiling(device: DeviceState, metric: str) -> float:
     """Give the top of a chart: what the device could reach, where it says so."""
     top = METRICS[metric].top or "1"
     if top == "power_limit_w":
-        return power_limit(device) or 1.0
+        return limit_of(device.identity, device.values) or 1.0
     return float(top) if top.isdigit() else device.identity.number(top) or 1.0
 
 

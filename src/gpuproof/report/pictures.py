@@ -69,7 +69,7 @@ def write_picture(picture: Picture, path: Path) -> None:
         if kind == "svg":
             place.write_text(svg_file(drawing), encoding="utf-8")
         else:
-            save_image(drawing, place, kind)
+            image_of(drawing).save(place, format=kind, resolution=72 * DENSITY)
 
 
 def picture_data(picture: Picture | Chart) -> dict[str, Any]:
@@ -100,15 +100,6 @@ def _series_data(series: Series, style: SeriesStyle) -> dict[str, Any]:
 
 def _rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.6g}") if isfinite(value) else None for value in values]
-
-
-def save_image(drawing: Drawing, path: Path, kind: str) -> None:
-    """Write a drawing as a file of a kind that Pillow knows.
-
-    Raises:
-        EnvironmentUnfitError: Pillow is not installed.
-    """
-    image_of(drawing).save(path, format=kind, resolution=72 * DENSITY)
 
 
 def image_of(drawing: Drawing) -> Image:

@@ -88,18 +88,15 @@ def print_page(page: pages.Page, console: Console, *, most_lines: int | None = N
     closing: list[str] = []
     if most_lines is not None:
         unfolded = [line for part in parts if not part.is_folded for line in part.lines]
-        num_wrapped = sum(_num_wrapped(line, console.width) for line in (*opening, *unfolded))
+        # A command is not broken over lines: the screen takes further ones for it.
+        cells = (Text.from_ansi(line).cell_len for line in (*opening, *unfolded))
+        num_wrapped = sum(max(0, cell_len - 1) // console.width for cell_len in cells)
         parts, left_out = fitting(parts, most_lines - len(opening) - num_wrapped - CLOSING_LINES)
         named = f"Not shown: {left_out_text(left_out)}; --verbose shows all"
         closing = _lines(console, (Text(f"\n{named}", style="dim"), True)) if left_out else []
     sections = [line for part in parts for line in part.lines]
     console.file.write("".join(f"{line}\n" for line in (*opening, *sections, *closing)))
     console.file.flush()  # or what is told on the other stream would stand in the middle of a page
-
-
-def _num_wrapped(line: str, width: int) -> int:
-    """Count the further lines of a screen that a command takes which is not broken."""
-    return max(0, Text.from_ansi(line).cell_len - 1) // width
 
 
 def _opening(page: pages.Page) -> Iterator[Part]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
-from gpuproof.cli.monitor.view import SECONDS, records_of, require
+from gpuproof.cli.monitor.view import interval_option, records_of, require
 
 if TYPE_CHECKING:
     from gpuproof.observe.prometheus.access import Access
@@ -42,14 +42,7 @@ LOOK_S = 0.5
     show_default=True,
     help=("Port to listen on; 0 takes a free one."),
 )
-@click.option(
-    "--interval",
-    metavar="SECONDS",
-    type=SECONDS,
-    default=1.0,
-    show_default=True,
-    help="Seconds between readings.",
-)
+@interval_option
 @click.option("--devices", metavar="0,2", help="Physical indices to serve, such as 0,2 (all).")
 @click.option("--tls-cert", type=_FILE, help="Certificate to serve HTTPS with, PEM; needs --tls-key.")
 @click.option("--tls-key", type=_FILE, help="The certificate's private key, PEM.")
