@@ -19,7 +19,7 @@ from case_overhead import BUDGET_S, Stopwatch
 from gpuproof.base.units import seconds
 from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
-from gpuproof.launchers.local.launcher import LocalLauncher
+from gpuproof.launchers.local.site import LocalLauncher
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches

@@ -56,7 +56,7 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
 
 def test_checks_of_a_machine_need_no_library_of_numbers() -> None:
     loaded = modules_after(
-        "from gpuproof.doctor import host, infiniband, meeting, network\n"
+        "from gpuproof.doctor import host, meeting, network\n"
         "from gpuproof.verdict import check, facts, nccl_settings, page"
     )
     assert loaded.isdisjoint(HEAVY)

@@ -18,8 +18,7 @@ from gpuproof.campaign.campaign import create_run
 from gpuproof.config.load import load_config
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.site import KubernetesSite
-from gpuproof.launchers.local.launcher import LocalLauncher
-from gpuproof.launchers.local.site import AttachedLauncher
+from gpuproof.launchers.local.site import AttachedLauncher, LocalLauncher
 from gpuproof.launchers.registry import LAUNCHERS, open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.journal import read_journal

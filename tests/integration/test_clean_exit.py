@@ -9,7 +9,7 @@ import pytest
 
 from gpuproof.campaign.campaign import create_run
 from gpuproof.config.load import load_config
-from gpuproof.launchers.local.launcher import LocalLauncher
+from gpuproof.launchers.local.site import LocalLauncher
 from gpuproof.store.names import read_config
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import SOURCE, TINY

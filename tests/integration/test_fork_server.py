@@ -18,7 +18,7 @@ import preloaded
 from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.launchers.base import HostError
-from gpuproof.launchers.local.launcher import LocalLauncher
+from gpuproof.launchers.local.site import LocalLauncher
 from gpuproof.processes.fork import LOST, ForkServer
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

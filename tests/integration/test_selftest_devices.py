@@ -5,9 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gpuproof.selftest.catalogue import FAULTS, Fault
 from gpuproof.selftest.judging import Turned
-from gpuproof.selftest.run import named
+from gpuproof.selftest.run import FAULTS, Fault, named
 
 OF_DEVICES = [fault for fault in FAULTS if fault.layer == "device"]
 

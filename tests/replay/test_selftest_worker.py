@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from gpuproof.campaign.conclude import conclude
-from gpuproof.selftest.catalogue import FAULTS, Fault
 from gpuproof.selftest.judging import Turned
-from gpuproof.selftest.run import SIMULATED, named
+from gpuproof.selftest.run import FAULTS, SIMULATED, Fault, named
 from gpuproof.selftest.worker import fingerprints_verdict, validation_verdict
 from gpuproof.store.run import RunDirectory
 

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpuproof.doctor import infiniband
+from gpuproof.doctor import network
 from gpuproof.verdict.check import ask, checks_in
 from gpuproof.verdict.facts import FleetFacts
 
+ADVICE = (
+    *("kinds of RDMA port", "NCCL_IB_GID_INDEX", "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT"),
+    *("UCX_NET_DEVICES", "UCX of HPC-X"),
+)
 HPCX = ["/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib"]
 
 
@@ -23,7 +27,8 @@ def judged(*ports: dict[str, Any], **set_: str) -> dict[str, str]:
 
 def told_of(fabric: dict[str, Any]) -> dict[str, str]:
     facts = FleetFacts(hosts={"": {"fabric": fabric}})
-    return {told.name: told.outcome.status for told in ask(checks_in(infiniband), facts)}
+    advice = [check for check in checks_in(network) if check.name in ADVICE]
+    return {told.name: told.outcome.status for told in ask(advice, facts)}
 
 
 def test_a_host_without_rdma_and_hpcx_hears_nothing() -> None:

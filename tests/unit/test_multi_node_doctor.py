@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.doctor import infiniband, meeting, network
+from gpuproof.doctor import meeting, network
 from gpuproof.doctor.meeting import Part
 from gpuproof.doctor.network import selects
 from gpuproof.records.outcome import Judged, Outcome
@@ -53,7 +53,7 @@ def ask_modules(*modules: ModuleType, **facts: Any) -> list[Judged]:
 
 
 def judged(**changes: Any) -> dict[str, Outcome]:
-    judged = ask_modules(network, infiniband, nccl_settings, fabric={**FABRIC, **changes})
+    judged = ask_modules(network, nccl_settings, fabric={**FABRIC, **changes})
     return {item.name: item.outcome for item in judged}
 
 

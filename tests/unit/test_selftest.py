@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuproof.base.errors import ExitCode
-from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault
 from gpuproof.selftest.judging import Turned, judge_links
-from gpuproof.selftest.run import FaultRow, PlantedTests, SelftestReport, named
+from gpuproof.selftest.run import FAULTS, TWINS, Fault, FaultRow, PlantedTests, SelftestReport, named
 
 IN_PROCESS = [
     fault for fault in FAULTS if fault.layer in ("records", "rules") and fault.twin not in ("pod", "past")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.doctor import host, infiniband, meeting, network
+from gpuproof.doctor import host, meeting, network
 from gpuproof.launchers.kubernetes import checks as cluster
 from gpuproof.records.page import Notices, Page
 from gpuproof.records.result import Doubt
@@ -116,7 +116,7 @@ def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
         ("Checks of a machine", {item.name for item in checks_in(host)}),
         (
             "Checks over several hosts",
-            {x.name for module in (network, infiniband, nccl_settings, meeting) for x in checks_in(module)},
+            {x.name for module in (network, nccl_settings, meeting) for x in checks_in(module)},
         ),
         ("Checks of a cluster", {item.name for item in checks_in(cluster)}),
         ("Checks of a fleet", set(CHECKS) | OF_A_COURSE),

@@ -283,13 +283,14 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
 def _of_run(page: Page, run: RunDirectory) -> Page:
     """Return a page whose commands name the run, of which a suite knows no place."""
     root = shlex.quote(str(run.root))
-    return replace(page, sections=tuple(_with_place(section, root) for section in page.sections))
 
+    def with_place(section: Section) -> Section:
+        if not isinstance(section, Commands):
+            return section
+        commands = (re.sub(r"\bRUN\b", lambda _: root, command) for command in section.commands)
+        return replace(section, commands=tuple(commands))
 
-def _with_place(section: Section, root: str) -> Section:
-    if not isinstance(section, Commands):
-        return section
-    return replace(section, commands=tuple(re.sub(r"\bRUN\b", lambda _: root, x) for x in section.commands))
+    return replace(page, sections=tuple(map(with_place, page.sections)))
 
 
 def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:

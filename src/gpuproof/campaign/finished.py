@@ -1,10 +1,9 @@
 """Finished runs, and results of older tools, read from disk to be compared.
 
-Results that the older tools wrote, read as results of ours: figures without the records behind them.
-
-In: the load test's JSON, the folder of a training benchmark or a file of it, a study's JSON of one side, the
-cluster test's JSON. Out: their throughputs as measures. Nothing says how the figures were made, so they are
-SUSPECT: shown, exported and set side by side, and no winner is named.
+In: the directory of a concluded run; of older tools the load test's JSON, the folder of a training benchmark
+or a file of it, a study's JSON of one side, the cluster test's JSON. Out: a `FinishedRun`, or throughputs as
+measures. Nothing says how the figures of older tools were made, so they are SUSPECT: shown, exported and set
+side by side, and no winner is named.
 """
 
 from __future__ import annotations
@@ -25,41 +24,6 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree, tree_evidence
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import headline
-
-
-def read_finished(path: Path) -> FinishedRun:
-    """Read a run that was concluded, or a result of an older tool.
-
-    Raises:
-        UsageError: there is no run, or it was not concluded.
-        RecordError: a file of it is damaged.
-    """
-    older = conclude_old_tree(path)[1] if is_old_tree(path) else read_older_result(path)
-    if older is not None:
-        return FinishedRun(
-            name=str(path),
-            result=older,
-            conditions=older.conditions,
-            knows_stack=False,
-            provenance=of_old_tree(),
-        )
-    run = RunDirectory.open(path)
-    result = run.read_result()
-    if result is None:
-        raise UsageError(
-            "the run has no result yet: there is no result.json in it",
-            place=str(path),
-            next_step=f"`gpuproof report {path}` makes it",
-        )
-    hosts = read_environment(run)
-    return FinishedRun(
-        name=str(path),
-        result=result,
-        conditions=conditions_of(result, run.description()["config"], hosts),
-        knows_stack=hosts is not None,
-        provenance=read_provenance(run, result),
-    )
-
 
 EPOCHS, SUMMARY = "metrics_epoch.jsonl", "run_summary.json"
 OF_A_RUN = (EPOCHS, SUMMARY, "summary.csv", "trace_rank0.json")
@@ -142,4 +106,38 @@ def _result(path: Path, conditions: Mapping[str, Any], measures: list[Measure]) 
         conditions=conditions,
         detail={},
         headline_text=f"{num_measured} of {len(measures)} tests" if has_tests else headline(measures),
+    )
+
+
+def read_finished(path: Path) -> FinishedRun:
+    """Read a run that was concluded, or a result of an older tool.
+
+    Raises:
+        UsageError: there is no run, or it was not concluded.
+        RecordError: a file of it is damaged.
+    """
+    older = conclude_old_tree(path)[1] if is_old_tree(path) else read_older_result(path)
+    if older is not None:
+        return FinishedRun(
+            name=str(path),
+            result=older,
+            conditions=older.conditions,
+            knows_stack=False,
+            provenance=of_old_tree(),
+        )
+    run = RunDirectory.open(path)
+    result = run.read_result()
+    if result is None:
+        raise UsageError(
+            "the run has no result yet: there is no result.json in it",
+            place=str(path),
+            next_step=f"`gpuproof report {path}` makes it",
+        )
+    hosts = read_environment(run)
+    return FinishedRun(
+        name=str(path),
+        result=result,
+        conditions=conditions_of(result, run.description()["config"], hosts),
+        knows_stack=hosts is not None,
+        provenance=read_provenance(run, result),
     )

@@ -1,8 +1,7 @@
 """`gpuproof cloud lambda`: hosts from Lambda's cloud, as a file that `--deployment-file` takes.
 
-Nothing is launched or ended without being named; ending asks first.
-
-The file of hosts that a deployment writes: in lambdactl's form, and an inventory as it stands.
+Nothing is launched or ended without being named; ending asks first. The file is in lambdactl's form, and an
+inventory as it stands.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ import click
 from gpuproof.base.errors import UsageError
 from gpuproof.base.files import read_plain
 from gpuproof.cli.options import json_option, print_json, say
-from gpuproof.cloud.lambda_cloud import Instance, LaunchRequest
 from gpuproof.store.run import write_whole
 
 if TYPE_CHECKING:
-    from gpuproof.cloud.lambda_cloud import LambdaCloud
+    from gpuproof.cloud.lambda_cloud import Instance, LambdaCloud, LaunchRequest
 
 
 key_option = click.option(
@@ -100,7 +98,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @click.option(
     "--user-data",
     type=click.Path(path_type=Path),
-    callback=lambda *call: _text(call[2]),
+    callback=lambda *call: None if call[2] is None else read_text(call[2]),
     metavar="FILE",
     help="cloud-init file to pass on.",
 )
@@ -204,11 +202,6 @@ def _line(instance: Instance) -> str:
         price,
     )
     return "  ".join(part for part in parts if part)
-
-
-def _text(path: Path | None) -> str | None:
-
-    return None if path is None else read_text(path)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from gpuproof.cli.report import chosen_format, report_options, save_dir_option, 
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
-    from gpuproof.report.formats import ReportFormat
 
 SUITE, SIDES = "ab", ("a", "b")
 NOT_DIFFERENCES = ("run", "suite", "suite_options")
@@ -95,7 +94,7 @@ class PartOfOne(click.ParamType[float]):
 @save_dir_option
 @log_options
 @click.pass_context
-def compare(ctx: click.Context, /, **options: Any) -> None:
+def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> None:
     """Say whether run B is shown to be faster or slower than run A.
 
     A and B are run directories, or `last`; nothing is launched. Runs that were not made alike are refused
@@ -114,54 +113,20 @@ def compare(ctx: click.Context, /, **options: Any) -> None:
 
     Exit code 0 where there is an answer, 3 for a regression, 4 where it cannot be decided.
     """  # noqa: D301  # click reads the backspace character
-    is_named = ctx.get_parameter_source("save_dir") is not ParameterSource.DEFAULT
-    ctx.exit(_compare(new_runs=options["save_dir"] if is_named else None, **options))
-
-
-def _compare(
-    *,
-    words: tuple[str, ...],
-    ab: bool,
-    aa: bool,
-    across: tuple[str, ...],
-    max_regression: float | None,
-    between_sessions: float | None,
-    form: str | None,
-    output: Path | None,
-    save_dir: Path,
-    as_json: bool,
-    **in_turns: Any,
-) -> ExitCode:
-    if not (ab or aa or in_turns["resume"]):
-        return _compare_runs(
-            words,
-            across=across,
-            max_regression=max_regression,
-            between_sessions=between_sessions,
-            form=chosen_format(form, output, as_json=as_json),
-            output=output,
-            save_dir=save_dir,
-        )
-    if across or form or output or between_sessions is not None:
-        raise UsageError(
-            "--across, --between-sessions, --format and --output are for two finished runs",
-            place="--ab",
-            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
-        )
-    return _launch(
-        words,
-        is_same=aa,
-        max_regression=max_regression,
-        as_json=as_json,
-        **in_turns,
-    )
+    if not (ab or aa or options["resume"]):
+        ctx.exit(_compare_runs(**options))
+    if ctx.get_parameter_source("save_dir") is ParameterSource.DEFAULT:
+        options["save_dir"] = None
+    ctx.exit(_launch(is_same=aa, **options))
 
 
 def _launch(
-    words: tuple[str, ...],
     *,
+    words: tuple[str, ...],
     is_same: bool,
+    across: tuple[str, ...],
     max_regression: float | None,
+    between_sessions: float | None,
     find: float | None,
     max_pairs: str | None,
     timeout: str | None,
@@ -169,9 +134,18 @@ def _launch(
     resume: Path | None,
     retry_failed: bool,
     dry_run: bool,
-    new_runs: Path | None,
+    form: str | None,
+    output: Path | None,
+    save_dir: Path | None,
     as_json: bool,
 ) -> ExitCode:
+    """Launch two configurations in turns, or finish such a run; `save_dir` is None where none is named."""
+    if across or form or output or between_sessions is not None:
+        raise UsageError(
+            "--across, --between-sessions, --format and --output are for two finished runs",
+            place="--ab",
+            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
+        )
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.registry import HostChoice
 
@@ -182,7 +156,7 @@ def _launch(
         return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
     block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}
     config, settings = _in_turns(words, is_same=is_same, block=block)
-    settings += [] if new_runs is None else [f"--run.save_dir={new_runs}"]
+    settings += [] if save_dir is None else [f"--run.save_dir={save_dir}"]
     settings += [] if timeout is None else [f"--run.time_limit_s={timeout}"]
     if dry_run:
         return show_plan(config, settings, **where)
@@ -190,20 +164,23 @@ def _launch(
 
 
 def _compare_runs(
-    words: Sequence[str],
     *,
+    words: Sequence[str],
     across: Sequence[str],
     max_regression: float | None,
     between_sessions: float | None,
-    form: ReportFormat,
+    form: str | None,
     output: Path | None,
     save_dir: Path,
+    as_json: bool,
+    **_of_launches: Any,
 ) -> ExitCode:
     from gpuproof.campaign.finished import read_finished
     from gpuproof.comparison.runs import BETWEEN_SESSIONS, compare_runs, page_of
     from gpuproof.readings.selection import side_by_side
     from gpuproof.store.names import find_run
 
+    chosen = chosen_format(form, output, as_json=as_json)
     if len(words) != 2 or any(word.startswith("--") for word in words):
         raise UsageError(
             f"two runs are compared, not {len(words)}",
@@ -219,7 +196,7 @@ def _compare_runs(
         between_sessions=BETWEEN_SESSIONS if between_sessions is None else between_sessions,
     )
     provenance = side_by_side(*(side.provenance for side in sides), command=typed_command())
-    write_report(result, replace(page_of(result), provenance=provenance), form, output)
+    write_report(result, replace(page_of(result), provenance=provenance), chosen, output)
     return ExitCode(result.exit_code)
 
 
@@ -231,7 +208,10 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
     """
     num_named = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     configs, settings = list(words[:num_named]), words[num_named:]
-    side_words = {side: [_of_both(word, side) for word in settings if _is_of(word, side)] for side in SIDES}
+    side_words = {
+        side: [f"--{word.removeprefix(f'--{side}.')}" for word in settings if _is_of(word, side)]
+        for side in SIDES
+    }
     both = [word for word in settings if not any(_is_of(word, side) for side in (*SIDES, SUITE))]
     differs = len(configs) == 2 or any(side_words.values())
     if len(configs) not in (1, 2) or differs == is_same:
@@ -261,15 +241,6 @@ def _written(value: Any) -> str:
 
 def _is_of(word: str, side: str) -> bool:
     return word.startswith(f"--{side}.")
-
-
-def _of_both(word: str, side: str) -> str:
-    """Return the word that sets the key for every side.
-
-    >>> _of_both("--a.training.precision=bf16", "a")
-    '--training.precision=bf16'
-    """
-    return f"--{word.removeprefix(f'--{side}.')}"
 
 
 def _differences(base: RunConfig, other: RunConfig) -> dict[str, Any]:

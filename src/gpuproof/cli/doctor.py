@@ -128,12 +128,12 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
 
 def _ask(facts: Mapping[str, Any], *, multi_node: bool) -> tuple[list[Judged], list[Judged]]:
     """Ask the checks of this machine, and with `multi_node` those of its part in a run over several hosts."""
-    from gpuproof.doctor import host, infiniband, meeting, network
+    from gpuproof.doctor import host, meeting, network
     from gpuproof.verdict import nccl_settings
     from gpuproof.verdict.check import ask, checks_in
     from gpuproof.verdict.facts import FleetFacts
 
     here = FleetFacts(hosts={facts["host"]: facts})
-    modules = (network, infiniband, nccl_settings, meeting) if multi_node else ()
+    modules = (network, nccl_settings, meeting) if multi_node else ()
     between = [item for module in modules for item in ask(checks_in(module), here)]
     return ask(checks_in(host), here), between

@@ -1,6 +1,6 @@
 """The group of all commands: a command is imported when it is named, and older spellings are understood.
 
-What is said of an option that a command does not have: the nearest option or key, and whose it is.
+For an option that a command does not have it names the nearest option or key, and whose it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from gpuproof.base.errors import UsageError
 
 FIRST_SENTENCE = 1000
 """Characters: what a command says of itself is not cut before its first full stop."""
+OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inventory"), "deployment-file")
+"""What other tools call an option, and the option."""
 
 
 class LazyGroup(click.Group):
@@ -73,8 +75,6 @@ class LazyGroup(click.Group):
         if args[0] not in self._paths and self._older_words is not None:
             words = _imported(self._older_words)(args)
         if words[0] not in self._paths and not words[0].startswith("-") and not ctx.resilient_parsing:
-            import difflib  # only after a mistake
-
             close = difflib.get_close_matches(words[0], self._paths, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{words[0]}'.{hint}")
@@ -102,10 +102,6 @@ class LazyGroup(click.Group):
 def _imported(path: str) -> Any:
     module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)
-
-
-OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inventory"), "deployment-file")
-"""What other tools call an option, and the option."""
 
 
 def refuse_unknown(ctx: click.Context) -> None:

@@ -1,9 +1,8 @@
-"""`gpuproof init`: a first recipe that fits this machine; `init prolog`: a gate before jobs.
+"""`gpuproof init`: a first recipe that fits this machine; `init prolog`: a gate before, after or beside jobs.
 
-`gpuproof init prolog`: a wrapper of `gpuproof validate --prolog` for whoever starts jobs.
-
-One script does the same everywhere: it lets pass what could not be judged, and fails where something was
-measured and is wrong. What differs is how a failure is told, and to whom.
+A gate is a wrapper of `gpuproof validate --prolog` for whoever starts jobs. One script does the same
+everywhere: it lets pass what could not be judged, and fails where something was measured and is wrong. What
+differs is how a failure is told, and to whom.
 """
 
 from __future__ import annotations
@@ -43,16 +42,42 @@ class Wrapper:
     """Exit code where nothing could be judged."""
 
 
-def _wrapper(kind: str) -> Wrapper:
-    import tomllib  # for whoever starts a job, not for --help
+@click.group(invoke_without_command=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    default=Path("gpuproof.yaml"),
+    show_default=True,
+    metavar="FILE",
+    help="Where to write it; - is standard output.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
+@click.pass_context
+def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
+    """Write a commented recipe that fits this machine.
 
-    from gpuproof.records.codec import from_json
+    Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from gpuproof.config.first_recipe import first_recipe
+    from gpuproof.launchers.probe import probe
+    from gpuproof.store.run import write_whole
 
-    wrappers = tomllib.loads(packaged_text("templates/gates/wrappers.toml"))
-    return from_json(Wrapper, wrappers[kind], place="wrappers.toml")
+    to_terminal = str(output) == "-"
+    if not to_terminal and not force and output.exists():
+        raise UsageError("exists already", place=str(output), next_step="Give --force, or another -o FILE")
+    recipe = first_recipe(probe(python))
+    if to_terminal:
+        click.echo(recipe, nl=False)
+        return
+    write_whole(output, recipe)
+    click.echo(f"Wrote {output}. Next: gpuproof run {output}")
 
 
-@click.command(short_help="Write a wrapper that judges a node around jobs.")
+@init.command(short_help="Write a wrapper that judges a node around jobs.")
 @click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="What starts the gate.")
 @click.option(
     "-o",
@@ -166,39 +191,10 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     click.echo(f"Wrote {path}")
 
 
-@click.group(invoke_without_command=True)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
-    default=Path("gpuproof.yaml"),
-    show_default=True,
-    metavar="FILE",
-    help="Where to write it; - is standard output.",
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
-@click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
-@click.pass_context
-def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
-    """Write a commented recipe that fits this machine.
+def _wrapper(kind: str) -> Wrapper:
+    import tomllib  # for whoever starts a job, not for --help
 
-    Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
-    """
-    if ctx.invoked_subcommand is not None:
-        return
-    from gpuproof.config.first_recipe import first_recipe
-    from gpuproof.launchers.probe import probe
-    from gpuproof.store.run import write_whole
+    from gpuproof.records.codec import from_json
 
-    to_terminal = str(output) == "-"
-    if not to_terminal and not force and output.exists():
-        raise UsageError("exists already", place=str(output), next_step="Give --force, or another -o FILE")
-    recipe = first_recipe(probe(python))
-    if to_terminal:
-        click.echo(recipe, nl=False)
-        return
-    write_whole(output, recipe)
-    click.echo(f"Wrote {output}. Next: gpuproof run {output}")
-
-
-init.add_command(prolog)
+    wrappers = tomllib.loads(packaged_text("templates/gates/wrappers.toml"))
+    return from_json(Wrapper, wrappers[kind], place="wrappers.toml")

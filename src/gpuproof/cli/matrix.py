@@ -249,7 +249,10 @@ def _words(
     """Turn the options into the words that set keys of the recipe."""
     import json
 
-    is_command = _has_command(file)
+    from gpuproof.config.load import read_file_settings
+
+    # As far as can be told before the file is checked.
+    is_command = any(setting.path[0] == "command" for setting in read_file_settings(file))
     chosen = _filters(filters, filter_optimizer)
     settings = {
         "cases.only": json.dumps(chosen) if chosen else None,
@@ -269,13 +272,6 @@ def _words(
 
 def _filters(filters: Sequence[str], optimizer: str | None) -> list[str]:
     return [*filters, *([f"optimizer={optimizer}"] if optimizer else [])]
-
-
-def _has_command(file: str) -> bool:
-    """Say whether a file describes a command, as far as can be told before it is checked."""
-    from gpuproof.config.load import read_file_settings
-
-    return any(setting.path[0] == "command" for setting in read_file_settings(file))
 
 
 def _bytes(text: str) -> str:

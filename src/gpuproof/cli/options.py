@@ -1,10 +1,7 @@
-"""Options that several commands share, so that they mean the same everywhere.
+"""What several commands share, so that it means the same everywhere: arguments, options, printed lines.
 
-Options that say on which hosts a command works, the same on every command that can work elsewhere.
-
-In: words. Out: a `HostChoice`. Loads nothing heavy: reading what is named is for the launcher's site.
-
-What commands take: a recipe, or a run (its directory, `last`, its number, or how its name begins).
+A recipe; a run (its directory, `last`, its number, or how its name begins); where to run, which becomes a
+`HostChoice`; limits, JSON and the log. Loads nothing heavy: reading what is named is for the launcher's site.
 """
 
 from __future__ import annotations
@@ -29,6 +26,12 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 YAML = (".yaml", ".yml")
+SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
+SINGLE_DASH_WORD = re.compile(r"-[a-z][a-z-]{2,}(=.*)?", re.DOTALL)
+Command = TypeVar("Command", bound=Callable[..., Any])
+HEADINGS = "gpuproof.headings"
+"""In the meta of a command that names the runs under their batch size."""
+VERBOSE = "gpuproof.verbose"
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
@@ -72,12 +75,6 @@ def complete_recipe(_ctx: click.Context, _param: click.Parameter, incomplete: st
     wanted = [path for path in beside if path.suffix in YAML or path.is_dir()]
     paths = [f"{path}/" if path.is_dir() else str(path) for path in wanted]
     return [*recipes, *(CompletionItem(path) for path in paths if path.startswith(incomplete))]
-
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
-SINGLE_DASH_WORD = re.compile(r"-[a-z][a-z-]{2,}(=.*)?", re.DOTALL)
 
 
 class ConfigCommand(click.Command):
@@ -181,11 +178,6 @@ def measuring_options(command: Command) -> Command:
     for option in reversed(_MEASURING):
         wrapped = option(wrapped)
     return wrapped
-
-
-HEADINGS = "gpuproof.headings"
-"""In the meta of a command that names the runs under their batch size."""
-VERBOSE = "gpuproof.verbose"
 
 
 def verbose_option(command: Command, *, text: str = "Print the whole page, not one screen of it.") -> Command:

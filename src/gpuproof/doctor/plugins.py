@@ -114,13 +114,9 @@ def _look_for(value: str, *, owner: str, name: str) -> None:
         )
 
 
-def _load_suite(name: str) -> str:
-    return load_suite(name).summary
-
-
 _LOADERS: dict[str, Callable[[str], str]] = {
     registry.WORKLOADS: _load_workload,
     registry.CHECKS: lambda name: load_check(name).summary,
-    registry.SUITES: _load_suite,
+    registry.SUITES: lambda name: load_suite(name).summary,
     registry.ACCELERATORS: _find_accelerator,
 }

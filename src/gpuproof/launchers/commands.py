@@ -83,10 +83,13 @@ def commands_for(
     attached = [] if attached_launch is None else [f"--attached={attached_launch}"]
     ranks = [node.python, *_torchrun_words(case, rendezvous), *node.worker, *rank, *attached]
     samplers = [] if case.monitor is None else [_sampler_words(case.monitor, node, folder)]
-    is_forked = wants_fork(case) and attached_launch is None
+    # Several ranks are started by torch's agent, and not forked.
+    is_forked = case.start == "fork" and case.placement.num_ranks == 1 and attached_launch is None
+    threads = case.work.parallel.threads_per_rank
+    server = ["serve-cases", node.run, *([] if threads is None else [f"--threads={threads}"])]
     return LaunchCommands(
         started=[ranks, *([*start, *words, f"--parent-pid={node.pid}"] for words in samplers)],
-        server=[*start, *_server_words(case, node.run)] if is_forked else None,
+        server=[*start, *server] if is_forked else None,
         forked=[rank, *samplers],
     )
 
@@ -109,17 +112,6 @@ def _sampler_words(monitor: MonitorSpec, node: NodeSide, folder: str) -> list[st
     words.append(f"--interval={monitor.interval_s:g}")
     host_s = monitor.host_interval_s
     return words if host_s is None else [*words, f"--host-interval={host_s:g}"]
-
-
-def _server_words(case: Case, run: str) -> list[str]:
-    """Return the words of the server that the launches of a run, with as many threads, are forked from."""
-    threads = case.work.parallel.threads_per_rank
-    return ["serve-cases", run, *([] if threads is None else [f"--threads={threads}"])]
-
-
-def wants_fork(case: Case) -> bool:
-    """Say whether a case is to be forked, and can be: several ranks are started by torch's agent."""
-    return case.start == "fork" and case.placement.num_ranks == 1
 
 
 def rank_environment(interface: str | None = None) -> dict[str, str]:

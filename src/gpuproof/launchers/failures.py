@@ -70,7 +70,9 @@ def unsaid_failure(
         return launch_failure("timeout", f"not done within {time_limit_s:g} s", host=host)
     from gpuproof.verdict.blame.hang import explain_hang
 
-    silent, hang = _silent_ranks(records), explain_hang(records)
+    reported = {r.rank for r in records.of(RankResult)} | {f.rank for f in records.of(Failure)}
+    silent = [rank for rank in range(records.world_size) if rank not in reported]  # left no last words either
+    hang = explain_hang(records)
     if silent and not records.of(Start) and status > 0:
         return _not_begun(folder, host)
     if silent:
@@ -116,12 +118,6 @@ def _first_killed(folder: Path) -> tuple[int, str] | None:
     match = _FIRST_KILLED.search(_launcher_output(folder))
     how = None if match is None else signal_name(int(match[2]))
     return None if match is None or how is None else (int(match[1]), how)
-
-
-def _silent_ranks(records: CaseRecords) -> list[int]:
-    """Return the ranks that left neither a result nor last words."""
-    reported = {r.rank for r in records.of(RankResult)} | {f.rank for f in records.of(Failure)}
-    return [rank for rank in range(records.world_size) if rank not in reported]
 
 
 def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords) -> Failure:

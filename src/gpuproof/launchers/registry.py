@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gpuproof.launchers.base import Launcher
     from gpuproof.launchers.site import LaunchSite
     from gpuproof.store.run import RunDirectory
-from dataclasses import field
 
 LOCAL = "local"
 

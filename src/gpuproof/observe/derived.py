@@ -68,29 +68,24 @@ def write_derived(recording: RecordingData, wanted: Wanted) -> Derived:
 
 
 def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
-    yield from _readings(recording, wanted)
-    yield _named(wanted, "_summary.txt"), lambda path: _write_summary(recording, path)
-    if wanted.plot:
-        yield _named(wanted, "_plot.png"), lambda path: write_picture(recording_picture(recording), path)
-    if wanted.compare_with is not None:
-        other = wanted.compare_with
-        yield _named(wanted, "_comparison.txt"), lambda path: _write_comparison(recording, path, other=other)
+    def named(ending: str) -> Path:
+        return wanted.stem.with_name(wanted.stem.name + ending)
 
-
-def _readings(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
-    if wanted.format != "gputop":
+    if wanted.format == "gputop":
+        yield named(".json"), lambda path: write_array(path, gputop_samples(recording))
+        if len(recording.devices) > 1:
+            together = gputop_multi_gpu_samples(recording)
+            yield named(f"{MULTI_GPU_ENDING}.json"), lambda path: write_array(path, together)
+    else:
         is_older = wanted.format == "adamwprune"
         rows = gpu_stats_rows(recording, metadata=wanted.metadata, is_older=is_older)
-        yield _named(wanted, ".json"), lambda path: write_array(path, rows)
-        return
-    yield _named(wanted, ".json"), lambda path: write_array(path, gputop_samples(recording))
-    if len(recording.devices) > 1:
-        together = gputop_multi_gpu_samples(recording)
-        yield _named(wanted, f"{MULTI_GPU_ENDING}.json"), lambda path: write_array(path, together)
-
-
-def _named(wanted: Wanted, ending: str) -> Path:
-    return wanted.stem.with_name(wanted.stem.name + ending)
+        yield named(".json"), lambda path: write_array(path, rows)
+    yield named("_summary.txt"), lambda path: _write_summary(recording, path)
+    if wanted.plot:
+        yield named("_plot.png"), lambda path: write_picture(recording_picture(recording), path)
+    if wanted.compare_with is not None:
+        other = wanted.compare_with
+        yield named("_comparison.txt"), lambda path: _write_comparison(recording, path, other=other)
 
 
 def _write_summary(recording: RecordingData, path: Path) -> None:

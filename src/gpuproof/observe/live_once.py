@@ -1,10 +1,8 @@
-"""One look at every host: what the live view would show now, as on_one_line text that can be kept or sent on.
+"""One look at every host, as text that can be kept: what the live view shows, or every static fact.
 
-In: the records of each host. Out: text, once each host told its readings and processes, or why it cannot.
-
-What are the devices of a host? Every static fact, those that all of a model share written once.
-
-In: the first line of a recording, in which a sampler tells them. Out: text, or the same as JSON.
+In: the records of each host; for facts the first line of a recording, in which a sampler tells them. Out:
+text, once each host told its readings and processes, or why it cannot; facts that all GPUs of a model share
+are written once, and are JSON where that is asked for.
 """
 
 from __future__ import annotations

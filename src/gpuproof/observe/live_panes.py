@@ -1,11 +1,8 @@
-"""How is one GPU shown large? Its state, every reading there is, its history, its events, what is not read.
+"""One GPU shown large, and the processes that use the GPUs of all hosts.
 
-In: the state of one device. Out: a rich renderable as wide as it is told.
-
-Who uses the GPUs? Processes of all hosts in one table, sorted and filtered as the reader asks.
-
-In: states, an order and a word. Out: a table. What a host does not tell is a dash; names and command lines
-are there only where the sampler was asked for them, which the live view does and nothing keeps.
+In: the state of one device, or the states of all hosts with an order and a word to look for. Out: rich
+renderables as wide as they are told. What a host does not tell is a dash; names and command lines of
+processes are there only where the sampler was asked for them, which the live view does and nothing keeps.
 """
 
 from __future__ import annotations
@@ -20,10 +17,10 @@ from rich.text import Text
 
 from gpuproof.base.units import MISSING, memory, seconds
 from gpuproof.observe.live_state import DeviceState
-from gpuproof.observe.live_table import States, power_limit, spin_of, state_text
+from gpuproof.observe.live_table import States, spin_of, state_text
 from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, on_one_line
 from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
-from gpuproof.readings.warnings import SPIN_MEANING
+from gpuproof.readings.warnings import SPIN_MEANING, limit_of
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
 
 _CHARTED: Final = tuple(name for name, metric in METRICS.items() if metric.drawn)
@@ -33,6 +30,9 @@ _PLACES: Final = {
 }
 _VALUES: Final = sorted(_PLACES, key=_PLACES.__getitem__)
 _FACT_WIDTH: Final = 48
+Order = Literal["GPU memory", "CPU", "GPU", "user"]
+ORDERS: Final[tuple[Order, ...]] = get_args(Order)
+_OWNERS: Final = ("slurm_job", "namespace", "pod", "container")
 
 
 def device_detail(device: DeviceState, *, width: int) -> RenderableType:
@@ -120,7 +120,7 @@ def _ceiling(device: DeviceState, metric: str) -> float:
     """Give the top of a chart: what the device could reach, where it says so."""
     top = METRICS[metric].top or "1"
     if top == "power_limit_w":
-        return power_limit(device) or 1.0
+        return limit_of(device.identity, device.values) or 1.0
     return float(top) if top.isdigit() else device.identity.number(top) or 1.0
 
 
@@ -133,11 +133,6 @@ def _not_read(device: DeviceState) -> Iterator[Text]:
         yield Text("\n not read", style=f"bold {WARN}")
     for why, titles in by_reason.items():
         yield Text.assemble((f" {on_one_line(why)}: ", ""), (", ".join(titles), DIM))
-
-
-Order = Literal["GPU memory", "CPU", "GPU", "user"]
-ORDERS: Final[tuple[Order, ...]] = get_args(Order)
-_OWNERS: Final = ("slurm_job", "namespace", "pod", "container")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

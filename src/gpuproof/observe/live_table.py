@@ -30,7 +30,6 @@ _SHORTEST_LINE, _LONGEST_LINE = 8, 40
 _LOWEST_CHART, _HIGHEST_CHART = 3, 9
 """Lines of a GPU's history, the empty one under it included."""
 _PADDING: Final = 2
-_HEAT: Final = ("thermal",)
 _GRAVE_EVENTS: Final = ("xid", "ecc_uncorrected", "row_remap_failed", "row_remap_pending", "gpu_pre_reset")
 
 
@@ -116,7 +115,7 @@ def _gravity(device: DeviceState) -> int:
     held = _held(device)
     if not device.answering:
         return 3
-    if any(map(_is_heat, held)) or spin_of(device) is not None:
+    if any(reason.startswith("thermal") for reason in held) or spin_of(device) is not None:
         return 2
     return 1 if held or _events(device) else 0
 
@@ -148,11 +147,7 @@ def state_text(device: DeviceState) -> Text:
 def _held(device: DeviceState) -> list[str]:
     """Name what holds the device back, heat first."""
     held = [reason for reason in device.reasons or () if reason not in STATE_REASONS]
-    return sorted(held, key=lambda reason: not _is_heat(reason))
-
-
-def _is_heat(reason: str) -> bool:
-    return reason.startswith(_HEAT)
+    return sorted(held, key=lambda reason: not reason.startswith("thermal"))
 
 
 def _events(device: DeviceState) -> list[str]:
@@ -225,11 +220,6 @@ def _temperature(device: DeviceState) -> Text:
     return Text(f"{quantity('temp_gpu_c', value):>6}", style=BAD if near else "")
 
 
-def power_limit(device: DeviceState) -> float | None:
-    """Return the power cap in force, in watts, else the one that the device was shipped with."""
-    return limit_of(device.identity, device.values)
-
-
 def _link(device: DeviceState) -> Text:
     gen, lanes = device.values.get("pcie_gen"), device.values.get("pcie_width")
     most = device.identity.number("pcie_width_max")
@@ -239,7 +229,7 @@ def _link(device: DeviceState) -> Text:
 
 
 def _limit(device: DeviceState) -> Text:
-    limit_w = power_limit(device)
+    limit_w = limit_of(device.identity, device.values)
     return Text("" if limit_w is None else f"of {quantity('power_w', limit_w)}", style=DIM)
 
 
@@ -285,6 +275,6 @@ _IN_ORDER = (
 )
 _LINES: Final[Mapping[_Column, tuple[str, Callable[[DeviceState], float | None]]]] = {
     _UTILISATION: ("util_gpu_percent", lambda _: 100.0),
-    _POWER: ("power_w", power_limit),
+    _POWER: ("power_w", lambda device: limit_of(device.identity, device.values)),
 }
 """Columns that have their history before them where there is room."""

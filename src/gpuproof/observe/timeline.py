@@ -95,23 +95,13 @@ def line_of(name: str, time_s: Floats, column: Floats, *, pieces: int = PIECES) 
     yield Series(name=name, points=points, form="line")
 
 
-def reach_of(metric: str, columns: Sequence[Floats]) -> tuple[float, ...]:
-    """Return what the axis of a metric has at least: the ends of a share, zero but for temperatures."""
+def metric_axis(metric: str, columns: Sequence[Floats]) -> Axis:
+    """Return the vertical axis of a metric: the ends of a share at least, zero but for temperatures."""
+    words = title(metric)
     values = [value for column in columns for value in column[~np.isnan(column)]]
     lowest = min(values, default=0.0) if metric.startswith("temp_") else 0.0
-    return (lowest, 100.0 if unit(metric) == "%" else max(values, default=0.0))
-
-
-def metric_axis(metric: str, columns: Sequence[Floats]) -> Axis:
-    """Return the vertical axis of a metric."""
-    words = title(metric)
-    return Axis(label=words[0].upper() + words[1:], unit=unit(metric), reach=reach_of(metric, columns))
-
-
-def _time_axis(recording: RecordingData) -> Axis:
-    times = recording.time_s
-    ends = (float(times[0]), float(times[-1])) if len(times) > 1 else ()
-    return Axis(label="time since the recording began", unit="s", reach=ends)
+    highest = 100.0 if unit(metric) == "%" else max(values, default=0.0)
+    return Axis(label=words[0].upper() + words[1:], unit=unit(metric), reach=(lowest, highest))
 
 
 def _chart(
@@ -120,10 +110,12 @@ def _chart(
     phases = [Shade(name=span.name, begin=span.start_s, end=span.end_s) for span in recording.phases()]
     announced = [at_s for times in _events(recording).values() for _, at_s in times]
     events = [Reference(label="", x=at_s) for at_s in _visible(announced, recording)]
+    times = recording.time_s
+    ends = (float(times[0]), float(times[-1])) if len(times) > 1 else ()
     return Chart(
         title="",
         kind="line",
-        x=_time_axis(recording),
+        x=Axis(label="time since the recording began", unit="s", reach=ends),
         y=y,
         series=tuple(series),
         references=(*references, *(() if y.names else events)),

@@ -126,7 +126,8 @@ def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
     """Choose ticks at powers of two for bytes and powers of two, else at powers of ten or parts of them."""
     low, high = min(values), max(values)
     is_binary = axis.unit == "B" or all(log2(value).is_integer() for value in values)
-    powers = _powers(2.0 if is_binary else 10.0, low, high)
+    base = 2.0 if is_binary else 10.0
+    powers = [base**power for power in range(floor(log(low, base)) - 1, ceil(log(high, base)) + 2)]
     rounds = powers if is_binary else sorted(power * part for power in powers for part in (1.0, 2.0, 5.0))
     begin = max(place for place, value in enumerate(rounds) if value <= low * (1 + 1e-9))
     end = min(place for place, value in enumerate(rounds) if value >= high * (1 - 1e-9))
@@ -144,10 +145,6 @@ def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
             for value in marked[:: ceil(len(marked) / MOST_TICKS)]
         ),
     )
-
-
-def _powers(base: float, low: float, high: float) -> list[float]:
-    return [base**power for power in range(floor(log(low, base)) - 1, ceil(log(high, base)) + 2)]
 
 
 def _step(width: float) -> float:

@@ -83,7 +83,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=_without_controls,
     )
-    environment.filters["kind"] = _kind
+    environment.filters["kind"] = lambda section: type(section).__name__
     environment.filters["figures"] = measures_as_table
     environment.filters["points"] = chart_as_table
     environment.filters["blocks"] = partial(column_blocks, width=TABLE_WIDTH)
@@ -111,10 +111,6 @@ def _breakable(text: str) -> Markup:
 def _has_long_part(text: str) -> bool:
     parts = (part for word in LONG_WORD.findall(text) for part in SEPARATOR.split(word))
     return any(len(part) > LONGEST_PART for part in parts)
-
-
-def _kind(section: pages.Section) -> str:
-    return type(section).__name__
 
 
 def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:

@@ -1,9 +1,8 @@
 """Pictures as files, SVG, PNG or PDF as the name says, and as the data that a page's script reads.
 
-A drawing as PNG, or as a page of PDF that shows one: the light colours, two pixels for one of the drawing.
-
-Pillow draws without a display and with hard edges: twice as large, then reduced. Letters come from the
-system's fonts, else from Pillow's own, which has few signs: others are written by those that it has.
+Pillow draws PNG, and PDF as a page that shows one, without a display and with hard edges: twice as large,
+then reduced, in the light colours, two pixels for one of the drawing. Letters come from the system's fonts,
+else from Pillow's own, which has few signs: others are written by those that it has.
 
 >>> _plain("3 × µs – café")
 '3 x us - cafe'
@@ -34,6 +33,21 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
 
+DENSITY = 2
+SAMPLES = 2
+"""Drawn for one pixel, along each side."""
+SCALE = DENSITY * SAMPLES
+HALO = 1.5
+"""Of a text, in pixels of the drawing: lines behind it do not run through its letters."""
+FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "NotoSans-Regular.ttf", "Arial.ttf")
+ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
+PLAIN = str.maketrans(
+    {"×": "x", "µ": "u", "μ": "u", "–": "-", "—": "-", "−": "-", "→": "->", "≤": "<=", "≥": ">="}
+)
+DRAWN = "°·±…“’©"
+"""Signs of Pillow's own font beside those of ASCII."""
+
+
 def write_picture(picture: Picture, path: Path) -> None:
     """Write a picture in the format that its name ends in: aside first, then renamed.
 
@@ -55,7 +69,7 @@ def write_picture(picture: Picture, path: Path) -> None:
         if kind == "svg":
             place.write_text(svg_file(drawing), encoding="utf-8")
         else:
-            save_image(drawing, place, kind)
+            image_of(drawing).save(place, format=kind, resolution=72 * DENSITY)
 
 
 def picture_data(picture: Picture | Chart) -> dict[str, Any]:
@@ -86,30 +100,6 @@ def _series_data(series: Series, style: SeriesStyle) -> dict[str, Any]:
 
 def _rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.6g}") if isfinite(value) else None for value in values]
-
-
-DENSITY = 2
-SAMPLES = 2
-"""Drawn for one pixel, along each side."""
-SCALE = DENSITY * SAMPLES
-HALO = 1.5
-"""Of a text, in pixels of the drawing: lines behind it do not run through its letters."""
-FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "NotoSans-Regular.ttf", "Arial.ttf")
-ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
-PLAIN = str.maketrans(
-    {"×": "x", "µ": "u", "μ": "u", "–": "-", "—": "-", "−": "-", "→": "->", "≤": "<=", "≥": ">="}
-)
-DRAWN = "°·±…“’©"
-"""Signs of Pillow's own font beside those of ASCII."""
-
-
-def save_image(drawing: Drawing, path: Path, kind: str) -> None:
-    """Write a drawing as a file of a kind that Pillow knows.
-
-    Raises:
-        EnvironmentUnfitError: Pillow is not installed.
-    """
-    image_of(drawing).save(path, format=kind, resolution=72 * DENSITY)
 
 
 def image_of(drawing: Drawing) -> Image:

@@ -1,12 +1,8 @@
-"""A page as a person reads it in a terminal or a log.
+"""A page as a person reads it in a terminal or a log: whole, or as much of it as a screen has room for.
 
 Texts come from outside, file names and messages among them: they are printed as they are, never read as
-markup, and their control characters are blanked.
-
-What of a page is shown on a screen: its parts in order, while there is room, and what was left out.
-
-In: the parts of a page, each as the lines that a terminal would print. Out: those that fit, long ones cut,
-and the names of the others with their lengths.
+markup, and their control characters are blanked. Of what does not fit on a screen, long parts are cut and
+others left out, and named with their lengths.
 
 >>> parts = [PagePart(title=name, lines=("x",) * 9) for name in "abc"]
 >>> shown, left_out = fitting(parts, 20)
@@ -58,6 +54,24 @@ LOG_WIDTH = 110
 INDENT = 2
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
+MOST_LINES: Final = 60
+"""Of a page on a screen."""
+CLOSING_LINES: Final = 4
+"""Kept for what says that something was left out."""
+LONGEST: Final = (40, 30, 24, 20, 16, 12)
+"""Lines of one part where not all parts fit whole: the first with which they do, else the last."""
+SHORTEST: Final = 4
+"""Lines from which a part that is cut still says something."""
+MOST_NAMED: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePart:
+    """A section with those that go on with it, as lines."""
+
+    title: str
+    lines: tuple[str, ...]
+    is_folded: bool = False
 
 
 def show_page(page: pages.Page, *, is_whole: bool = True) -> None:
@@ -74,18 +88,15 @@ def print_page(page: pages.Page, console: Console, *, most_lines: int | None = N
     closing: list[str] = []
     if most_lines is not None:
         unfolded = [line for part in parts if not part.is_folded for line in part.lines]
-        num_wrapped = sum(_num_wrapped(line, console.width) for line in (*opening, *unfolded))
+        # A command is not broken over lines: the screen takes further ones for it.
+        cells = (Text.from_ansi(line).cell_len for line in (*opening, *unfolded))
+        num_wrapped = sum(max(0, cell_len - 1) // console.width for cell_len in cells)
         parts, left_out = fitting(parts, most_lines - len(opening) - num_wrapped - CLOSING_LINES)
         named = f"Not shown: {left_out_text(left_out)}; --verbose shows all"
         closing = _lines(console, (Text(f"\n{named}", style="dim"), True)) if left_out else []
     sections = [line for part in parts for line in part.lines]
     console.file.write("".join(f"{line}\n" for line in (*opening, *sections, *closing)))
     console.file.flush()  # or what is told on the other stream would stand in the middle of a page
-
-
-def _num_wrapped(line: str, width: int) -> int:
-    """Count the further lines of a screen that a command takes which is not broken."""
-    return max(0, Text.from_ansi(line).cell_len - 1) // width
 
 
 def _opening(page: pages.Page) -> Iterator[Part]:
@@ -231,26 +242,6 @@ def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int
         cells = [row[place] for place in places]
         table.add_row(*(Text(unbroken(several_lines(cell.text)), style=STYLE[cell.tone]) for cell in cells))
     return table
-
-
-MOST_LINES: Final = 60
-"""Of a page on a screen."""
-CLOSING_LINES: Final = 4
-"""Kept for what says that something was left out."""
-LONGEST: Final = (40, 30, 24, 20, 16, 12)
-"""Lines of one part where not all parts fit whole: the first with which they do, else the last."""
-SHORTEST: Final = 4
-"""Lines from which a part that is cut still says something."""
-MOST_NAMED: Final = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PagePart:
-    """A section with those that go on with it, as lines."""
-
-    title: str
-    lines: tuple[str, ...]
-    is_folded: bool = False
 
 
 def fitting(parts: Sequence[PagePart], room: int) -> tuple[list[PagePart], list[PagePart]]:

@@ -92,7 +92,8 @@ def judge_fleet(
         options |= {"file_rules": more_rules, "file_source": "rules.yaml"}
     evidence = write_fleet(fleet, folder, recordings=recordings, rules=[*rules, *check_rules], **options)
     result = SUITE.conclude(evidence).result
-    return turned(result.outcomes, result.detail["readiness"], notes=_torn(evidence))
+    torn = [f"{launch.case.case_id}: {note}" for launch in evidence.launches for note in launch.torn]
+    return turned(result.outcomes, result.detail["readiness"], notes=torn)
 
 
 def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
@@ -207,10 +208,6 @@ def floor(
         "tolerance": TOLERANCE,
         "contract": True,
     }
-
-
-def _torn(evidence: Evidence) -> tuple[str, ...]:
-    return tuple(f"{launch.case.case_id}: {note}" for launch in evidence.launches for note in launch.torn)
 
 
 def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:

@@ -1,20 +1,77 @@
-"""Plant every fault of the catalogue, judge it and its healthy twin, and say what was missed."""
+"""Plant every fault, judge it and its healthy twin, and say what was missed.
+
+A fault has the layer that carries it, the word it turns to, and its cause: it is found where the word is one
+of those expected and what speaks against a better one names the cause, all of `names`. Its healthy twin is
+the same without the fault, and has to be READY. Faults of devices are planted in what a driver tells of
+devices that are made up (`GPUPROOF_FAKE_DEVICES`), read by the sampler of the node side as in any run. Slow
+devices and hosts are found by a fleet's own past: healthy fleets, whose days differ by 0.5 % as
+`launch_records` has it, are measured on some days and recorded as a baseline, and on another day the same
+fleet is held against it, GPU by GPU, and against its peers.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
-from gpuproof.base.errors import ExitCode, GpuproofError
+import tomllib
+
+from gpuproof import __version__
+from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, GpuproofError, UsageError
+from gpuproof.base.files import packaged_text
+from gpuproof.launchers.commands import node_side_for
 from gpuproof.processes.scratch import scratch_folder
-from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, Layer, Twin
-from gpuproof.selftest.judging import Turned
-from gpuproof.selftest.worker import reason_against
+from gpuproof.processes.start import safe_environment
+from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.selftest.fleet import Fleet, Planted, with_fault
+from gpuproof.selftest.judging import EDGE, FIGURES, Turned, floor, judge_fleet, judge_links, write_fleet
+from gpuproof.selftest.launch_records import listed_device
+from gpuproof.selftest.worker import (
+    judge_copies,
+    judge_fingerprints,
+    judge_products,
+    judge_training,
+    reason_against,
+)
+from gpuproof.suites.validate import SUITE
+from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.facts import facts_by_host
 
+DAYS = 5
+PRODUCTS = {
+    "each": "gpu",
+    "measure": {"name": "throughput", "labels": {"workload": "gemm", "at_once": False, "m": EDGE}},
+}
+RULES: tuple[Mapping[str, Any], ...] = (
+    {"name": "products as before", **PRODUCTS, "expect": {"baseline": "measured"}},
+    {"name": "products alike", **PRODUCTS, "expect": {"peers": True}},
+)
+PER_HOST = 8
+NUM_DEVICES = 4
+RECORDED_S = 4.0
+"""Long enough for what happens to the last device after two or three seconds."""
+MARGIN_S = 0.5
+LAST = f"FAKE-{NUM_DEVICES - 1:04d}"
+TIMEOUT_S = 60.0
+BUSY = floor("devices are busy", "gpu", "utilisation", {"stage": "training"}, (80.0, "%"))
+CHECKS = ("xid",)
+STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
+Layer = Literal["worker", "device", "records", "rules"]
+Twin = Literal[
+    "fleet", "devices", "links", "products", "training", "fingerprints", "copies", "past", "pod", "alone"
+]
+REFUSED = "REFUSED"
+"""Rules that cannot judge are a mistake in use: nothing is judged by them."""
 HEALTHY = "READY"
 NOT_RUN = "NOT RUN"
 SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints", "copies")
@@ -140,3 +197,173 @@ def named(fault: Fault, verdict: Turned) -> str | None:
     if verdict.word not in fault.expected:
         return None
     return next((line for line in verdict.against if all(part in line for part in fault.names)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault of the catalogue (`faults.toml`)."""
+
+    name: str
+    layer: Layer
+    twin: Twin
+    expected: tuple[str, ...] = ("NOT-READY", "READY-WITH-EXCLUSIONS")
+    """Words that are right."""
+    names: tuple[str, ...]
+    """What has to stand in one line of what speaks against a better word."""
+    planted: Mapping[str, Any] = field(default_factory=dict)
+    """What the judge of its twin is told to plant."""
+    is_quick: bool = True
+    """Whether it stands for its class in the quick test."""
+
+    def judge(self, folder: Path, seed: int) -> Turned:
+        """Plant it and judge, in a folder, with a seed."""
+        return TWINS[self.twin](folder, seed, **self.planted)
+
+
+def judge_seeded(
+    folder: Path,
+    seed: int,
+    *,
+    board: str = "Seeded GPU",
+    figures: Sequence[str] = FIGURES,
+    expected_hosts: Sequence[str] = (),
+    more_rules: str | None = None,
+    **planted: Any,
+) -> Turned:
+    """Judge a fleet of three hosts with what is planted, by its rules for `figures` and by `more_rules`."""
+    fleet = Fleet(seed=seed, device_name=board, planted=from_json(Planted, planted))
+    try:
+        return judge_fleet(
+            fleet, folder, figures=figures, more_rules=more_rules, expected_hosts=list(expected_hosts)
+        )
+    except UsageError as error:
+        return Turned(word=REFUSED, against=(str(error),))
+
+
+def judge_ruled(
+    folder: Path, seed: int, *, expect: str | None = None, measure: str = "throughput", **planted: Any
+) -> Turned:
+    """Judge such a fleet, by one more rule where `expect` says what it asks of its products or links."""
+    if expect is None:
+        return judge_seeded(folder, seed, **planted)
+    is_of_links = measure == "bus bandwidth"
+    labels = "" if is_of_links else "workload: gemm, at_once: false, m: 4096"
+    text = (
+        f"rules:\n- name: one more\n  each: {'whole' if is_of_links else 'gpu'}\n"
+        f"  measure: {{name: {measure}, labels: {{{labels}}}}}\n  expect: {expect}\n"
+    )
+    figures = FIGURES[:2] if is_of_links else FIGURES[1:]
+    return judge_seeded(folder, seed, more_rules=text, figures=figures, **planted)
+
+
+def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
+    """Judge two GPUs of a host whose driver lists so many, where nobody says how many there should be."""
+    fleet = Fleet(hosts=("node1",), seed=seed, is_counted=False)
+    listed = [listed_device(fleet, "node1", index) for index in range(num_listed)]
+    return judge_fleet(replace(fleet, listed=listed), folder)
+
+
+def judge_past(
+    folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
+) -> Turned:
+    """Judge a fleet by its past, after the last devices of its last host lost so much of their rate."""
+    fleet = _fleet(num_hosts, seed)
+    slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
+    today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
+    return judge_fleet(today, folder, rules=RULES, figures=FIGURES[1:], baseline=_past(num_hosts, seed))
+
+
+def _fleet(num_hosts: int, seed: int) -> Fleet:
+    hosts = tuple(f"node{number + 1}" for number in range(num_hosts))
+    return Fleet(hosts=hosts, num_devices=PER_HOST, seed=seed)
+
+
+@lru_cache(maxsize=4)
+def _past(num_hosts: int, seed: int) -> Any:
+    """Return the baseline of a healthy fleet, as JSON; faults of one fleet share it."""
+    healthy = _fleet(num_hosts, seed)
+    runs = []
+    for day in range(1, DAYS + 1):
+        with scratch_folder("past-") as scratch, TemporaryDirectory(dir=scratch) as folder:
+            evidence = write_fleet(replace(healthy, day=day), Path(folder), figures=FIGURES[1:])
+            stack = stack_of(facts_by_host(evidence.launches))
+            result = SUITE.conclude(evidence).result
+        name = f"day-{day}"
+        runs.append(RunFigures(run_id=name, measures=result.measures, stack=stack, day=f"2026-11-0{day}"))
+    return to_json(record_baseline("own", runs, recorded="2026-11-06", gpuproof_version=__version__))
+
+
+def judge_devices(
+    folder: Path, seed: int, *, scenario: str = "normal", slower: float = 1.0, is_lost_later: bool = False
+) -> Turned:
+    """Judge a host whose last device does what the scenario says; it slows its work by a factor.
+
+    With `is_lost_later` the driver lists no device any more beside all launches but the first.
+
+    Raises:
+        EnvironmentUnfitError: the sampler cannot be started, or reads nothing.
+    """
+    recordings = [record(f"{NUM_DEVICES}:{scenario}", folder / "recording.jsonl")]
+    if is_lost_later:
+        recordings.append(record("0:normal", folder / "later.jsonl"))
+    read = load_recording(recordings[0])
+    fleet = Fleet(
+        hosts=("node1",),
+        num_devices=NUM_DEVICES,
+        uuid="FAKE-{index:04d}",
+        device_name="Fake device",
+        listed=[_listed(read, place) for place in range(len(read.devices))],
+        begins_monotonic_s=read.recording.monotonic_s + MARGIN_S,
+        seed=seed,
+        window_s=max(0.1, read.duration_s - 2 * MARGIN_S),
+    )
+    if slower != 1.0:
+        fleet = with_fault(fleet, slower={LAST: slower})
+    return judge_fleet(fleet, folder, recordings=recordings, rules=[BUSY], checks=CHECKS)
+
+
+def record(devices: str, path: Path) -> Path:
+    """Record devices that are made up (`N:SCENARIO`), by the sampler of the node side.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be started, or ends badly.
+    """
+    environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": devices}
+    with node_side_for(None) as worker:
+        words = ["record", "--out", str(path), "--duration", str(RECORDED_S), "--interval", "0.1"]
+        command = [sys.executable, *worker, *words, "--quiet"]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    if done.returncode or not path.is_file():
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise EnvironmentUnfitError(f"the sampler failed: {last}", place="selftest")
+    return path
+
+
+def _listed(read: RecordingData, place: int) -> dict[str, Any]:
+    """Return a device as a host's facts list it, with the last of its counters."""
+    identity = read.devices[place].identity
+    last = read.counters[-1].devices.get(str(identity.physical_index), {}) if read.counters else {}
+    state = {name: last[name] for name in STATE if name in last}
+    missing = {name: "the driver does not give it" for name in STATE if name not in state}
+    return {**to_json(replace(identity, framework_index=place)), "state": state, "state_unavailable": missing}
+
+
+TWINS: dict[Twin, Callable[..., Turned]] = {
+    "fleet": judge_ruled,
+    "devices": judge_devices,
+    "links": judge_links,
+    "products": judge_products,
+    "training": judge_training,
+    "fingerprints": judge_fingerprints,
+    "copies": judge_copies,
+    "past": judge_past,
+    "pod": partial(judge_past, num_hosts=8),
+    "alone": _two_gpus,
+}
+"""What judges each twin, in a folder and with a seed: nothing is wrong but what is planted."""
+FAULTS = tuple(
+    from_json(Fault, row, place="faults.toml")
+    for row in tomllib.loads(packaged_text("selftest/faults.toml"))["faults"]
+)

@@ -101,8 +101,9 @@ def judge_training(folder: Path, _seed: int = 0, *, words: Sequence[str] = (), *
 
 def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) -> Turned:
     products = {"workload": "gemm", "at_once": False, "m": EDGE}
+    healthy = FLOPS_PER_S * (1 - BEHIND) / (1 - TOLERANCE)
     rules = {
-        "gemm": floor("matrix products are fast", "gpu", "throughput", products, (_healthy(), "FLOP/s")),
+        "gemm": floor("matrix products are fast", "gpu", "throughput", products, (healthy, "FLOP/s")),
         "training": KEEPS_ITS_PACE,
     }
     stage_rules = [rules[stage]] if stage in rules else []
@@ -123,10 +124,6 @@ def validation_verdict(result: Mapping[str, Any]) -> Turned:
     """Return the word of a validation's result.json before its cap, and what speaks against a better one."""
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     return turned(judged, result["detail"]["readiness"])
-
-
-def _healthy() -> float:
-    return FLOPS_PER_S * (1 - BEHIND) / (1 - TOLERANCE)
 
 
 def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +76,9 @@ def judge_by_options(
 
     hosts, python = options.pop("hosts"), options.pop("python")
     beside = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
-    _refuse_beside_prolog([name for name, value in beside.items() if value])
+    if useless := [name for name, value in beside.items() if value]:
+        cause = "a gate judges this one node, at once"
+        raise UsageError(cause, place="--prolog", next_step=f"Leave {useless[0]} out")
     budget, options["time_budget"] = options["time_budget"], None
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
@@ -112,7 +114,10 @@ def judge_node(gate: Gate) -> ExitCode:
         except MissingGpusError as error:
             code, line = error.exit_code, str(error)
         except (GpuproofError, click.ClickException) as error:
-            code, line = _code_of(error), f"could not judge: {error}"
+            code = ExitCode.USAGE if isinstance(error, click.ClickException) else error.exit_code
+            # 3 is kept for what was measured and is wrong.
+            code = ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
+            line = f"could not judge: {error}"
         except Exception:  # noqa: BLE001  # a fault of ours must not look like one of the node's
             traceback.print_exc()
             code, line = ExitCode.OUR_BUG, "could not judge: a bug in gpuproof, see standard error"
@@ -179,12 +184,6 @@ def _forget_launchers() -> None:
         del os.environ[name]
 
 
-def _code_of(error: GpuproofError | click.ClickException) -> ExitCode:
-    """Return the code of an error: 3 is kept for what was measured and is wrong."""
-    code = ExitCode.USAGE if isinstance(error, click.ClickException) else error.exit_code
-    return ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
-
-
 @contextmanager
 def _ending(budget_s: float, folder: Path) -> Iterator[None]:
     """End this process at the end of its time whatever it waits for; ranks end without it."""
@@ -208,15 +207,3 @@ def _say(line: str, *, to_error: bool = False) -> None:
     from gpuproof.suites.validate.nodes import one_line
 
     click.echo(one_line(f"gpuproof: {line}"), err=to_error)
-
-
-def _refuse_beside_prolog(names: Sequence[str]) -> None:
-    """Refuse options that a gate has no use for.
-
-    Raises:
-        UsageError: one was given.
-    """
-    if names:
-        raise UsageError(
-            "a gate judges this one node, at once", place="--prolog", next_step=f"Leave {names[0]} out"
-        )

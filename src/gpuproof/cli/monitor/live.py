@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
-from gpuproof.cli.monitor.view import SECONDS, records_of, require
-from gpuproof.cli.options import PlacedCommand, host_options
+from gpuproof.cli.monitor.view import interval_option, records_of, require
+from gpuproof.cli.options import PlacedCommand, host_options, json_option
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice
@@ -24,14 +24,7 @@ PIPE_WIDTH = 120
 
 
 @click.command("live", cls=PlacedCommand)
-@click.option(
-    "--interval",
-    metavar="SECONDS",
-    type=SECONDS,
-    default=1.0,
-    show_default=True,
-    help="Seconds between readings.",
-)
+@interval_option
 @click.option("--devices", metavar="0,2", help="Physical indices to show, such as 0,2 (all).")
 @click.option("--once", is_flag=True, help="Print the readings once, as text, and end.")
 @host_options
@@ -118,7 +111,7 @@ def _print_once(sources: Sources) -> int:
 
 
 @click.command("devices")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output.")
+@json_option
 def devices(*, as_json: bool) -> None:
     """Print every static fact of each GPU: limits, clocks, memory, firmware, links; and what is missing.
 

@@ -17,6 +17,7 @@ import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageError
 from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
+from gpuproof.cli.monitor.view import newest
 from gpuproof.cli.options import say
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _exec(
     keep_command: bool,
     command: tuple[str, ...],
 ) -> int:
-    other = _compared_with(compare_with) if compare_with else None
+    other = newest(*compare_with) if compare_with else None
     name = config_name or model
     if is_builtin(command):
         defaults = defaults_file(config=config, config_dir=config_dir, name=config_name)
@@ -235,15 +236,6 @@ def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
             place="--config" if config is not None else "--config-dir",
             next_step="Remove it, or write options alone after --",
         )
-
-
-def _compared_with(patterns: Sequence[str]) -> Path:
-    from gpuproof.readings.selection import newest_match
-
-    selected = newest_match(*patterns)
-    if selected.note is not None:
-        say(f"gpuproof: {selected.note}", err=True)
-    return selected.path
 
 
 def name_config(command: Sequence[str]) -> str | None:

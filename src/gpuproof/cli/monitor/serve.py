@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, UsageError
-from gpuproof.cli.monitor.view import SECONDS, records_of, require
+from gpuproof.cli.monitor.view import interval_option, records_of, require
 
 if TYPE_CHECKING:
     from gpuproof.observe.prometheus.access import Access
@@ -42,14 +42,7 @@ LOOK_S = 0.5
     show_default=True,
     help=("Port to listen on; 0 takes a free one."),
 )
-@click.option(
-    "--interval",
-    metavar="SECONDS",
-    type=SECONDS,
-    default=1.0,
-    show_default=True,
-    help="Seconds between readings.",
-)
+@interval_option
 @click.option("--devices", metavar="0,2", help="Physical indices to serve, such as 0,2 (all).")
 @click.option("--tls-cert", type=_FILE, help="Certificate to serve HTTPS with, PEM; needs --tls-key.")
 @click.option("--tls-key", type=_FILE, help="The certificate's private key, PEM.")
@@ -110,10 +103,7 @@ def _answer(records: Records, *, address: str, port: int, access: Access) -> Non
         click.echo("gpuproof: without --tls-cert the password is sent in clear", err=True)
     running = start(records, address=address, port=port, access=access)
     click.echo(f"gpuproof: serving {running.url}", err=True)
-    stop = _stop_event()
-    while not stop.wait(LOOK_S) and running.reader.is_alive():
-        pass
-    _end(running)
+    _until_stopped(running, LOOK_S, each_time=lambda: None)
 
 
 def _write_textfile(records: Records, folder: Path, *, access: Access, interval_s: float) -> None:
@@ -125,20 +115,18 @@ def _write_textfile(records: Records, folder: Path, *, access: Access, interval_
         )
     running = serve_textfile(records, folder)
     click.echo(f"gpuproof: writing {running.path}", err=True)
-    stop = _stop_event()
-    while not stop.wait(interval_s) and running.reader.is_alive():
-        running.write()
-    _end(running)
+    _until_stopped(running, interval_s, each_time=running.write)
 
 
-def _stop_event() -> threading.Event:
+def _until_stopped(
+    running: RunningExporter | TextfileExporter, pause_s: float, *, each_time: Callable[[], None]
+) -> None:
+    """Go on until a signal ends it or its readings end; raise why they failed."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def _end(running: RunningExporter | TextfileExporter) -> None:
+    while not stop.wait(pause_s) and running.reader.is_alive():
+        each_time()
     running.stop()
     if running.feed.failure is not None:
         raise running.feed.failure

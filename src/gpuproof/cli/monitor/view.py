@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from gpuproof.readings.recording import RecordingData
     from gpuproof.records.page import Picture
 
-SECONDS = click.FloatRange(min=0.05)
+interval_option = click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.05),
+    default=1.0,
+    show_default=True,
+    help="Seconds between readings.",
+)
 FORMATS = "terminal, markdown, html, json or csv; by default what --output's name says, else terminal."
 
 
@@ -193,22 +200,18 @@ def plot(
         return
     if output is not None and len(paths) > 1:
         raise UsageError(f"names one picture for {len(paths)} recordings", place="--output")
+    from gpuproof.observe.side_by_side import balance_picture
+    from gpuproof.observe.timeline import recording_picture
+
+    suffix, picture_of = ("plot", recording_picture) if kind == "time" else ("balance", balance_picture)
     for path in paths:
-        _plot_one(path, kind, output)
+        _write(picture_of(_load(str(path))), output or path.with_name(f"{path.stem}_{suffix}.png"))
 
 
 def _memory_path(names: tuple[str, ...]) -> Path:
     """Return where the memory of recordings is drawn: of one directory in its graphs/, else here."""
     only = Path(names[0])
     return (only / "graphs" if len(names) == 1 and only.is_dir() else Path()) / "gpu_memory_timeline.png"
-
-
-def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None) -> None:
-    from gpuproof.observe.side_by_side import balance_picture
-    from gpuproof.observe.timeline import recording_picture
-
-    suffix, picture_of = ("plot", recording_picture) if kind == "time" else ("balance", balance_picture)
-    _write(picture_of(_load(str(path))), output or path.with_name(f"{path.stem}_{suffix}.png"))
 
 
 def _recordings(name: str) -> list[Path]:
@@ -224,14 +227,20 @@ def _recordings(name: str) -> list[Path]:
 
 
 def _load(name: str, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load the newest match, say which one it was, and pass on what its reader has to know."""
+    """Load the newest match, and pass on what its reader has to know."""
     from gpuproof.readings.formats import load
+
+    return load(newest(name), metrics=metrics)
+
+
+def newest(*patterns: str) -> Path:
+    """Return the newest match of patterns, and say which one it was."""
     from gpuproof.readings.selection import newest_match
 
-    selected = newest_match(name)
+    selected = newest_match(*patterns)
     if selected.note is not None:
         say(f"gpuproof: {selected.note}", err=True)
-    return load(selected.path, metrics=metrics)
+    return selected.path
 
 
 def _write(picture: Picture, path: Path | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -90,16 +90,12 @@ def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
     with closing(Cluster(options)) as cluster:
         for kind in (KINDS[options.engine], *OBJECTS):
             for left in cluster.objects(kind, OURS):
-                if _creation_time(left["metadata"]) > before:
+                if datetime.fromisoformat(left["metadata"]["creationTimestamp"]) > before:
                     continue
                 done = "would remove" if dry_run else "removed"
                 click.echo(plain(f"{done} {kind.kind} {left['metadata']['name']}"))
                 if not dry_run:
                     cluster.delete(left["metadata"]["name"], left["metadata"]["uid"], kind)
-
-
-def _creation_time(metadata: dict[str, Any]) -> datetime:
-    return datetime.fromisoformat(metadata["creationTimestamp"])
 
 
 def _read(file: str | None) -> KubernetesOptions:

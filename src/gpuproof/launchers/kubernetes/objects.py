@@ -1,15 +1,8 @@
-"""The objects of launches in a cluster: made, asked for their files, and removed.
+"""The objects of launches in a cluster: made, given their files, asked for what they wrote, and removed.
 
-All that is made of a launch is owned by what starts its pods, so that Kubernetes removes it, too, should
-gpuproof be gone.
-
-One launch on Kubernetes: its objects, how it stands, and the steps of its end.
-
-The files of a launch on their way: what its pods are given, and what they give back.
-
-In: a case and its folder. Out: the content of the launch's ConfigMap; and, from a pod, files in that folder.
-
-Manifests as a person reads them, and as kubectl takes them.
+In: a case and its folder. Out: a ConfigMap with the files that the pods need, manifests as a person reads
+them, and the pods' files in that folder. All that is made of a launch is owned by what starts its pods, so
+that Kubernetes removes it, too, should gpuproof be gone.
 """
 
 from __future__ import annotations
@@ -42,6 +35,32 @@ from gpuproof.store import layout
 
 AT_ONCE = 8
 """Pods that are asked at the same time."""
+ROOM_BYTES = 2**20
+"""What a ConfigMap holds (https://kubernetes.io/docs/concepts/configuration/configmap/)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObject:
+    """An object that was made, and is to be removed."""
+
+    name: str
+    uid: str
+    kind: Kind
+
+
+class KubernetesLaunch(QueuedLaunch):
+    """The pods of one case."""
+
+    def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
+        super().__init__(case, folder, wake=wake)
+        self.name = ""
+        self.objects: list[ClusterObject] = []
+        self.ending_since_s: float | None = None
+        """Since when its pods were told to end, because one has, or because it was asked for."""
+        self.leaving_since_s: float | None = None
+        """Since when its objects are being removed."""
+        self.ended_with = FAILED_STATUS
+        """The status that it will have when all is gone."""
 
 
 class LaunchObjects:
@@ -104,12 +123,13 @@ class LaunchObjects:
         ]
         container = "node" if self._options.engine == "trainjob" else "pytorch"
         running = [pod for pod in pods if pod.is_running]
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(partial(self._tell, container, words), running))
 
-    def _tell(self, container: str, words: Sequence[str], pod: PodState) -> None:
-        with suppress(GpuproofError):
-            self._cluster.run_in(pod.name, container, words)[0].close()
+        def tell(pod: PodState) -> None:
+            with suppress(GpuproofError):
+                self._cluster.run_in(pod.name, container, words)[0].close()
+
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(tell, running))
 
     def fetch(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
         """Bring the files of a launch's pods here; return why some could not be brought."""
@@ -174,34 +194,6 @@ def check_runnable(options: KubernetesOptions, launch: KubernetesLaunch, run: Pa
             place="--on kubernetes",
             next_step=f"Set --run.save_dir to a folder below {options.claim_folder}",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterObject:
-    """An object that was made, and is to be removed."""
-
-    name: str
-    uid: str
-    kind: Kind
-
-
-class KubernetesLaunch(QueuedLaunch):
-    """The pods of one case."""
-
-    def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
-        super().__init__(case, folder, wake=wake)
-        self.name = ""
-        self.objects: list[ClusterObject] = []
-        self.ending_since_s: float | None = None
-        """Since when its pods were told to end, because one has, or because it was asked for."""
-        self.leaving_since_s: float | None = None
-        """Since when its objects are being removed."""
-        self.ended_with = FAILED_STATUS
-        """The status that it will have when all is gone."""
-
-
-ROOM_BYTES = 2**20
-"""What a ConfigMap holds (https://kubernetes.io/docs/concepts/configuration/configmap/)."""
 
 
 def pod_files(case: Case, folder: Path) -> dict[str, bytes]:

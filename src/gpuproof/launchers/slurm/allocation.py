@@ -17,7 +17,7 @@ from pathlib import Path
 from gpuproof.base.errors import GpuproofError, UsageError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
-from gpuproof.launchers.local.launcher import LocalLaunch
+from gpuproof.launchers.local.site import LocalLaunch
 from gpuproof.launchers.slurm.commands import UNENDED, SlurmCommands, container_failure
 from gpuproof.launchers.slurm.site import JOB, SlurmSite, allocated_nodes
 from gpuproof.launchers.slurm.text import SlurmNode, step_environment, step_words

@@ -1,11 +1,8 @@
-"""How a job of Slurm's ended, as a record: what its ranks could not say.
+"""Slurm's own commands, each run with a time limit, and what they say turned into values or errors of ours.
 
-A time limit and a preemption are interruptions: `--resume` launches the case again. A node that died is a
-lost rank, and named.
-
-Slurm's own commands, each run with a time limit, and what they say turned into values or errors of ours.
-
-In: arguments. Out: job ids, states, names of hosts. All that Slurm cannot do is told in its own words.
+In: arguments. Out: job ids, states, names of hosts, and of a job that ended the failure that its ranks could
+not record. All that Slurm cannot do is told in its own words. A time limit and a preemption are
+interruptions: `--resume` launches the case again. A node that died is a lost rank, and named.
 """
 
 from __future__ import annotations
@@ -23,6 +20,37 @@ from gpuproof.launchers.queue import SchedulerSilentError
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.store import layout
 
+TIMEOUT_S = 90.0
+"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s,
+and where the cluster's configuration is, after 60."""
+NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
+UNKNOWN_JOB = "Invalid job id specified"
+ANY_JOB = "1"
+"""Asked for to see whether anybody answers."""
+LAID_ASIDE = frozenset(
+    f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
+)
+"""Variables that would change what the launcher works by."""
+_NOTHING = ("None", "None assigned", "(null)", "null")
+_UNREACHABLE = ("Unable to contact slurm", "Socket timed out", "Connection refused", "configuration source")
+_OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Reason"
+_LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
+_REMEDIES = {
+    "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
+    "violates accounting": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list your "
+    "limits; ask for less, or set account or qos in the file of --on slurm:FILE",
+    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
+    "the file of --on slurm:FILE",
+    "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
+    "qos": "Set qos in the file of --on slurm:FILE",
+    "generic resource": "Ask for GPUs as this cluster names them (gres), or for none with gpus_per_node: 0 "
+    "or --distributed.device=cpu",
+    "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what there is; ask for fewer nodes or GPUs "
+    "(--distributed.nodes, --nproc, gpus_per_node), or none with --distributed.device=cpu",
+    "node count": "Lower --distributed.nodes, or choose another partition",
+    "ime limit": "Lower time in the file of --on slurm:FILE, or choose another partition",
+}
+"""By what sbatch says (as in Slurm 22.05), the next step; the first that fits."""
 UNENDED = frozenset(
     {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
 ) | {*("STAGE_OUT", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD")}
@@ -58,98 +86,6 @@ _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
         f"{_RESUME}; `sinfo -R` lists nodes that are down",
     ),
 }
-
-
-def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Failure | None:
-    """Say how a job's end failed its launch; None where the ranks know better.
-
-    `down` are those of its nodes that do not work any more, and why.
-    """
-    job = f"job {state.job}" + (f" on {state.nodes}" if state.nodes else "")
-    if down:
-        return _lost_nodes(job, down)
-    if state.name in _ENDINGS:
-        cause, message, next_step = _ENDINGS[state.name]
-        return launch_failure(
-            cause, message.format(job=job), next_step=next_step, host=state.nodes or "slurm"
-        )
-    if state.name == "COMPLETED":
-        return None
-    if (folder / layout.LAUNCHER_OUTPUT).is_file():
-        return container_failure(folder, host=state.nodes or "slurm")
-    return launch_failure(
-        "environment",
-        f"{job} ended {state.name} and wrote nothing to {folder}",
-        next_step="The nodes must see that folder: set run.save_dir to a file system that they share",
-        host=state.nodes or "slurm",
-    )
-
-
-def container_failure(folder: Path, *, host: str) -> Failure | None:
-    """Say why no container began, in the words of Pyxis and Enroot; None where it is not that.
-
-    They come before srun's own last line, which says only that a task has exited.
-    """
-    if layout.rank_journals(folder):
-        return None
-    output = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
-    unknown = next((line for line in output if "unrecognized option '--container-image" in line), None)
-    if unknown is not None:
-        message = f"this Slurm starts no containers: {unknown}"
-        return launch_failure("environment", message, next_step=_NO_PYXIS, host=host)
-    messages = [line.partition(_PYXIS)[2].strip() for line in output if _PYXIS in line]
-    if not messages:
-        return None
-    signs = ("[ERROR]", "failed to import", "")
-    why = next(line for sign in signs for line in messages if sign in line)
-    return launch_failure(
-        "environment", f"the container did not begin: {why}", next_step=_LOOK_AT_IMAGE, host=host
-    )
-
-
-def _lost_nodes(job: str, down: Mapping[str, str]) -> Failure:
-    named = " and ".join(f"{name} ({reason})" for name, reason in down.items())
-    return launch_failure(
-        "lost_rank",
-        f"node failure: {job} lost {named}",
-        next_step=_ENDINGS["NODE_FAIL"][2],
-        host="+".join(down),
-    )
-
-
-TIMEOUT_S = 90.0
-"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s,
-and where the cluster's configuration is, after 60."""
-NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
-UNKNOWN_JOB = "Invalid job id specified"
-ANY_JOB = "1"
-"""Asked for to see whether anybody answers."""
-LAID_ASIDE = frozenset(
-    f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
-)
-"""Variables that would change what the launcher works by."""
-_NOTHING = ("None", "None assigned", "(null)", "null")
-_UNREACHABLE = ("Unable to contact slurm", "Socket timed out", "Connection refused", "configuration source")
-_OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Reason"
-
-
-_LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
-_REMEDIES = {
-    "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
-    "violates accounting": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list your "
-    "limits; ask for less, or set account or qos in the file of --on slurm:FILE",
-    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
-    "the file of --on slurm:FILE",
-    "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
-    "qos": "Set qos in the file of --on slurm:FILE",
-    "generic resource": "Ask for GPUs as this cluster names them (gres), or for none with gpus_per_node: 0 "
-    "or --distributed.device=cpu",
-    "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what there is; ask for fewer nodes or GPUs "
-    "(--distributed.nodes, --nproc, gpus_per_node), or none with --distributed.device=cpu",
-    "node count": "Lower --distributed.nodes, or choose another partition",
-    "ime limit": "Lower time in the file of --on slurm:FILE, or choose another partition",
-}
-"""By what sbatch says (as in Slurm 22.05), the next step; the first that fits."""
 
 
 class SlurmRefusalError(UsageError):
@@ -330,18 +266,71 @@ def _error(program: str, text: str) -> GpuproofError:
 
 def _states(output: str) -> dict[str, JobState]:
     """Read lines of `JOB|NUMBER|STATE|NODES|REASON`; "CANCELLED by 1000" is a state, too."""
-    return {row.job: row for row in map(_state, output.splitlines()) if row is not None}
+    states = {}
+    for line in output.splitlines():
+        parts = line.strip().split("|", 4)
+        if len(parts) < 5:
+            continue
+        job, number, state, nodes, reason = parts
+        if reason.startswith("(") and reason.endswith(")"):
+            reason = reason[1:-1]
+        where, why = ("" if text in _NOTHING else text for text in (nodes, reason))
+        states[job] = JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)
+    return states
 
 
-def _state(line: str) -> JobState | None:
-    parts = line.strip().split("|", 4)
-    if len(parts) < 5:
+def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Failure | None:
+    """Say how a job's end failed its launch; None where the ranks know better.
+
+    `down` are those of its nodes that do not work any more, and why.
+    """
+    job = f"job {state.job}" + (f" on {state.nodes}" if state.nodes else "")
+    if down:
+        return _lost_nodes(job, down)
+    if state.name in _ENDINGS:
+        cause, message, next_step = _ENDINGS[state.name]
+        return launch_failure(
+            cause, message.format(job=job), next_step=next_step, host=state.nodes or "slurm"
+        )
+    if state.name == "COMPLETED":
         return None
-    job, number, state, nodes, reason = parts
-    where, why = ("" if text in _NOTHING else text for text in (nodes, _bare(reason)))
-    return JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)
+    if (folder / layout.LAUNCHER_OUTPUT).is_file():
+        return container_failure(folder, host=state.nodes or "slurm")
+    return launch_failure(
+        "environment",
+        f"{job} ended {state.name} and wrote nothing to {folder}",
+        next_step="The nodes must see that folder: set run.save_dir to a file system that they share",
+        host=state.nodes or "slurm",
+    )
 
 
-def _bare(reason: str) -> str:
-    """Return a reason without the brackets around the whole of it."""
-    return reason[1:-1] if reason.startswith("(") and reason.endswith(")") else reason
+def container_failure(folder: Path, *, host: str) -> Failure | None:
+    """Say why no container began, in the words of Pyxis and Enroot; None where it is not that.
+
+    They come before srun's own last line, which says only that a task has exited.
+    """
+    if layout.rank_journals(folder):
+        return None
+    output = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
+    unknown = next((line for line in output if "unrecognized option '--container-image" in line), None)
+    if unknown is not None:
+        message = f"this Slurm starts no containers: {unknown}"
+        return launch_failure("environment", message, next_step=_NO_PYXIS, host=host)
+    messages = [line.partition(_PYXIS)[2].strip() for line in output if _PYXIS in line]
+    if not messages:
+        return None
+    signs = ("[ERROR]", "failed to import", "")
+    why = next(line for sign in signs for line in messages if sign in line)
+    return launch_failure(
+        "environment", f"the container did not begin: {why}", next_step=_LOOK_AT_IMAGE, host=host
+    )
+
+
+def _lost_nodes(job: str, down: Mapping[str, str]) -> Failure:
+    named = " and ".join(f"{name} ({reason})" for name, reason in down.items())
+    return launch_failure(
+        "lost_rank",
+        f"node failure: {job} lost {named}",
+        next_step=_ENDINGS["NODE_FAIL"][2],
+        host="+".join(down),
+    )

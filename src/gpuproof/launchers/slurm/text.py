@@ -96,7 +96,7 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
     for key in _OF_SBATCH:
         if (value := getattr(options, key)) is not None:
             yield f"--{key}={value}"
-    yield from _resources(options, case)
+    yield from _resource_options(options, gpus_per_node(options, case))
     if options.exclusive and placement.exclusive == "hosts":
         yield "--exclusive"
     # A job that Slurm starts again by itself would write over its own records; --resume does not.
@@ -105,12 +105,8 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
     yield from options.extra
 
 
-def _resources(options: SlurmOptions, case: Case) -> Iterator[str]:
-    """Yield what of each node is asked for."""
-    yield from _resource_options(options, gpus_per_node(options, case))
-
-
 def _resource_options(options: SlurmOptions, gpus: int) -> Iterator[str]:
+    """Yield what of each node is asked for."""
     if options.gres is not None:
         yield f"--gres={options.gres}"
     elif gpus:

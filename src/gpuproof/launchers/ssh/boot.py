@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
 from functools import cache
 
 from gpuproof.records.frames import GREETING
@@ -61,7 +60,7 @@ def boot_command(python: str, archive: bytes, *, directory: str | None, lease_s:
     program = f"exec({json.dumps(_PROGRAM)})"
     # Isolated and without site: neither a json.py of the user's home nor their packages are imported.
     words = [python, "-I", "-S", "-c", program, str(len(archive)), _checksum(archive)]
-    return quoted([*words, directory or "", f"{lease_s:g}"])
+    return shlex.join([*words, directory or "", f"{lease_s:g}"])
 
 
 @cache
@@ -74,9 +73,4 @@ def removal_command(directory: str) -> str | None:
     """Return the command that removes an agent's directory; None where the path is not such a one."""
     name = directory.rpartition("/")[2]
     is_ours = directory.startswith("/") and name.startswith(PREFIX) and len(name) > len(PREFIX)
-    return quoted(["rm", "-rf", "--", directory]) if is_ours else None
-
-
-def quoted(words: Sequence[str]) -> str:
-    """Write an argument list as one line of shell."""
-    return shlex.join(words)
+    return shlex.join(["rm", "-rf", "--", directory]) if is_ours else None

@@ -70,7 +70,8 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._writable.set()
         self._closed = asyncio.get_running_loop().create_future()
         self._beat: asyncio.TimerHandle | None = None
-        self._cause = ""
+        self.cause = ""
+        """Why it is gone; empty while it is not."""
 
     @classmethod
     async def start(
@@ -95,11 +96,6 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def is_closed(self) -> bool:
         """Say whether the agent is gone."""
         return self._closed.done()
-
-    @property
-    def cause(self) -> str:
-        """Say why it is gone; empty while it is not."""
-        return self._cause
 
     async def put(self, source: Path, path: str) -> None:
         """Carry a file over, checked by its checksum.
@@ -199,7 +195,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         about = str(next(self._numbers))
         self._answers[about] = asyncio.get_running_loop().create_future()
         if self._closed.done():
-            self._answers[about].set_result({"say": "failed", "cause": self._cause})
+            self._answers[about].set_result({"say": "failed", "cause": self.cause})
         return about
 
     async def _answer(self, about: str, timeout_s: float | None, *, stage: HostStage) -> dict[str, Any]:
@@ -300,7 +296,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             return
         self._closed.set_result(None)
         self._writable.set()
-        words = self._cause = cause or self._last_words()
+        words = self.cause = cause or self._last_words()
         for future in self._answers.values():
             if not future.done():
                 future.set_result({"say": "failed", "cause": words})

@@ -1,18 +1,10 @@
 """How is a host reached? Through its jump host if it has one, with its key, at most so many at a time.
 
-In: hosts and options. Out: open asyncssh connections, or a `HostError` that says why not. What may pass
-(a refused connection, a time-out) is tried again after a growing delay; what will not (a wrong host key, a
-refused login) is not.
-
-Is this the host that we mean? Its key must be in known_hosts; a new host's is taken only when asked for.
-
-In: a known_hosts file in OpenSSH's form. Out: the client that asyncssh asks when a key is not in it. A host
-that has a key there and shows another is refused always.
-
-With which keys do we log in? Read before the first connection, so that a bad one costs no attempt.
-
-In: the paths of private keys. Out: key pairs for asyncssh. An encrypted key is taken from the agent where
-that has it, else its passphrase is asked for on the terminal, once.
+In: hosts, options, a known_hosts file in OpenSSH's form, and the paths of private keys, which are read before
+the first connection, so that a bad one costs no attempt. Out: open asyncssh connections, or a `HostError`
+that says why not. What may pass (a refused connection, a time-out) is tried again after a growing delay; what
+will not (a wrong host key, a refused login) is not. A host whose key is not known is trusted only when asked
+for; one that has a key in known_hosts and shows another is refused always.
 """
 
 from __future__ import annotations
@@ -25,6 +17,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from getpass import getpass
 from pathlib import Path
 from typing import Any
@@ -38,7 +31,6 @@ from gpuproof.launchers.base import HostError
 from gpuproof.launchers.ssh.site import SshOptions
 
 log = logging.getLogger(__name__)
-
 HANDSHAKES_AT_ONCE = 16
 """Each costs both sides processor time, and sshd begins to drop them at 10 from one address by default
 (MaxStartups 10:30:100): the attempts after a delay are for those."""
@@ -48,6 +40,11 @@ CIPHERS = (
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),  # done by the processor's own instructions
     *("chacha20-poly1305@openssh.com", "aes256-ctr", "aes192-ctr", "aes128-ctr"),
 )
+SSH_PORT = 22
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+MAX_KEY_BYTES = 2**20
+PUBLIC = ".pub"
+AskPassphrase = Callable[[str], str]
 
 
 class Connector:
@@ -94,24 +91,21 @@ class Connector:
     async def _open(
         self, host: InventoryHost, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
-        options = {**self._common(host), **self._identity(key_files(host, self._options.key))}
-        async with self._handshakes:
-            connecting = asyncssh.connect(host.address, host.port, tunnel=tunnel, **options)
-            return await asyncio.wait_for(connecting, self._options.connect_timeout_s)
-
-    def _common(self, host: InventoryHost) -> dict[str, Any]:
-        interval_s = self._options.lease_s * 2 / 3 / KEEPALIVES
-        return {
+        options = {
             "config": None,  # it can switch the check of host keys off; config.ssh_config reads what is taken
             "known_hosts": self.host_keys.trusted,
-            "client_factory": self.host_keys.client,
+            "client_factory": partial(_Client, self.host_keys),
             "encryption_algs": CIPHERS,
-            "keepalive_interval": interval_s,
+            "keepalive_interval": self._options.lease_s * 2 / 3 / KEEPALIVES,
             "keepalive_count_max": KEEPALIVES,
             "login_timeout": self._options.connect_timeout_s,
             "preferred_auth": "publickey",
             **({"username": host.user} if host.user else {}),
+            **self._identity(key_files(host, self._options.key)),
         }
+        async with self._handshakes:
+            connecting = asyncssh.connect(host.address, host.port, tunnel=tunnel, **options)
+            return await asyncio.wait_for(connecting, self._options.connect_timeout_s)
 
     def _identity(self, paths: Sequence[str]) -> dict[str, Any]:
         if not paths:
@@ -177,7 +171,8 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
             "or trust new hosts with --ssh-accept-new",
         )
     if isinstance(error, asyncssh.PermissionDenied):
-        return f"{where} refuses the login{_as(host)}", "Check user and key: --username, --ssh-key"
+        login = f"the login of {host.user}" if host.user else "the login"
+        return f"{where} refuses {login}", "Check user and key: --username, --ssh-key"
     if isinstance(error, TimeoutError):
         return f"no answer from {where} in time", "Check address and firewall, or raise --connect-timeout"
     if isinstance(error, socket.gaierror):
@@ -185,13 +180,6 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
     number = getattr(error, "errno", None)
     reason = os.strerror(number) if number else str(error) or type(error).__name__
     return f"cannot connect to {where}: {reason}", None
-
-
-def _as(host: InventoryHost) -> str:
-    return f" of {host.user}" if host.user else ""
-
-
-SSH_PORT = 22
 
 
 class HostKeys:
@@ -223,10 +211,6 @@ class HostKeys:
         """Say whether there is any key for a host, this one or another."""
         matches = self.trusted.match(host, addr, None if port == SSH_PORT else port)
         return any(matches)
-
-    def client(self) -> asyncssh.SSHClient:
-        """Make the client of one connection."""
-        return _Client(self)
 
     def take(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         """Decide on a key that is not trusted yet; store it where that was asked for.
@@ -264,12 +248,6 @@ class _Client(asyncssh.SSHClient):
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         """Say whether the key may be trusted."""
         return self._keys.take(host, addr, port, key)
-
-
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-MAX_KEY_BYTES = 2**20
-PUBLIC = ".pub"
-AskPassphrase = Callable[[str], str]
 
 
 def load_keys(

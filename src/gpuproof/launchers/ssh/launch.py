@@ -7,7 +7,6 @@ is a plain file of the launch's own folder, and never one of those that are ours
 from __future__ import annotations
 
 import asyncio
-import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from gpuproof.launchers.base import HostError
+from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.ssh.channel import AgentChannel
 from gpuproof.records.case import Placed
-from gpuproof.records.run import Failure
 from gpuproof.store import layout
 from gpuproof.store.run import append_record
 
@@ -91,20 +90,12 @@ class HostPart:
             return
         if self.status is None:
             self.status = LOST
-            append_record(self._folder, _lost_host(self.host, cause))
+            next_step = "What came before is kept; finish the run with --resume once the host is back"
+            failure = launch_failure(
+                "lost_rank", cause, next_step=next_step, host=self.host, phase="download"
+            )
+            append_record(self._folder, failure)
         self.has_ended()
-
-
-def _lost_host(host: str, cause: str) -> Failure:
-    return Failure(
-        rank=None,
-        host=host,
-        phase="download",
-        cause="lost_rank",
-        message=cause,
-        unix_s=time.time(),
-        next_step="What came before is kept; finish the run with --resume once the host is back",
-    )
 
 
 def _is_allowed(name: str) -> bool:

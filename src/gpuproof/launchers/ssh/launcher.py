@@ -1,10 +1,9 @@
 """Hosts over SSH as places: a case runs on one of them, or on several as one job.
 
-In: an inventory and options. All talk runs in one event loop on a thread of its own, for hundreds of hosts.
-The ranks of a job over several hosts meet at the first of them (its `internal_address`, else its address) on
-a port that was free there, one elastic agent of torch's a host.
-
-One host over SSH: connected at its first use, used for any number of launches, left clean.
+In: an inventory and options. Each host is connected at its first use, used for any number of launches, and
+left clean. All talk runs in one event loop on a thread of its own, for hundreds of hosts. The ranks of a job
+over several hosts meet at the first of them (its `internal_address`, else its address) on a port that was
+free there, one elastic agent of torch's a host.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import asyncio
 import gc
 import json
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +34,8 @@ from gpuproof.store import layout
 from gpuproof.suites.base import HostPlace
 
 T = TypeVar("T")
+PROBE_TIMEOUT_S = 120.0
+CLOSE_TIMEOUT_S = 15.0
 
 
 class SshLauncher:
@@ -86,25 +87,24 @@ class SshLauncher:
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
         """Begin to start the case's ranks."""
-        chosen = [self._hosts[name] for name in hosts]
-        launch = self._new_launch(chosen)
-        return self._begin(launch, _start_case(launch, case, chosen, folder))
+        return self._begin(hosts, lambda launch, chosen: _start_case(launch, case, chosen, folder))
 
     def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
         """Begin to start any command in a folder of its own on a host; its files come to `folder`."""
-        launch = self._new_launch([self._hosts[host]])
-        return self._begin(launch, _start_command(launch, command, self._hosts[host], folder))
+        return self._begin([host], lambda launch, chosen: _start_command(launch, command, chosen[0], folder))
 
     def start_worker(self, words: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
         """Begin to start the node side with these words on a host; its files grow in `folder`."""
-        launch = self._new_launch([self._hosts[host]])
-        return self._begin(launch, _start_worker(launch, words, self._hosts[host], folder))
+        return self._begin([host], lambda launch, chosen: _start_worker(launch, words, chosen[0], folder))
 
-    def _new_launch(self, hosts: Sequence[RemoteHost]) -> RemoteLaunch:
-        return RemoteLaunch(hosts, loop=self._loop, on_news=self._news.set)
-
-    def _begin(self, launch: RemoteLaunch, work: Coroutine[Any, Any, None]) -> RemoteLaunch:
-        self._loop.call_soon_threadsafe(launch.begin, work)
+    def _begin(
+        self,
+        names: Sequence[str],
+        start: Callable[[RemoteLaunch, Sequence[RemoteHost]], Coroutine[Any, Any, None]],
+    ) -> RemoteLaunch:
+        hosts = [self._hosts[name] for name in names]
+        launch = RemoteLaunch(hosts, loop=self._loop, on_news=self._news.set)
+        self._loop.call_soon_threadsafe(launch.begin, start(launch, hosts))
         return launch
 
     def wait(self, timeout_s: float) -> None:
@@ -191,10 +191,6 @@ async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHo
         address=None if port is None else address,
         port=port,
     )
-
-
-PROBE_TIMEOUT_S = 120.0
-CLOSE_TIMEOUT_S = 15.0
 
 
 class RemoteHost:

@@ -2,13 +2,9 @@
 
 In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A reading that
 is not there has no line, and a sampler that stopped takes all readings away with it and shows in
-`gpuproof_sampler_up`: a stale value looks like a healthy device.
-
-The server of the exporter: few connections, each for a few seconds, and only under names of its own.
-
-In: an application and how it is reached. Out: a running server. A client that says nothing, or a byte now and
-then, holds one of a few places until its time is over, and no memory beyond them. A page of a stranger in the
-browser of somebody who may reach us cannot read what we say: its name is not one of ours (DNS rebinding).
+`gpuproof_sampler_up`: a stale value looks like a healthy device. A client that says nothing, or a byte now
+and then, holds one of a few places until its time is over, and no memory beyond them. A page of a stranger in
+the browser of somebody who may reach us cannot read what we say: its name is not one of ours (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -44,6 +40,11 @@ if TYPE_CHECKING:
 TEXTFILE: Final = "gpuproof.prom"
 _STALE_FACTOR: Final = 5.0
 """Readings older than this many intervals are no longer served."""
+METRICS_PATH: Final = "/metrics"
+MOST_CONNECTIONS: Final = 32
+"""Prometheus keeps one, and a few more where several scrape."""
+CONNECTION_S: Final = 10.0
+"""From its first byte to its end: the time-out of a scrape, unless Prometheus is told otherwise."""
 
 
 @dataclass(slots=True)
@@ -216,13 +217,6 @@ def _write_textfile(path: Path, registry: CollectorRegistry) -> None:
         raise EnvironmentUnfitError(
             error.strerror or str(error), place=str(path), next_step="Name another with --textfile"
         ) from error
-
-
-METRICS_PATH: Final = "/metrics"
-MOST_CONNECTIONS: Final = 32
-"""Prometheus keeps one, and a few more where several scrape."""
-CONNECTION_S: Final = 10.0
-"""From its first byte to its end: the time-out of a scrape, unless Prometheus is told otherwise."""
 
 
 class ScrapeHandler(WSGIRequestHandler):
