@@ -217,7 +217,9 @@ def test_a_figure_that_was_halved_says_so() -> None:
 
 
 def test_every_figure_has_a_source_and_a_date_and_no_name_stands_twice() -> None:
-    devices = tomllib.loads(files("gpuproof").joinpath("peaks.toml").read_text(encoding="utf-8"))["device"]
+    devices = tomllib.loads(files("gpuproof").joinpath("hardware", "peaks.toml").read_text(encoding="utf-8"))[
+        "device"
+    ]
     names = [name for device in devices for name in device["names"]]
     assert len(names) == len(set(names))
     assert set(names) == set(TABLE)
