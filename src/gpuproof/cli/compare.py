@@ -115,6 +115,13 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     """  # noqa: D301  # click reads the backspace character
     if not (ab or aa or options["resume"]):
         ctx.exit(_compare_runs(**options))
+    of_finished_runs = (options[name] for name in ("across", "form", "output"))
+    if any(of_finished_runs) or options["between_sessions"] is not None:
+        raise UsageError(
+            "--across, --between-sessions, --format and --output are for two finished runs",
+            place="--ab",
+            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
+        )
     if ctx.get_parameter_source("save_dir") is ParameterSource.DEFAULT:
         options["save_dir"] = None
     ctx.exit(_launch(is_same=aa, **options))
@@ -124,9 +131,7 @@ def _launch(
     *,
     words: tuple[str, ...],
     is_same: bool,
-    across: tuple[str, ...],
     max_regression: float | None,
-    between_sessions: float | None,
     find: float | None,
     max_pairs: str | None,
     timeout: str | None,
@@ -134,18 +139,11 @@ def _launch(
     resume: Path | None,
     retry_failed: bool,
     dry_run: bool,
-    form: str | None,
-    output: Path | None,
     save_dir: Path | None,
     as_json: bool,
+    **_of_finished_runs: Any,
 ) -> ExitCode:
     """Launch two configurations in turns, or finish such a run; `save_dir` is None where none is named."""
-    if across or form or output or between_sessions is not None:
-        raise UsageError(
-            "--across, --between-sessions, --format and --output are for two finished runs",
-            place="--ab",
-            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
-        )
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.registry import HostChoice
 

@@ -113,27 +113,16 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     stated = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if dry_run:
-        ctx.exit(_show_tests(stated, output=output, **options))
+        from gpuproof.cli.measuring import show_plan
+
+        if options["resume"] is not None:
+            refuse_dry_resume(dry_run=True)
+        words = _words(options, stated, options["overrides"])
+        where = {name: options[name] for name in ("hosts", "python")}
+        ctx.exit(show_plan(RECIPE, words, writes=[output], **where))
     try_place("--output", output)
     directory, code = _run_tests(stated, **options)
     ctx.exit(_copy_results(directory, output, code))
-
-
-def _show_tests(
-    stated: set[str],
-    *,
-    output: Path,
-    python: str | None,
-    resume: Path | None,
-    overrides: tuple[str, ...],
-    hosts: HostChoice,
-    **tests: Any,
-) -> ExitCode:
-    from gpuproof.cli.measuring import show_plan
-
-    if resume is not None:
-        refuse_dry_resume(dry_run=True)
-    return show_plan(RECIPE, _words(tests, stated, overrides), hosts=hosts, python=python, writes=[output])
 
 
 def _run_tests(

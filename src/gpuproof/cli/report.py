@@ -108,17 +108,21 @@ def report(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.campaign.conclude import conclude_older
 
-    if ctx.args:
-        from gpuproof.base.errors import UsageError
-
-        both = shlex.join(["gpuproof", "compare", str(run), *ctx.args])
-        raise UsageError("a report is of one run", place=ctx.args[0], next_step=f"Two are compared: {both}")
+    _refuse_others(run, ctx.args)
     chosen = chosen_format(form, output, as_json=as_json)
     if checks:
         ctx.exit(_judge(open_run(run, save_dir), checks, as_json=as_json))
     concluded = conclude_older(run) or _concluded(open_run(run, save_dir))
     write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
     ctx.exit(concluded.result.exit_code)
+
+
+def _refuse_others(run: Path, others: Sequence[str]) -> None:
+    if others:
+        from gpuproof.base.errors import UsageError
+
+        both = shlex.join(["gpuproof", "compare", str(run), *others])
+        raise UsageError("a report is of one run", place=others[0], next_step=f"Two are compared: {both}")
 
 
 def _concluded(directory: RunDirectory) -> Concluded:

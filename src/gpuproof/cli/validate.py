@@ -203,12 +203,7 @@ def validate(
     if judged_run is not None:
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
-    if prolog:
-        from gpuproof.cli.gates.prolog import judge_by_options
-
-        words = partial(_words, options, standards)
-        ctx.exit(judge_by_options(options, recipes=RECIPES, words=words, seconds=_seconds, **outputs))
-    ctx.exit(_validate(standards=standards, options=options, **outputs))
+    ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
 
 
 def _outputs(options: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +212,13 @@ def _outputs(options: dict[str, Any]) -> dict[str, Any]:
     for name, path in paths.items():
         try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
     return {**paths, "junit_strict": options.pop("junit_strict")}
+
+
+def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **outputs: Any) -> ExitCode:
+    from gpuproof.cli.gates.prolog import judge_by_options
+
+    words = partial(_words, options, standards)
+    return judge_by_options(options, recipes=RECIPES, words=words, seconds=_seconds, **outputs)
 
 
 def _validate(

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,9 +76,7 @@ def judge_by_options(
 
     hosts, python = options.pop("hosts"), options.pop("python")
     beside = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
-    if useless := [name for name, value in beside.items() if value]:
-        cause = "a gate judges this one node, at once"
-        raise UsageError(cause, place="--prolog", next_step=f"Leave {useless[0]} out")
+    _refuse_beside_prolog([name for name, value in beside.items() if value])
     budget, options["time_budget"] = options["time_budget"], None
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
@@ -95,6 +93,18 @@ def judge_by_options(
         ),
     )
     return judge_node(gate)
+
+
+def _refuse_beside_prolog(names: Sequence[str]) -> None:
+    """Refuse options that a gate has no use for.
+
+    Raises:
+        UsageError: one was given.
+    """
+    if names:
+        raise UsageError(
+            "a gate judges this one node, at once", place="--prolog", next_step=f"Leave {names[0]} out"
+        )
 
 
 def judge_node(gate: Gate) -> ExitCode:

@@ -93,12 +93,9 @@ def _take(batch: list[Any], feed: Feed, now_s: float) -> None:
     with feed.lock:
         feed.state.apply(batch)
         if any(isinstance(record, Sample) for record in batch):
-            feed.fresh_until_s = now_s + _patience_s(feed.state)
-
-
-def _patience_s(state: LiveState) -> float:
-    interval_s = 1.0 if state.header is None else state.header.fast_interval_s
-    return max(2.0, interval_s * _STALE_FACTOR)
+            header = feed.state.header
+            interval_s = 1.0 if header is None else header.fast_interval_s
+            feed.fresh_until_s = now_s + max(2.0, interval_s * _STALE_FACTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,8 @@ def serve(records: Records, *, address: str, port: int, access: Access = OPEN) -
     """
     feed = Feed()
     server, server_thread = _listen(_registry(feed), address=address, port=port, access=access)
-    reader = _start_reader(records, feed)
+    reader = _reader(records, feed)
+    reader.start()
     shown = f"[{address}]" if ":" in address else address
     return RunningExporter(
         url=f"{access.scheme}://{shown}:{server.server_port}/metrics",
@@ -149,10 +147,8 @@ def _registry(feed: Feed) -> CollectorRegistry:
     return registry
 
 
-def _start_reader(records: Records, feed: Feed) -> threading.Thread:
-    reader = threading.Thread(target=feed_from, args=(records, feed), name="readings", daemon=True)
-    reader.start()
-    return reader
+def _reader(records: Records, feed: Feed) -> threading.Thread:
+    return threading.Thread(target=feed_from, args=(records, feed), name="readings", daemon=True)
 
 
 def _listen(
@@ -189,7 +185,12 @@ class TextfileExporter:
         Raises:
             EnvironmentUnfitError: it cannot be written.
         """
-        _write_textfile(self.path, self.registry)
+        try:
+            write_to_textfile(str(self.path), self.registry)
+        except OSError as error:
+            raise EnvironmentUnfitError(
+                error.strerror or str(error), place=str(self.path), next_step="Name another with --textfile"
+            ) from error
 
     def stop(self) -> None:
         """Let the reader go, and leave a file that says that readings stopped."""
@@ -204,19 +205,11 @@ def serve_textfile(records: Records, folder: Path) -> TextfileExporter:
     Raises:
         EnvironmentUnfitError: it cannot be written.
     """
-    feed, path = Feed(), folder / TEXTFILE
-    registry = _registry(feed)
-    _write_textfile(path, registry)
-    return TextfileExporter(path, feed, _start_reader(records, feed), registry)
-
-
-def _write_textfile(path: Path, registry: CollectorRegistry) -> None:
-    try:
-        write_to_textfile(str(path), registry)
-    except OSError as error:
-        raise EnvironmentUnfitError(
-            error.strerror or str(error), place=str(path), next_step="Name another with --textfile"
-        ) from error
+    feed = Feed()
+    exporter = TextfileExporter(folder / TEXTFILE, feed, _reader(records, feed), _registry(feed))
+    exporter.write()
+    exporter.reader.start()
+    return exporter
 
 
 class ScrapeHandler(WSGIRequestHandler):
