@@ -21,6 +21,7 @@ NODE_PACKAGES = ("base", "processes", "records", "accelerators", "devices", "mon
 READING_PACKAGES = ("readings", "statistics", "comparison")
 READING_FILES = (
     *("__init__.py", "records/doubts.csv"),
+    *("launches/__init__.py", "launches/subjects.py"),
     *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
     *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),
     *("observe/__init__.py", "observe/node_file.py", "observe/recording_page.py"),
