@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import recordings as r
-from gpuproof.cli.monitor.view import compare, show
+from gpuproof.cli.main import cli
 from gpuproof.launchers.archive import build_archive
 from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import encode
@@ -72,8 +72,10 @@ def test_the_archive_shows_and_compares_as_gpuproof_does(archive: Path, tmp_path
         recorded(tmp_path / "a.jsonl", power_w=300.0),
         recorded(tmp_path / "b.jsonl", power_w=330.0),
     )
-    shown = CliRunner().invoke(show, [str(first), "--format=markdown"]).stdout
-    compared = CliRunner().invoke(compare, [str(first), str(second), "--format=markdown"]).stdout
+    shown = CliRunner().invoke(cli, ["monitor", "show", str(first), "--format=markdown"]).stdout
+    compared = (
+        CliRunner().invoke(cli, ["monitor", "compare", str(first), str(second), "--format=markdown"]).stdout
+    )
     assert "power" in shown
     assert "power" in compared
     assert read_on_node(archive, "show", str(first)) == (0, shown, "")
