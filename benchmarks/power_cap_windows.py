@@ -119,6 +119,8 @@ def worker_rows() -> Iterator[tuple[str, float | None, Callable[[np.random.Gener
         for period_s in PERIODS_S:
             one = Controller(wave=wave, period_s=period_s, depth=0.10, scatter=0.01)
             yield f"{wave}, {period_s:g} s", period_s, partial(one.draw, window_s=70.0)
+    one = Controller(wave="saw-tooth", period_s=1.0, depth=0.10, scatter=0.01)
+    yield "saw-tooth, 1 s, each tenth step 30 % longer", 1.0, partial(with_rhythm, one)
     count = 3500  # of 20 ms
     yield "all alike", None, lambda rng: np.full(count, 0.02)
     yield "white noise of 2 %", None, lambda rng: 0.02 * (1 + 0.02 * rng.standard_normal(count))
@@ -126,6 +128,13 @@ def worker_rows() -> Iterator[tuple[str, float | None, Callable[[np.random.Gener
     yield "drift of 10 %", None, lambda rng: 0.02 * (1 + drift + 0.01 * rng.standard_normal(count))
     walk = 0.001
     yield "random walk", None, lambda rng: 0.02 * np.exp(np.cumsum(walk * rng.standard_normal(count)))
+
+
+def with_rhythm(controller: Controller, rng: np.random.Generator) -> FloatArray:
+    """Return a window's steps of which each tenth is longer, as where gradients are accumulated."""
+    steps = controller.draw(rng, window_s=90.0)
+    steps[::10] *= 1.3
+    return steps
 
 
 def main() -> None:

@@ -190,13 +190,29 @@ def test_the_period_is_found_without_numpy_as_with_it_and_only_where_there_is_on
 
 @pytest.mark.parametrize(
     ("period_s", "limit_s", "expected_s"),
-    [(0.3, 60.0, 6.0), (1.2, 60.0, 24.0), (3.0, 60.0, 60.0), (3.0, 40.0, 40.0)],
+    [(0.3, 60.0, 20.0), (1.2, 60.0, 24.0), (3.0, 60.0, 60.0), (3.0, 40.0, 40.0)],
 )
-def test_a_window_at_the_cap_ends_with_twenty_periods_or_at_its_limit(
+def test_a_window_at_the_cap_ends_with_twenty_seconds_and_periods_or_at_its_limit(
     period_s: float, limit_s: float, expected_s: float
 ) -> None:
     controller = Controller(wave="saw-tooth", period_s=period_s, depth=0.2, scatter=0.01)
     window_s, plan = window_of(controller.draw(np.random.default_rng(41), 65.0), limit_s=limit_s)
-    assert plan.period_s == pytest.approx(period_s, rel=0.04)
+    assert plan.period_s == pytest.approx(period_s, abs=0.04)  # 20 s in 512 parts
     assert window_s == pytest.approx(expected_s, rel=0.04)
     assert plan.stop_reason.endswith(AT_POWER_CAP)
+
+
+@pytest.mark.parametrize(("every", "longer"), [(8, 1.1), (10, 1.3), (10, 3.0), (30, 2.0)])
+def test_a_rhythm_of_the_work_does_not_end_a_window_before_the_controller_turned_often(
+    every: int, longer: float
+) -> None:
+    controller = Controller(wave="saw-tooth", period_s=1.0, depth=0.1, scatter=0.01)
+    steps = controller.draw(np.random.default_rng(7), 65.0)
+    steps[::every] *= longer
+    window_s, plan = window_of(steps)
+    assert window_s >= 19.9
+    assert plan.needed_s >= 20.0
+
+
+def test_steps_that_took_no_time_are_no_period() -> None:
+    assert period_of_ends([0.0, 0.0, 0.1, 0.1]) is None

@@ -42,9 +42,8 @@ SETTLE_S = 3.0
 """Three periods of the one second that it showed."""
 EVERY_S = 1.0
 NEEDED_PERIODS, NEEDED_S = 20, 20.0
-"""As `statistics.power_cap` has them; seconds where no period shows."""
-FIRST_LOOK_S = 5.0
-"""Then a period is looked for, and a second later where none was found."""
+"""As `statistics.power_cap` has them. A shorter period may be a rhythm of the work (each tenth step is
+longer), so that a window of less than these seconds could hold few of the controller's."""
 BINS = 512
 """Parts of a window in which a period is looked for; a power of two."""
 PERIODIC = 0.5
@@ -133,7 +132,7 @@ class LongEnoughAtCap:
         self.needed_s = min(NEEDED_S, limit_s)
         self.stop_reason = plan.stop_reason
         self.take = feed_plan(plan, self._keep)
-        self._look_s = FIRST_LOOK_S
+        self._look_s = NEEDED_S
         self._goes_on = False
         self._ends_s = array("d", [0.0])
 
@@ -144,8 +143,7 @@ class LongEnoughAtCap:
     def find_period(self) -> None:
         """Look for the controller's period in the steps so far, and so how long the window has to be."""
         self.period_s = period_of_ends(self._ends_s[1:])
-        needed_s = NEEDED_S if self.period_s is None else NEEDED_PERIODS * self.period_s
-        self.needed_s = min(needed_s, self._limit_s)
+        self.needed_s = min(max(NEEDED_S, NEEDED_PERIODS * (self.period_s or 0.0)), self._limit_s)
 
     def share(self, elapsed_s: float) -> float:
         """Return the share of the time so far that was spent at the cap."""
@@ -261,7 +259,8 @@ def _steps_done(ends_s: Sequence[float], moment_s: float) -> float:
     """Return the steps until a moment, with the share of the one that was under way."""
     place = min(bisect_left(ends_s, moment_s), len(ends_s) - 1)
     begin_s = ends_s[place - 1] if place else 0.0
-    return place + min(1.0, (moment_s - begin_s) / (ends_s[place] - begin_s))
+    step_s = ends_s[place] - begin_s
+    return place + (min(1.0, (moment_s - begin_s) / step_s) if step_s else 1.0)
 
 
 def _lag(values: Sequence[float]) -> int | None:

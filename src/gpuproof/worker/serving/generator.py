@@ -19,6 +19,7 @@ import random
 import select
 import subprocess
 import sys
+import threading
 import time
 from array import array
 from bisect import bisect_right
@@ -30,10 +31,10 @@ from itertools import accumulate
 from time import monotonic
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.processes.group import end_with_parent
 from gpuproof.records.work.serving import Arrivals, ServingSpec
 from gpuproof.worker.serving.prompts import read_trace
 
+WATCH_S = 0.5
 END_S = 30.0
 """Time that a generator gets to hand its issue times over."""
 CLOSED_LOOP_STRETCH = 10.0
@@ -204,11 +205,22 @@ def main(arguments: Sequence[str]) -> int:
     plan_text, issued_fd, done_fd, server_pid = arguments
     plan = TrafficPlan(**json.loads(plan_text))
     gc.disable()
-    end_with_parent(int(server_pid))  # signals to its group do not come here
+    _live_as_long_as(int(server_pid))
     times_s = run_plan(plan, Wire(int(issued_fd), int(done_fd)))
     sys.stdout.buffer.write(times_s.tobytes())
     sys.stdout.buffer.flush()
     return 0
+
+
+def _live_as_long_as(server_pid: int) -> None:
+    """End when the server is gone, however it went: signals to its group do not come here."""
+
+    def watch() -> None:
+        while os.getppid() == server_pid:
+            time.sleep(WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="gpuproof-watch", daemon=True).start()
 
 
 def _sleep_until(moment_s: float) -> None:
