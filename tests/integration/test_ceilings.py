@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation, Setup
+from gpuproof.worker.engine import ceilings
 from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, reason_no_product, try_ceilings, try_costs
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.after_window import PROFILED_STEPS
@@ -45,7 +46,7 @@ def test_products_go_up_the_ladder_and_memory_comes_in_two_patterns() -> None:
     assert all(len(trial.durations_s) == 3 and min(trial.durations_s) > 0 for trial in trials)
 
 
-@pytest.mark.parametrize("cache_bytes", [None, 2**20])
+@pytest.mark.parametrize("cache_bytes", [None, 2**22])
 def test_what_a_kernel_takes_and_what_the_cache_carries_where_its_size_is_known(
     cache_bytes: int | None,
 ) -> None:
@@ -61,7 +62,15 @@ def test_what_a_kernel_takes_and_what_the_cache_carries_where_its_size_is_known(
     else:
         assert cache.value is not None
         assert cache.value > 1e6
-        assert cache.labels == {"buffer_bytes": 2**17}
+        assert cache.labels == {"buffer_bytes": 2**19}
+
+
+def test_a_cache_whose_passes_take_no_longer_than_their_launches_has_no_bandwidth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ceilings, "LEAST_LAUNCHES", 1e9)  # as of a device that is far faster than its host
+    _, cache = try_costs(0, device=CPU, cache_bytes=2**22, clock=HostClock(), beat=lambda: None)
+    assert (cache.value, cache.missing) == (None, "a pass is over before the host has launched the next")
 
 
 @pytest.mark.parametrize(

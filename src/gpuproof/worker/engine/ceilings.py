@@ -38,6 +38,8 @@ GEMM_TYPES = {
 """The type of the operands in each precision; the process's TF32 switches are those of the run."""
 BACK_TO_BACK = 100
 """Kernels between two events: a single one is mostly the events'."""
+LEAST_LAUNCHES = 2.0
+"""A pass that takes no longer is timed by its launches, and says nothing of the cache."""
 IN_CACHE = 8
 """Three buffers of this part of the cache leave room in it."""
 
@@ -110,22 +112,19 @@ def try_costs(
     one = torch.zeros(1, device=device)
     launch_s = median(bench.time(lambda: _repeat(lambda: one.add_(1)), caches="any")) / BACK_TO_BACK
     yield ProbeFigure(rank=rank, quantity=LAUNCH_LATENCY, unit="s", value=launch_s)
+    figure = ProbeFigure(rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s")
     if cache_bytes is None:
-        yield ProbeFigure(
-            rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s", missing="the size of its cache is not known"
-        )
+        yield replace(figure, missing="the size of its cache is not known")
         return
     buffer_bytes = cache_bytes // IN_CACHE // 4 * 4
     with torch.device(device):
         buffers = MemoryPass("triad", buffer_bytes)
-    passes_s = median(bench.time(lambda: _repeat(buffers.run_once), caches="any"))
-    yield ProbeFigure(
-        rank=rank,
-        quantity=CACHE_BANDWIDTH,
-        unit="B/s",
-        labels={"buffer_bytes": buffer_bytes},
-        value=BACK_TO_BACK * memory_bytes("triad", buffer_bytes) / passes_s,
-    )
+    pass_s = median(bench.time(lambda: _repeat(buffers.run_once), caches="any")) / BACK_TO_BACK
+    labels = {"buffer_bytes": buffer_bytes}
+    if pass_s < LEAST_LAUNCHES * launch_s:
+        yield replace(figure, labels=labels, missing="a pass is over before the host has launched the next")
+        return
+    yield replace(figure, labels=labels, value=memory_bytes("triad", buffer_bytes) / pass_s)
 
 
 def _repeat(work: Callable[[], object]) -> None:
