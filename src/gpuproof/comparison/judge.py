@@ -3,7 +3,7 @@
 Without a limit a comparison tells, and ends with 0; where it cannot tell, with 4. With `max_regression` it is
 a gate: 3 where the interval of a measure lies wholly beyond the limit, 0 where it lies within it or where a
 regression of that size would have been shown, else 4. Sides that cannot be used have no interval
-(`analysis.comparing.winners`), so that they win nothing, and pass no gate and fail none.
+(`comparison.winners`), so that they win nothing, and pass no gate and fail none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Charts and pictures as drawings: headline, legend, panels, axes, reference lines and points.
 
-Everything is laid out here, in pixels; what writes it down (`svg.py`, `raster.py`) chooses nothing.
+Everything is laid out here, in pixels; what writes it down (`svg.py`, `pictures.py`) chooses nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every picture is drawn with: lines, polygons, rectangles and texts, in pixels from the top left.
 
-A writer (`svg.py`, `raster.py`) draws these and knows no chart. Text has no measured width here: it is
+A writer (`svg.py`, `pictures.py`) draws these and knows no chart. Text has no measured width here: it is
 estimated, rather too wide, and broken over lines rather than cut off.
 
 >>> broken("a bound that is long", 80)

@@ -228,7 +228,7 @@ def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> d
 def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse ranks, points and repeats of our own under a launcher that starts each rank once.
 
-    Under a suite ranks stay for launch after launch (`launchers/attached.py`).
+    Under a suite ranks stay for launch after launch (`launchers/local/site.py`).
     """
     if not facts.is_attached or config.suite is not None:
         return

@@ -1,9 +1,9 @@
 """Rules that hold subjects against their peers: nobody stands apart.
 
 Peers are subjects of one type of GPU and of the same work. From five on their own scatter decides
-(`statistics.low_outliers`), and figures that agree are judged jointly: a subject by its mean over all tests
+(`statistics.dispersion`), and figures that agree are judged jointly: a subject by its mean over all tests
 of rules of a kind, a host by the mean of its devices, and each figure by itself. Three and four are held
-against each other's launches (`analysis.apart`); of two that differ neither is accused. Nobody is accused for
+against each other's launches (`statistics.outliers`); of two that differ neither is accused. Nobody is accused for
 less than `LEAST_DIFFERENCE`.
 Where nobody stands apart all pass, and how small a loss would have shown is said beside it. Nobody passes
 where one is off by a fifth and cannot be accused: either its figure is wrong, or those of the others are.
