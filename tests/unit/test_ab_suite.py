@@ -190,6 +190,8 @@ def test_the_command_plans_both_sides(words: tuple[str, ...], num: int, tmp_path
         (("one",), "two runs are compared, not 1"),
         (("--ab", "quick", "scale"), "scale: a side is one recipe, and this is of the suite scale"),
         (("--ab", "quick", "quick", "--across", "x"), "are for two finished runs"),
+        (("quick", "quick", "--find", "2%"), "two finished runs are compared, and nothing is launched"),
+        (("quick", "quick", "--dry-run"), "Leave --dry-run out"),
     ],
 )
 def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 SUITE, SIDES = "ab", ("a", "b")
+OF_LAUNCHES = ("find", "max_pairs", "timeout", "python", "retry_failed", "dry_run")
 NOT_DIFFERENCES = ("run", "suite", "suite_options")
 """What configurations need not agree in: names, places, how often."""
 
@@ -109,11 +110,19 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     gpuproof compare results/main/run_1 results/main/run_2 --max-regression 2%
     gpuproof compare --ab before.yaml after.yaml --max-regression 0%
     gpuproof compare --ab quick --b.training.precision=bf16
+    gpuproof compare --ab serving.yaml --a.serving.endpoint.url=http://old:8000/v1 --b.serving.endpoint.url=http://new:8000/v1
     gpuproof compare --aa quick
 
     Exit code 0 where there is an answer, 3 for a regression, 4 where it cannot be decided.
     """  # noqa: D301  # click reads the backspace character
     if not (ab or aa or options["resume"]):
+        if useless := [name for name in OF_LAUNCHES if options[name] not in (None, False)]:
+            option = f"--{useless[0].replace('_', '-')}"
+            raise UsageError(
+                "two finished runs are compared, and nothing is launched",
+                place=option,
+                next_step=f"Leave {option} out, or compare recipes with --ab",
+            )
         ctx.exit(_compare_runs(**options))
     of_finished_runs = (options[name] for name in ("across", "form", "output"))
     if any(of_finished_runs) or options["between_sessions"] is not None:

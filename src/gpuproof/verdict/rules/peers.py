@@ -1,13 +1,12 @@
 """Rules that hold subjects against their peers: nobody stands apart.
 
 Peers are subjects of one type of GPU and of the same work. From five on their own scatter decides
-(`statistics.dispersion`), and figures that agree are judged jointly: a subject by its mean over all tests
-of rules of a kind, a host by the mean of its devices, and each figure by itself. Three and four are held
-against each other's launches (`statistics.outliers`); of two that differ neither is accused. Nobody is accused for
-less than `LEAST_DIFFERENCE`.
-Where nobody stands apart all pass, and how small a loss would have shown is said beside it. Nobody passes
-where one is off by a fifth and cannot be accused: either its figure is wrong, or those of the others are.
-Peers say nothing of a fleet that is slow as a whole.
+(`statistics.dispersion`), and figures that agree are judged jointly: a subject by its mean over all tests of
+rules of a kind, a host by the mean of its devices, and each figure by itself. Three and four are held against
+each other's launches (`statistics.outliers`); of two that differ neither is accused. Nobody is accused for
+less than `LEAST_DIFFERENCE`. Where nobody stands apart all pass, and how small a loss would have shown is
+said beside it. Nobody passes where one is off by a fifth and cannot be accused: either its figure is wrong,
+or those of the others are. Peers say nothing of a fleet that is slow as a whole.
 """
 
 from __future__ import annotations
