@@ -8,7 +8,7 @@ device does without waiting: its kernels, each as long as declared; how many a s
 whose kernels take so long that the host never is the limit. It needs the package `gpuproof-simgpu`; nothing
 here is a figure of any hardware.
 
-    python benchmarks/limits_on_simgpu.py [--draws 20] [--beside 1]
+    python benchmarks/limits_on_simgpu.py [--draws 20] [--beside 3]
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def main() -> None:
     """Draw the devices of each truth and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20, help="devices of each kind")
-    parser.add_argument("--beside", type=int, default=1, help="runs at a time")
+    parser.add_argument("--beside", type=int, default=3, help="runs at a time, which mostly wait")
     options = parser.parse_args()
     print(machine_line())
     began, rng, kernels, bounds = time.monotonic(), random.Random(41), kernels_of_a_step(), list[float]()
