@@ -152,7 +152,7 @@ class _Outcomes:
         return [
             measure
             for measure in self.measured[row.measure or ""]
-            if _has_labels({"case": measure.case, **measure.labels}, row)
+            if has_labels({"case": measure.case, **measure.labels}, row)
             and (measure.subject == subject or row.each == "any")
         ]
 
@@ -225,11 +225,12 @@ def _figures(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator
     assert row.measure is not None
     of_any = row.each == "any"
     for item in outcomes.everywhere[row.measure] if of_any else outcomes.figures[row.measure, subject]:
-        if _has_labels(item.labels, row):
+        if has_labels(item.labels, row):
             yield item
 
 
-def _has_labels(labels: Mapping[str, Any], row: RequiredAspect) -> bool:
+def has_labels(labels: Mapping[str, Any], row: RequiredAspect | AspectCell) -> bool:
+    """Say whether a measure, or an outcome, has all labels of a row."""
     return all(name in labels and labels[name] == value for name, value in row.labels.items())
 
 

@@ -16,7 +16,7 @@ from gpuproof.records.outcome import Judged, Outcome, kind_of, parent_of
 from gpuproof.records.page import Chart, HeatCell, HeatMap, Reference
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, MeasureInterval
 from gpuproof.suites.validate.blamed import BLAME
-from gpuproof.verdict.aspects import RATES, AspectCell, Standing
+from gpuproof.verdict.aspects import RATES, AspectCell, Standing, has_labels
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.page import MOST_ROWS, TONES, axis_of, bars, intervals
 from gpuproof.verdict.rollup import listed
@@ -142,7 +142,7 @@ def _of(of_row: Sequence[Measure]) -> str:
 def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
     """Return what decided a cell, with its source; empty where nothing did."""
     for item in judged:
-        is_its = item.name in cell.decided_by and item.measure == cell.measure
+        is_its = item.name in cell.decided_by and item.measure == cell.measure and has_labels(item.labels, cell)
         if is_its and item.outcome.expected and (item.outcome.subject == cell.subject or cell.is_of_any):
             source = "agreed" if item.is_contract else item.outcome.source
             return f"{item.outcome.expected} ({source})"
