@@ -18,6 +18,8 @@ from gpuproof.base.files import packaged_text
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure, MeasureInterval
+from gpuproof.suites.validate.rates import rate_rows
+from gpuproof.verdict.aspects import RequiredAspect, cells_of
 from gpuproof.verdict.baseline import RunFigures, stack_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.made_references import as_toml, make_references
@@ -91,7 +93,7 @@ def test_another_card_of_the_board_passes_and_says_how_small_a_loss_would_show()
     assert outcome.status == "PASS"
     assert outcome.minimum_detectable == pytest.approx(0.179, abs=0.001)
     assert outcome.source is not None
-    assert "1 card on 2026-11-27 (a loss of 18 % would show)" in outcome.source
+    assert "healthy cards differ by 3.0 %; a loss of 18 % would show" in outcome.source
 
 
 @pytest.mark.parametrize(("share", "status"), [(0.9, "PASS"), (0.88, "FAIL"), (0.5, "FAIL"), (1.3, "PASS")])
@@ -104,6 +106,24 @@ def test_a_link_of_half_the_rate_fails_though_no_small_loss_would_show() -> None
     full, half = judged(measured(LINK)), judged(measured(LINK, share=0.5))
     assert (full[0].status, half[0].status) == ("PASS", "FAIL")
     assert full[0].minimum_detectable == pytest.approx(0.298, abs=0.001)
+
+
+def test_the_page_shows_each_rate_beside_the_reference_of_its_own_work() -> None:
+    products = {"stage": "gemm", "at_once": False, "dtype": "bf16"}
+    of_product = measured(labels=products, value=6e14, unit="FLOP/s", text="600 TFLOP/s")
+    measures = [of_product, measured(share=0.98)]
+    facts = FleetFacts(measures=measures, hosts=HOSTS)
+    (memory,) = [x for x in judge_by_references(facts, run="another run") if x.outcome.expected]
+    outcome = replace(memory.outcome, measured=of_product.text, expected="≥ 580 TFLOP/s")
+    items = [replace(memory, outcome=outcome, labels=products), memory]
+    rows = [
+        RequiredAspect(aspect=aspect, title=aspect, measure="throughput", labels=labels)
+        for aspect, labels in (("compute", products), ("memory", dict(MEMORY.labels)))
+    ]
+    cells = cells_of(rows, {"gpu": [of_product.subject]}, judged=items, measures=measures, detects=0.5).cells
+    shown = {row.what: row.expected for row in rate_rows(cells, measures, items, facts)}
+    assert shown["GEMM bf16"].startswith("≥ 580 TFLOP/s (")
+    assert shown["memory"].startswith(f"{memory.outcome.expected} (")
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def _models_in(conditions: Facts) -> Mapping[str, int]:
 def _versions(hosts: Iterable[Facts], missing: str, *, uses_gpu: bool) -> tuple[Fact, ...]:
     """Return driver, CUDA or ROCm, and torch or TensorFlow; where hosts differ, all that there are."""
     facts = list(hosts)
-    reason = "what its host has does not name it" if facts else missing
+    reason = "the host reports none" if facts else missing
     no_gpu = reason if uses_gpu or not facts else "no GPU was used"
     cuda, rocm, torch = (together(host.get(key) for host in facts) for key in VERSIONS)
     framework = Fact("torch", torch, reason)

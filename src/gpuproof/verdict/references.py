@@ -324,7 +324,7 @@ def _judged(
 ) -> Outcome:
     assert measure.value is not None
     num, limit = len(reference.cards), sharp.limit
-    cards = f"{num} card{'s' * (num > 1)} on {reference.day} ({loss_shown(sharp.detectable)})"
+    cards = f"our own runs on {num} card{'s' * (num > 1)}, {reference.day}"
     edge, expected = (
         with_unit(reference.value * share_of, measure.unit, beside=measure.text)
         for share_of in (1 - limit, 1)
@@ -334,8 +334,8 @@ def _judged(
         measure.subject,
         measure.value >= reference.value * (1 - limit),
         measure.text,
-        expected=f"≥ {edge}: {expected} less {share(limit)} ({spread})",
-        source="; ".join([f"gpuproof's own runs on {cards}", *versions]),
+        expected=f"≥ {edge}",
+        source="; ".join([f"{cards}: {expected}, {spread}", loss_shown(sharp.detectable), *versions]),
         next_step=SLOW_CARD,
         responsible="vendor",
         measured_value=measure.value,

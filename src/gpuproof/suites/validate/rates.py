@@ -142,8 +142,9 @@ def _of(of_row: Sequence[Measure]) -> str:
 def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
     """Return what decided a cell, with its source; empty where nothing did."""
     for item in judged:
-        is_its = item.name in cell.decided_by and item.measure == cell.measure and has_labels(item.labels, cell)
-        if is_its and item.outcome.expected and (item.outcome.subject == cell.subject or cell.is_of_any):
+        is_its = item.name in cell.decided_by and item.measure == cell.measure
+        is_of_subject = item.outcome.subject == cell.subject or cell.is_of_any
+        if is_its and is_of_subject and item.outcome.expected and has_labels(item.labels, cell):
             source = "agreed" if item.is_contract else item.outcome.source
             return f"{item.outcome.expected} ({source})"
     return ""
