@@ -246,3 +246,20 @@ def test_healthy_devices_give_right_products_and_would_be_ready(tmp_path: Path) 
     good = ("PASS", "NOT-APPLICABLE")
     open_ = [x for x in result["outcomes"] if x["is_required"] and x["outcome"]["status"] not in good]
     assert (result["detail"]["readiness"]["uncapped"], open_) == ("READY", [])
+
+
+@needs_simulator
+def test_a_precision_that_a_device_has_not_got_is_not_asked_of_it(tmp_path: Path) -> None:
+    found = gpuproof(
+        *("validate", "--device", "simgpu", "--nproc", "1", "--recipe", "quick", "--validate.stages=[gemm]"),
+        *("--validate.gemm_precisions=[fp32, tf32]", "--monitoring.enabled=false", "--run.run_id=v"),
+        cwd=tmp_path,
+        environment=simulated(devices=1),
+    )
+    assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
+    cells = [
+        cell for cell in result_of(tmp_path)["detail"]["readiness"]["cells"] if cell["aspect"] == "compute"
+    ]
+    assert [cell["labels"]["dtype"] for cell in cells] == ["fp32", "tf32"]
+    assert [cell["standing"] for cell in cells] == ["undecided", "passed"]
+    assert "nothing to measure: TF32 is arithmetic of NVIDIA's tensor cores" in cells[1]["reason"]

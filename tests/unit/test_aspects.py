@@ -178,3 +178,40 @@ def test_one_subject_is_enough_where_any_is_asked_for() -> None:
     ).cells
     assert found.standing == "passed"
     assert cell(rule(subject=OTHER), row=row).standing == "undecided"  # it should not be there
+
+
+def lacking(dtype: str, subject: str = "host/a", status: Status = "NOT-APPLICABLE") -> Judged:
+    """What is said of a launch of products whose arithmetic its device has not got."""
+    labels = {"stage": "gemm", "case": f"gemm-{dtype}", "dtype": dtype}
+    return Judged(
+        name=f"gemm-{dtype} was measured",
+        outcome=outcome(status, subject, None),
+        measure="launches",
+        labels=labels,
+    )
+
+
+def test_arithmetic_that_a_device_has_not_got_closes_its_own_cell_where_another_was_measured() -> None:
+    fp8 = replace(ROW, labels={"stage": "gemm", "dtype": "fp8"})
+    found = cell(lacking("fp8"), row=fp8)
+    assert (found.standing, found.resolution, found.reason) == (
+        "passed",
+        None,
+        "nothing to measure: no figure",
+    )
+    assert cell(lacking("fp8")).standing == "undecided", "bf16 was measured, and nothing judged it"
+
+
+@pytest.mark.parametrize(
+    ("judged", "measures"),
+    [
+        ([lacking("fp8")], ()),  # nothing of the device was measured
+        ([lacking("fp8"), lacking("fp8", status="SKIP")], (MEASURED,)),  # another device's launch was lost
+        ([lacking("tf32")], (MEASURED,)),
+        ([lacking("fp8", "host/b")], (MEASURED,)),
+        ([lacking("fp8"), rule("ERROR", labels={"stage": "gemm", "dtype": "fp8"})], (MEASURED,)),
+    ],
+)
+def test_it_closes_nothing_else(judged: list[Judged], measures: tuple[Measure, ...]) -> None:
+    fp8 = replace(ROW, labels={"stage": "gemm", "dtype": "fp8"})
+    assert cell(*judged, row=fp8, measures=measures).standing == "undecided"

@@ -11,6 +11,7 @@ import torch
 from gpuproof.accelerators.base import Arithmetic
 from gpuproof.accelerators.choose import accelerator_of, find_accelerator
 from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.records.work.training import Precision
 from gpuproof.worker.step.precision import apply_precision, refusal
 
 H100 = Arithmetic(
@@ -51,21 +52,34 @@ CPU = replace(H100, in_software=True, name="the processor", capability=None)
     ],
 )
 def test_a_precision_is_refused_with_the_reason(
-    precision: str, device: Arithmetic, expected: str | None
+    precision: Precision, device: Arithmetic, expected: str | None
 ) -> None:
-    assert refusal(precision, device) == expected  # type: ignore[arg-type]  # spelled out above
+    refused = refusal(precision, device)
+    assert (refused and refused.reason) == expected
+    assert refused is None or refused.is_of_hardware == (device is not MI300X or precision == "tf32")
 
 
 def test_a_torch_without_products_of_fp8_refuses_them() -> None:
-    reason = refusal("fp8", replace(H100, has_scaled_products=False))
-    assert reason is not None
-    assert "has no products of fp8 matrices" in reason
+    refused = refusal("fp8", replace(H100, has_scaled_products=False))
+    assert refused is not None
+    assert "has no products of fp8 matrices" in refused.reason
+    assert not refused.is_of_hardware
 
 
 def test_the_variable_that_overrules_torch_is_seen() -> None:
     always, never = replace(A100, tf32_override="1"), replace(A100, tf32_override="0")
-    assert refusal("fp32", always) == "NVIDIA_TF32_OVERRIDE=1 makes NVIDIA's libraries use TF32 in fp32"
-    assert refusal("tf32", never) == "NVIDIA_TF32_OVERRIDE=0 forbids TF32 to NVIDIA's libraries"
+    reasons = {
+        "fp32": "NVIDIA_TF32_OVERRIDE=1 makes NVIDIA's libraries use TF32 in fp32",
+        "tf32": "NVIDIA_TF32_OVERRIDE=0 forbids TF32 to NVIDIA's libraries",
+    }
+    for refused, reason in (
+        (refusal("fp32", always), reasons["fp32"]),
+        (refusal("tf32", never), reasons["tf32"]),
+    ):
+        assert refused is not None
+        assert refused.reason == reason
+        assert refused.next_step == "Unset NVIDIA_TF32_OVERRIDE"
+        assert not refused.is_of_hardware
     assert refusal("tf32", always) is None
     assert refusal("fp32", never) is None
 

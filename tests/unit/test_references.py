@@ -117,8 +117,8 @@ def test_the_page_shows_each_rate_beside_the_reference_of_its_own_work() -> None
     outcome = replace(memory.outcome, measured=of_product.text, expected="≥ 580 TFLOP/s")
     items = [replace(memory, outcome=outcome, labels=products), memory]
     rows = [
-        RequiredAspect(aspect=aspect, title=aspect, measure="throughput", labels=labels)
-        for aspect, labels in (("compute", products), ("memory", dict(MEMORY.labels)))
+        RequiredAspect(aspect="compute", title="a GPU", measure="throughput", labels=products),
+        RequiredAspect(aspect="memory", title="its memory", measure="throughput", labels=MEMORY.labels),
     ]
     cells = cells_of(rows, {"gpu": [of_product.subject]}, judged=items, measures=measures, detects=0.5).cells
     shown = {row.what: row.expected for row in rate_rows(cells, measures, items, facts)}

@@ -70,6 +70,10 @@ class EnvironmentUnfitError(GpuproofError):
     exit_code = ExitCode.UNFIT_ENVIRONMENT
 
 
+class UnsupportedError(EnvironmentUnfitError):
+    """The device itself has not got what is asked of it: no setting and no other software brings it."""
+
+
 class RecordError(GpuproofError):
     """A file of a run cannot be read as what it says it is."""
 

@@ -96,7 +96,7 @@ class CaseRecords:
         if self.has_ended:
             return "done" if self.contradiction is None else "unfinished"
         primary = self.primary_failure
-        if primary is not None and primary.cause not in TRANSIENT_CAUSES:
+        if primary is not None and (primary.is_unsupported or primary.cause not in TRANSIENT_CAUSES):
             return "failed"
         return "unfinished"
 

@@ -375,6 +375,8 @@ class Failure:
     stacks: str | None = None
     steps_done: int | None = None
     progress: RankProgress | None = None
+    is_unsupported: bool = False
+    """Whether the device has not got what was asked of it; then there is nothing to measure."""
 
     def __post_init__(self) -> None:
         """Take secrets out of every text: messages of servers, libraries and launchers hold any words."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
@@ -49,6 +49,7 @@ RECORD_OR_AGREE = (
 TELLING = ("dtype", "operation", "case")
 """Labels that tell cells of one title apart."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
+OTHER_ARITHMETIC = "Name a precision that the device has: --validate.gemm_precisions=fp32"
 MEASURE_AGAIN = "Look at why it is INVALID (--verbose), and measure again without that"
 SHARPEN = (
     "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "
@@ -105,7 +106,7 @@ class AspectCell:
     records: tuple[str, ...] = ()
     """The launches that it rests on, as CASE/REPLICATE."""
     reason: str | None = None
-    """Why it is not passed."""
+    """Why it is not passed, or passed though there is nothing to measure."""
     next_step: str | None = None
 
     @property
@@ -157,10 +158,12 @@ class _Outcomes:
         ]
 
     def launches_of(self, row: RequiredAspect, subject: str) -> list[Judged]:
-        """Return what is said of the launches that a row asks for where they did not go through."""
+        """Return what is said of the launches that a row asks for, of its stage and arithmetic."""
         stage, of = row.labels.get("stage"), (subject, parent_of(subject), WHOLE)
+        dtype = row.labels.get("dtype")
         launches = (x for x in self.everywhere["launches"] if x.labels.get("stage") == stage)
-        return [x for x in launches if x.outcome.subject in of and _standing(x) != "passed"]
+        same = (x for x in launches if dtype is None or x.labels.get("dtype") in (dtype, None))
+        return [x for x in same if x.outcome.subject in of]
 
     def of_check(self, name: str, subject: str) -> list[Judged]:
         """Return what a check said of a subject, or else of what it is a part of."""
@@ -263,12 +266,16 @@ def _by_figures(
     failed = [item for item in items if item.outcome.status == "FAIL"]
     unsettled = _unsettled(row, subject, outcomes)
     closing = None if failed or unsettled is not None else _closing(row, items, detects)
+    absent = None if items else _nothing_to_measure(row, subject, outcomes)
+    closing = closing or absent
     standing: Standing = "failed" if failed else "undecided" if closing is None else "passed"
     reason, next_step = None, None
     if failed:
         reason, next_step = "; ".join(dict.fromkeys(map(why_of, failed))), failed[0].outcome.next_step
     elif unsettled is not None:
         reason, next_step = unsettled.reason, unsettled.remedy
+    elif absent is not None:
+        reason = f"nothing to measure: {absent.outcome.reason}"
     elif closing is None:
         reason, next_step = _reason_open(row, subject, items, outcomes, detects)
     agreed = closing if closing is not None and closing.is_contract else None
@@ -303,6 +310,18 @@ def _deciding(row: RequiredAspect, failed: Sequence[Judged], closing: Judged | N
     return tuple(dict.fromkeys(item.name for item in (*failed, *filter(None, (closing,)))))
 
 
+def _nothing_to_measure(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Judged | None:
+    """Return a launch by which there is nothing to measure, where all that a row asks for say so.
+
+    An arithmetic that a device has not got is nothing only where another one was measured.
+    """
+    launches = outcomes.launches_of(row, subject)
+    others = replace(row, labels={name: value for name, value in row.labels.items() if name != "dtype"})
+    has_others = "dtype" not in row.labels or bool(outcomes.values_of(others, subject))
+    is_there = any(x.outcome.status != "NOT-APPLICABLE" for x in launches)
+    return None if is_there or not has_others else next(iter(launches), None)
+
+
 def _closing(row: RequiredAspect, items: Sequence[Judged], detects: float) -> Judged | None:
     """Return the outcome that closes a cell: of a rate the sharpest one, if sharp enough, else a contract."""
     passed = [item for item in items if _standing(item) == "passed"]
@@ -335,7 +354,8 @@ def _reason_open(
         return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
     values = outcomes.values_of(row, subject)
     if all(value.validity == "INVALID" for value in values):
-        return _reason_not_measured(row, values, outcomes.launches_of(row, subject))
+        launches = [x for x in outcomes.launches_of(row, subject) if x.outcome.status != "PASS"]
+        return _reason_not_measured(row, values, launches)
     if any(item.basis == "peers" and item.outcome.status in JUDGED for item in items):
         return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
     return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
@@ -349,7 +369,8 @@ def _reason_not_measured(
         return "it was measured, and the measurement is INVALID", MEASURE_AGAIN
     name = " of stage ".join(filter(None, (row.measure, row.labels.get("stage"))))
     why = f": {launches[0].outcome.summary}" if launches else ""
-    steps = (launch.outcome.next_step for launch in launches)
+    lacks = any(launch.outcome.status == "NOT-APPLICABLE" and "dtype" in row.labels for launch in launches)
+    steps = (OTHER_ARITHMETIC if lacks else launch.outcome.next_step for launch in launches)
     return f"it was not measured ({name}){why}", next(filter(None, steps), MEASURE_IT)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuproof.base import units
+from gpuproof.hardware.boards import PEAK_TYPE_OF_PRECISION
 from gpuproof.launches.probes import WRONG_VALUES, summarize_probe
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable, not_judged, pass_or_fail, skipped
@@ -56,7 +57,7 @@ def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> I
     outcome = _outcome(concluded, left_out.get(concluded.case.case_id))
     if outcome.status == "FAIL" and are_devices_judged(concluded):
         return  # the devices are judged by themselves
-    labels = {"stage": concluded.stage.name, "case": concluded.case.name}
+    labels = {"stage": concluded.stage.name, "case": concluded.case.name, **_dtype(concluded)}
     is_required = concluded.stage.is_required
     yield Judged(
         name=_name(concluded), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels
@@ -77,6 +78,12 @@ def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> I
             warns=True,
         )
         yield Judged(name=f"{_name(concluded)}, doubts", outcome=doubted, is_required=False)
+
+
+def _dtype(concluded: StageResult) -> dict[str, str]:
+    """Label launches of products with their arithmetic, as rows of aspects name it."""
+    is_product = concluded.stage.name == "gemm"
+    return {"dtype": PEAK_TYPE_OF_PRECISION[concluded.config.training.precision]} if is_product else {}
 
 
 def _name(concluded: StageResult) -> str:
@@ -149,6 +156,8 @@ def _failure_outcome(concluded: StageResult, failure: Failure) -> Outcome:
     """Return the outcome of a failed launch: not judged where the cause lies outside the case."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
+    if failure.is_unsupported and concluded.stage.name == "gemm":
+        return not_applicable(message.removeprefix("training.precision: "), concluded.subject)
     text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
     next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:

@@ -259,7 +259,7 @@ def _ways(cells: Sequence[AspectCell]) -> str:
 
 def _how(cell: AspectCell) -> str:
     if cell.standing == "passed":
-        return cell.contract or ", ".join(cell.decided_by)
+        return cell.contract or cell.reason or ", ".join(cell.decided_by)
     return cell.reason or ""
 
 

@@ -58,8 +58,8 @@ class RateRow:
 def rate_rows(
     cells: Sequence[AspectCell], measures: Sequence[Measure], judged: Sequence[Judged], facts: FleetFacts
 ) -> tuple[RateRow, ...]:
-    """Return a row for each rate that the recipe requires, in its order."""
-    rates = [cell for cell in cells if cell.aspect in RATES]
+    """Return a row for each rate that the recipe requires and the hardware has, in its order."""
+    rates = [x for x in cells if x.aspect in RATES and not (x.standing == "passed" and x.reason)]
     by_row = grouped(
         ((what_of(cell, measure), cell.title), (cell, measure))
         for cell in rates

@@ -56,11 +56,11 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
     stack, drawn = _stack(bench), cache(lambda edge: _Drawn(spec.seed, edge, bench.device))
     works: list[tuple[NumberFormat, int]] = []
     for dtype in spec.dtypes:
-        reason = refusal(PRECISIONS[dtype], arithmetic)
-        if reason is None:
+        refused = refusal(PRECISIONS[dtype], arithmetic)
+        if refused is None:
             works += [(dtype, edge) for edge in _edges(spec, dtype, drawn, bench)]
         else:
-            yield _figure(bench, {"dtype": dtype}, missing=reason)
+            yield _figure(bench, {"dtype": dtype}, missing=refused.reason)
     for number in range(spec.rounds):
         _heat(spec.heat_s, drawn(max((edge for _, edge in works), default=spec.edge)), bench)
         for dtype, edge in works:

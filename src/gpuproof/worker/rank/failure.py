@@ -20,7 +20,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UnsupportedError
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.worker.data.loader_failure import explain_loader_error
 from gpuproof.worker.rank.watchdog import Heartbeat, LastWords, look_at_progress
@@ -48,7 +48,7 @@ def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Fa
     cause = classify(error)
     trace = None if isinstance(error, GpuproofError) else "".join(traceback.format_exception(error))
     failure = _failure(cause, _message(error), _next_step(error, cause), rank=rank, heartbeat=heartbeat)
-    return replace(failure, traceback=trace)
+    return replace(failure, traceback=trace, is_unsupported=isinstance(error, UnsupportedError))
 
 
 def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> Failure:

@@ -16,7 +16,7 @@ import torch
 
 from gpuproof.accelerators.base import Arithmetic
 from gpuproof.accelerators.choose import TF32_OVERRIDE, accelerator_of
-from gpuproof.base.errors import EnvironmentUnfitError
+from gpuproof.base.errors import EnvironmentUnfitError, UnsupportedError
 from gpuproof.records.work.training import Precision
 
 AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
@@ -39,64 +39,80 @@ class PrecisionPolicy:
         return nullcontext() if dtype is None else torch.autocast(self.device_type, dtype=dtype)
 
 
-def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionRefusal:
+    """Why a device does not compute in a precision."""
+
+    reason: str
+    next_step: str = "Use bf16, amp or fp32, as the device has them"
+    is_of_hardware: bool = True
+    """Whether the device has no such arithmetic; else a setting, torch or gpuproof stands in the way."""
+
+
+def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
     """Say why the device cannot compute in this precision; None where it can."""
+    override = arithmetic.tf32_override
     if name == "tf32":
         return _refuse_tf32(arithmetic)
     if name == "fp8":
         return _refuse_fp8(arithmetic)
     if name == "fp64" and not arithmetic.has_fp64:
-        return f"{arithmetic.name} has no arithmetic of 8-byte numbers"
+        return PrecisionRefusal(reason=f"{arithmetic.name} has no arithmetic of 8-byte numbers")
     if name == "bf16" and not arithmetic.has_bf16:
-        return f"{arithmetic.name} has no bfloat16 arithmetic"
-    if name == "fp32" and arithmetic.tf32_override not in (None, "0"):
-        return f"{TF32_OVERRIDE}={arithmetic.tf32_override} makes NVIDIA's libraries use TF32 in fp32"
+        return PrecisionRefusal(reason=f"{arithmetic.name} has no bfloat16 arithmetic")
+    if name == "fp32" and override not in (None, "0"):
+        return _of_variable(f"{TF32_OVERRIDE}={override} makes NVIDIA's libraries use TF32 in fp32")
     return None
 
 
-def _refuse_tf32(arithmetic: Arithmetic) -> str | None:
+def _refuse_tf32(arithmetic: Arithmetic) -> PrecisionRefusal | None:
     if arithmetic.capability is None:
-        return f"TF32 is arithmetic of NVIDIA's tensor cores, and {arithmetic.name} has none"
+        return PrecisionRefusal(
+            reason=f"TF32 is arithmetic of NVIDIA's tensor cores, and {arithmetic.name} has none"
+        )
     if arithmetic.capability < TF32_CAPABILITY:
         return _too_old("TF32", arithmetic, TF32_CAPABILITY)
     if arithmetic.tf32_override == "0":
-        return f"{TF32_OVERRIDE}=0 forbids TF32 to NVIDIA's libraries"
+        return _of_variable(f"{TF32_OVERRIDE}=0 forbids TF32 to NVIDIA's libraries")
     return None
 
 
-def _refuse_fp8(arithmetic: Arithmetic) -> str | None:
+def _of_variable(reason: str) -> PrecisionRefusal:
+    return PrecisionRefusal(reason=reason, next_step=f"Unset {TF32_OVERRIDE}", is_of_hardware=False)
+
+
+def _refuse_fp8(arithmetic: Arithmetic) -> PrecisionRefusal | None:
     if not arithmetic.has_scaled_products:
-        return f"torch {torch.__version__} has no products of fp8 matrices (torch._scaled_mm)"
+        reason = f"torch {torch.__version__} has no products of fp8 matrices (torch._scaled_mm)"
+        return PrecisionRefusal(reason=reason, is_of_hardware=False)
     if arithmetic.in_software:
         return None  # torch works it out in software: good for a test, and the setup record says so
     if arithmetic.capability is None:
-        return f"fp8 is written for NVIDIA's formats (e4m3fn, e5m2), and {arithmetic.name} is no NVIDIA GPU"
+        reason = f"fp8 is written for NVIDIA's formats (e4m3fn, e5m2), and {arithmetic.name} is no NVIDIA GPU"
+        return PrecisionRefusal(reason=reason, is_of_hardware=False)
     if arithmetic.capability < FP8_CAPABILITY:
         return _too_old("fp8", arithmetic, FP8_CAPABILITY)
     return None
 
 
-def _too_old(what: str, arithmetic: Arithmetic, needed: tuple[int, int]) -> str:
-    have = ".".join(map(str, arithmetic.capability or ()))
-    return f"{what} needs compute capability {needed[0]}.{needed[1]}, and {arithmetic.name} has {have}"
+def _too_old(what: str, arithmetic: Arithmetic, needed: tuple[int, int]) -> PrecisionRefusal:
+    have, least = (".".join(map(str, version or ())) for version in (arithmetic.capability, needed))
+    return PrecisionRefusal(
+        reason=f"{what} needs compute capability {least}, and {arithmetic.name} has {have}"
+    )
 
 
 def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
     """Set the process's matrix precision and return the policy.
 
     Raises:
-        EnvironmentUnfitError: the device or this torch cannot compute in this precision.
+        UnsupportedError: the device has no arithmetic of this precision.
+        EnvironmentUnfitError: a setting, or this torch, does not let it compute so.
     """
     accelerator = accelerator_of(device)
-    reason = refusal(name, accelerator.arithmetic(device))
-    if reason is not None:
-        variable = TF32_OVERRIDE in reason
-        raise EnvironmentUnfitError(
-            reason,
-            place="training.precision",
-            next_step=f"Unset {TF32_OVERRIDE}"
-            if variable
-            else "Use bf16, amp or fp32, as the device has them",
-        )
+    refused = refusal(name, accelerator.arithmetic(device))
+    if refused is not None:
+        error = UnsupportedError if refused.is_of_hardware else EnvironmentUnfitError
+        raise error(refused.reason, place="training.precision", next_step=refused.next_step)
     accelerator.use_tf32(on=name == "tf32")
     return PrecisionPolicy(name=name, device_type=device.type)
