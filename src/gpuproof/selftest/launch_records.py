@@ -34,7 +34,9 @@ from gpuproof.records.run import (
 )
 from gpuproof.records.what_ran import Connections, CountedConnection
 from gpuproof.records.work.collective import ELEMENT_BYTES, CollectiveTrial
+from gpuproof.selftest.announcing import recorded_xids
 from gpuproof.selftest.fleet import (
+    BEGAN_UNIX_S,
     LINK_BYTES_PER_S,
     OPERATION_S,
     PRODUCTS_FLOPS_PER_S,
@@ -51,7 +53,6 @@ SEGMENTS = 50_000
 ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
 BURSTS = 5
 NUM_STEPS = 120
-BEGAN_UNIX_S = 1_795_000_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,9 @@ def write_launch(fleet: Fleet, case: Case, folder: Path) -> None:
         lines.setdefault(path, []).append(encode(record) + "\n")
     for path, written in lines.items():
         path.write_text("".join(written), encoding="utf-8")
+    for host in case.placement.hosts if fleet.planted.xids is not None else ():
+        recording = "".join(encode(record) + "\n" for record in recorded_xids(fleet, case, host))
+        (folder / layout.recording_name(host)).write_text(recording, encoding="utf-8")
     if fleet.planted.torn == case.case_id:
         last = layout.rank_journals(folder)[-1]
         last.write_bytes(last.read_bytes()[:-20])

@@ -34,7 +34,16 @@ from gpuproof.processes.start import safe_environment
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.selftest.fleet import Fleet, Planted, with_fault
-from gpuproof.selftest.judging import EDGE, FIGURES, Turned, floor, judge_fleet, judge_links, write_fleet
+from gpuproof.selftest.judging import (
+    EDGE,
+    FIGURES,
+    Turned,
+    floor,
+    judge_events,
+    judge_fleet,
+    judge_links,
+    write_fleet,
+)
 from gpuproof.selftest.launch_records import listed_device
 from gpuproof.selftest.worker import (
     judge_copies,
@@ -68,7 +77,17 @@ CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
 Layer = Literal["worker", "device", "records", "rules"]
 Twin = Literal[
-    "fleet", "devices", "links", "products", "training", "fingerprints", "copies", "past", "pod", "alone"
+    "fleet",
+    "events",
+    "devices",
+    "links",
+    "products",
+    "training",
+    "fingerprints",
+    "copies",
+    "past",
+    "pod",
+    "alone",
 ]
 REFUSED = "REFUSED"
 """Rules that cannot judge are a mistake in use: nothing is judged by them."""
@@ -352,6 +371,7 @@ def _listed(read: RecordingData, place: int) -> dict[str, Any]:
 
 TWINS: dict[Twin, Callable[..., Turned]] = {
     "fleet": judge_ruled,
+    "events": judge_events,
     "devices": judge_devices,
     "links": judge_links,
     "products": judge_products,

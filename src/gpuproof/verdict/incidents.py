@@ -146,30 +146,37 @@ def _with_other_hosts(
     by_subject: Mapping[str, Sequence[Incident]], facts: FleetFacts
 ) -> dict[str, list[Incident]]:
     """Add to each incident the hosts that announced the same at the same time."""
-    spans: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    spans: dict[tuple[str, bool], dict[str, list[tuple[float, float]]]] = {}
     for incident in (one for incidents in by_subject.values() for one in incidents):
         if incident.first_unix_s is not None and incident.last_unix_s is not None:
             span = (incident.first_unix_s - AT_ONCE_S, incident.last_unix_s + AT_ONCE_S)
-            spans.setdefault(incident.title, {}).setdefault(host_of(incident.subject) or "", []).append(span)
+            hosts = spans.setdefault(_kind(incident), {})
+            hosts.setdefault(host_of(incident.subject) or "", []).append(span)
     heard = {host for subject in facts.events or {} if (host := host_of(subject)) is not None}
     of_launch = {_name(launch): {launch.host_of(x) for x in launch.of(Start)} for launch in facts.launches}
 
     def joined(incident: Incident) -> Incident:
-        hosts = set().union(*(of_launch.get(name, set()) for name in incident.launches))
-        asked = hosts & heard if len(hosts) > 1 else heard
-        first_s, last_s = incident.first_unix_s, incident.last_unix_s
+        first_s, last_s, own = incident.first_unix_s, incident.last_unix_s, host_of(incident.subject)
         if first_s is None or last_s is None:
             return incident
         others = sorted(
             host
-            for host, those in spans[incident.title].items()
-            if host in asked - {host_of(incident.subject)}
-            and any(begin_s <= last_s and first_s <= end_s for begin_s, end_s in those)
+            for host, those in spans[_kind(incident)].items()
+            if host != own and any(begin_s <= last_s and first_s <= end_s for begin_s, end_s in those)
         )
-        is_most = bool(others) and 2 * (len(others) + 1) > len(asked)
+        of_job = heard
+        if incident.owner == "ours":
+            of_job = heard & set().union(*(of_launch.get(name, set()) for name in incident.launches))
+        num_others = len(of_job.intersection(others))
+        is_most = num_others > 0 and 2 * (num_others + 1) > len(of_job)
         return replace(incident, other_hosts=tuple(others), is_of_most_hosts=is_most)
 
     return {subject: [joined(one) for one in incidents] for subject, incidents in by_subject.items()}
+
+
+def _kind(incident: Incident) -> tuple[str, bool]:
+    """Tell apart codes, and work of ours from that of others: they are no one job."""
+    return incident.title, incident.owner == "ours"
 
 
 def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> Conclusion:
