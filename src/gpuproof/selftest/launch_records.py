@@ -227,7 +227,8 @@ def _done(
         times_s = [time_s for trial in trials for time_s in trial.durations_s]
     else:
         step_s = _step_s(case) * slower
-        num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / step_s))
+        slowest_s = _step_s(case) * max(rank.slower for rank in ranks)  # ranks end after the same step
+        num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / slowest_s))
         times_s = _noisy(rng, step_s, num_steps)
         yield Steps(rank=worker.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
     yield _window(fleet, case, worker, times_s)

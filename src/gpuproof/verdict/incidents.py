@@ -232,9 +232,7 @@ def _of_process(
     if failed:
         return _of_device(f"our {units.first_of(failed)} failed on this device since", by_table)
     right = _right_since(incident, since, facts)
-    evidence = (
-        f"results right since: {units.first_of(right)}" if right else "nothing of ours compared since",
-    )
+    evidence = (f"{' and '.join(right)} right since" if right else "nothing of ours compared since",)
     is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
     return replace(by_table, word="application" if is_told else "cannot tell", evidence=evidence)
 
