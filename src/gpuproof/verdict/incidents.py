@@ -1,15 +1,14 @@
 """What an announced error of a device comes to: incidents, and whose each of them is.
 
 In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
-within minutes as one `Incident`, and its `Conclusion`: the table's, unless what ran, what our tests of that
-device found since, or what other hosts announced at the same time says more. Pure.
+within minutes as one `Incident`, and what it comes to (`IncidentConclusion`): the table's word, unless what
+ran, what our tests of that device found since, or what other hosts announced at the same time says more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from itertools import groupby
 from typing import Final, Literal
 
@@ -81,7 +80,7 @@ class Incident:
     def _times(self) -> str:
         if self.first_unix_s is None or self.last_unix_s is None:
             return f", {units.count(self.num_events)} times" if self.num_events > 1 else ""
-        first = datetime.fromtimestamp(self.first_unix_s, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        first = units.utc_time(self.first_unix_s)
         if self.num_events == 1:
             return f", once at {first}"
         lasted = units.duration(self.last_unix_s - self.first_unix_s)
@@ -89,7 +88,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conclusion:
+class IncidentConclusion:
     """Whose an incident is, why, and who does what."""
 
     word: Word
@@ -179,7 +178,7 @@ def _kind(incident: Incident) -> tuple[str, bool]:
     return incident.title, incident.owner == "ours"
 
 
-def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> Conclusion:
+def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> IncidentConclusion:
     """Conclude whose an incident is; `beside` are all incidents of its subject, itself among them.
 
     What the table gives to the device, or cannot tell, no process excuses. A code that an application can
@@ -187,7 +186,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
     where most hosts announced it at the same time; and nobody knows where no process is visible.
     """
     meaning = incident.meaning
-    by_table = Conclusion(
+    by_table = IncidentConclusion(
         word=meaning.word,
         status=meaning.status,
         evidence=(f"by its code alone ({meaning.action})",) if meaning.action else (),
@@ -207,7 +206,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
     return _of_process(incident, beside, by_table, facts) if meaning.is_restart else by_table
 
 
-def _of_kill(incident: Incident, by_table: Conclusion) -> Conclusion | None:
+def _of_kill(incident: Incident, by_table: IncidentConclusion) -> IncidentConclusion | None:
     """Conclude what came before or after we ended ranks that hung; None where that says nothing of it."""
     if incident.title == STOPPED and incident.kill == "before":
         return _of_device("the device stopped before we ended the rank that hung", by_table)
@@ -218,8 +217,8 @@ def _of_kill(incident: Incident, by_table: Conclusion) -> Conclusion | None:
 
 
 def _of_process(
-    incident: Incident, beside: Sequence[Incident], by_table: Conclusion, facts: FleetFacts
-) -> Conclusion:
+    incident: Incident, beside: Sequence[Incident], by_table: IncidentConclusion, facts: FleetFacts
+) -> IncidentConclusion:
     """Conclude what the table gives to an application: by its process, and by what tests found since."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
     pids = {pid for one in alike for pid in one.pids}
@@ -237,7 +236,7 @@ def _of_process(
     return replace(by_table, word="application" if is_told else "cannot tell", evidence=evidence)
 
 
-def _of_device(why: str, by_table: Conclusion) -> Conclusion:
+def _of_device(why: str, by_table: IncidentConclusion) -> IncidentConclusion:
     step = "Drain the host and reset the GPU (nvidia-smi --gpu-reset); then validate it again"
     return replace(
         by_table,

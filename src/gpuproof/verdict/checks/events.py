@@ -17,12 +17,12 @@ from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlist
 from gpuproof.verdict.checks.devices import lacking
 from gpuproof.verdict.event_kinds import XIDS
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.incidents import Conclusion, Incident, conclude, incidents_in
+from gpuproof.verdict.incidents import Incident, IncidentConclusion, conclude, incidents_in
 
 GRAVEST = ("FAIL", "ERROR", "WARN")
 MOST_NAMED = 6
 """Incidents of a GPU that an outcome names; it counts the others."""
-Concluded = tuple[Incident, Conclusion]
+Concluded = tuple[Incident, IncidentConclusion]
 
 
 @check("xid", "no driver announced an error of a GPU")
@@ -57,7 +57,7 @@ def _concluded(facts: FleetFacts) -> Mapping[str, list[Concluded]]:
     }
 
 
-def _is_of_job(incident: Incident, conclusion: Conclusion) -> bool:
+def _is_of_job(incident: Incident, conclusion: IncidentConclusion) -> bool:
     return incident.is_of_most_hosts and conclusion.word == "application"
 
 
