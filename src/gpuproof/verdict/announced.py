@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Final, Literal
 
@@ -72,14 +72,14 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
             for subject, track in by_subject.items():
                 assert not isinstance(recording, MissingReadings)
-                ranks = _ranks_on(launch, subject)
-                kill_s = _killed_unix_s(launch, rank_host)
+                pids, has_failed = _ranks_on(launch, subject)
+                killed_s = _killed_unix_s(launch, rank_host)
                 announced.setdefault(subject, []).extend(
                     replace(
                         event,
                         launch=name,
-                        owner=ranks.owner_of(event.pid),
-                        kill=_beside_kill(event.unix_s, kill_s),
+                        owner=_owner(event.pid, pids, has_failed=has_failed),
+                        kill=_kill(event, killed_s),
                     )
                     for event in announced_of(recording, track)
                 )
@@ -110,30 +110,22 @@ def _reason_unheard(
     return recording.reasons_missing(track).get(DRIVER_EVENTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranks:
-    """The ranks of a launch on one device."""
-
-    pids: frozenset[int]
-    has_failed: bool
-    """Whether one of them failed by itself."""
-
-    def owner_of(self, pid: int | None) -> Owner:
-        """Say whose process met something, or whose it is where no process is named."""
-        if pid is None:
-            return "ours" if self.has_failed else "unknown"
-        return "ours" if pid in self.pids else "another's"
-
-
-def _ranks_on(launch: CaseRecords, subject: str) -> _Ranks:
+def _ranks_on(launch: CaseRecords, subject: str) -> tuple[set[int], bool]:
+    """Return the processes of the ranks on a device, and whether one of them failed by itself."""
     here = {
         setup.rank
         for host, setup in setups_on(launch)
         if subject == f"host/{host}/gpu/{setup.device.uuid or setup.device.index}"
     }
     failures = [f for f in launch.of(Failure) if f.rank in here and f.cause not in TRANSIENT_CAUSES]
-    pids = frozenset(start.pid for start in launch.of(Start) if start.rank in here)
-    return _Ranks(pids, bool(failures))
+    return {start.pid for start in launch.of(Start) if start.rank in here}, bool(failures)
+
+
+def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
+    """Say whose process met something, or whose it is where no process is named."""
+    if pid is None:
+        return "ours" if has_failed else "unknown"
+    return "ours" if pid in pids else "another's"
 
 
 def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
@@ -151,10 +143,10 @@ def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
     return min(here) if here else min(f.unix_s for f in ended) - GRACE_S
 
 
-def _beside_kill(unix_s: float | None, kill_s: float | None) -> Literal["before", "after"] | None:
-    if unix_s is None or kill_s is None:
+def _kill(event: Announced, killed_unix_s: float | None) -> Literal["before", "after"] | None:
+    if event.unix_s is None or killed_unix_s is None:
         return None
-    return "before" if unix_s < kill_s else "after"
+    return "before" if event.unix_s < killed_unix_s else "after"
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:

@@ -20,24 +20,6 @@ from gpuproof.records.outcome import Actor
 Word = Literal["application", "reset the device", "restart the host", "vendor", "cannot tell"]
 XIDS: Final = "https://docs.nvidia.com/deploy/xid-errors/"
 TREND: Final = "ecc_corrected_count"
-WORDS: Final[Mapping[str, Word]] = {
-    "RESTART_APP": "application",
-    "WORKFLOW_XID_45": "application",
-    "RESET_GPU": "reset the device",
-    "WORKFLOW_XID_48": "reset the device",
-    "WORKFLOW_NVLINK_ERR": "reset the device",
-    "WORKFLOW_NVLINK5_ERR": "reset the device",
-    "RESTART_BM": "restart the host",
-    "RESTART_VM": "restart the host",
-    "CHECK_MECHANICALS": "vendor",
-    "CONTACT_SUPPORT": "vendor",
-    "lost": "restart the host",
-    "hung": "restart the host",
-    "ecc_uncorrected": "reset the device",
-    "ecc_uncorrected_count": "reset the device",
-    "remapped_rows_failed": "vendor",
-}
-"""By the catalogue's immediate action, or by the event's name; of others nobody can tell."""
 OF_MEMORY: Final = ("94",)
 """Restart the application, says the catalogue; what it met is memory, and no cleanup of a job's."""
 OF_APPLICATION: Final = ("43", "45")
@@ -46,18 +28,20 @@ OF_APPLICATION: Final = ("43", "45")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventMeaning:
-    """What a kind of event says of its device, before anybody knows what ran."""
+    """What an event says of its device: by itself, or of an incident after what ran is known."""
 
     name: str
     """Empty of what its title tells."""
     action: str
     """Of the catalogue; empty where it has none."""
     status: Literal["WARN", "FAIL", "ERROR"]
+    """WARN: it speaks against no device."""
     word: Word
+    actor: Actor
     next_step: str
-    responsible: Actor
-    is_of_application: bool = False
+    is_of_application: bool
     """Whether an application can cause it, so that a job that ends may leave it on all its hosts."""
+    evidence: str
 
     @property
     def is_restart(self) -> bool:
@@ -69,19 +53,16 @@ class EventMeaning:
 def meaning_of(title: str) -> EventMeaning:
     """Return what an event says by its title; an XID that the catalogue lacks is an ERROR."""
     source, _, code = title.partition(" ")
-    row = table("xids.csv", "code").get(code, {}) if source == "xid" else {}
-    action = str(row.get("immediate action", "")) if source == "xid" else ""
-    key = action if source == "xid" else title if title in ("not_answering", TREND) else "event"
-    said: Mapping[str, Any] = table("xid_actions.csv", "action")[key]
-    name = row.get("meaning", "not in the catalogue").partition(" -- ")[0] if source == "xid" else ""
+    row = table("xids.csv", "code").get(code, {"meaning": "not in the catalogue", "immediate action": ""})
+    name, action = (row["meaning"], row["immediate action"]) if source == "xid" else ("", "")
+    actions = table("xid_actions.csv", "action")
+    said: Mapping[str, Any] = actions[action] if source == "xid" else actions.get(title, actions["event"])
+    is_of_application = (action == "RESTART_APP" and code not in OF_MEMORY) or code in OF_APPLICATION
     return EventMeaning(
-        name=name,
-        action=action,
-        status=said["status"],
-        word=WORDS.get(action or title, "cannot tell"),
-        next_step=said["next_step"],
-        responsible=said["actor"],
-        is_of_application=(action == "RESTART_APP" and code not in OF_MEMORY) or code in OF_APPLICATION,
+        **{**said, "action": action},
+        name=name.partition(" -- ")[0],
+        is_of_application=is_of_application,
+        evidence=f"by its code alone ({action})" if action else "by itself",
     )
 
 

@@ -1,7 +1,7 @@
 """What an announced error of a device comes to: incidents, and whose each of them is.
 
 In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
-within minutes as one `Incident`, and what it comes to (`IncidentConclusion`): the table's word, unless what
+within minutes as one `Incident`, and what it comes to: the table's word, unless what
 ran, what our tests of that device found since, or what other hosts announced at the same time says more.
 """
 
@@ -16,9 +16,8 @@ from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.launches.probes import WRONG_VALUES
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Actor
 from gpuproof.records.run import Failure, Setup, Start
-from gpuproof.verdict.event_kinds import EventMeaning, Word, meaning_of
+from gpuproof.verdict.event_kinds import EventMeaning, meaning_of
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
 WITHIN_S: Final = 300.0
@@ -85,18 +84,6 @@ class Incident:
             return f", once at {first}"
         lasted = units.duration(self.last_unix_s - self.first_unix_s)
         return f", {units.count(self.num_events)} times in {lasted} from {first}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentConclusion:
-    """Whose an incident is, why, and who does what."""
-
-    word: Word
-    status: Literal["WARN", "FAIL", "ERROR"]
-    """WARN: it speaks against no device."""
-    evidence: tuple[str, ...]
-    next_step: str
-    responsible: Actor
 
 
 def incidents_in(facts: FleetFacts) -> dict[str, list[Incident]]:
@@ -178,7 +165,7 @@ def _kind(incident: Incident) -> tuple[str, bool]:
     return incident.title, incident.owner == "ours"
 
 
-def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> IncidentConclusion:
+def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventMeaning:
     """Conclude whose an incident is; `beside` are all incidents of its subject, itself among them.
 
     What the table gives to the device, or cannot tell, no process excuses. A code that an application can
@@ -186,66 +173,41 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
     where most hosts announced it at the same time; and nobody knows where no process is visible.
     """
     meaning = incident.meaning
-    by_table = IncidentConclusion(
-        word=meaning.word,
-        status=meaning.status,
-        evidence=(f"by its code alone ({meaning.action})",) if meaning.action else (),
-        next_step=meaning.next_step,
-        responsible=meaning.responsible,
-    )
-    by_kill = _of_kill(incident, by_table)
-    if by_kill is not None:
-        return by_kill
+    if incident.title == STOPPED and incident.kill == "before":
+        return _of_device(incident, "the device stopped before we ended the rank that hung")
+    if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
+        why = "it follows from our ending a rank that hung; why that hung is not known"
+        return replace(meaning, word="application", evidence=why)
     wrong = wrong_values(incident.subject, facts)
     if meaning.is_restart and wrong:
-        return _of_device(f"{wrong} beside it", by_table)
+        return _of_device(incident, f"{wrong} beside it")
     if meaning.is_of_application and incident.is_of_most_hosts:
         others = units.first_of(incident.other_hosts, 3)
         why = f"the same on {others} at the same time, most hosts: a job's, as it ended"
-        return replace(by_table, word="application", evidence=(why,))
-    return _of_process(incident, beside, by_table, facts) if meaning.is_restart else by_table
+        return replace(meaning, word="application", evidence=why)
+    return _of_process(incident, beside, facts) if meaning.is_restart else meaning
 
 
-def _of_kill(incident: Incident, by_table: IncidentConclusion) -> IncidentConclusion | None:
-    """Conclude what came before or after we ended ranks that hung; None where that says nothing of it."""
-    if incident.title == STOPPED and incident.kill == "before":
-        return _of_device("the device stopped before we ended the rank that hung", by_table)
-    if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
-        why = "it follows from our ending a rank that hung; why that hung is not known"
-        return replace(by_table, word="application", evidence=(why,))
-    return None
-
-
-def _of_process(
-    incident: Incident, beside: Sequence[Incident], by_table: IncidentConclusion, facts: FleetFacts
-) -> IncidentConclusion:
+def _of_process(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventMeaning:
     """Conclude what the table gives to an application: by its process, and by what tests found since."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
-    pids = {pid for one in alike for pid in one.pids}
     if any(one.owner == "ours" for one in alike):
-        return _of_device("work of ours met it, whose kernels are known", by_table)
-    if len(pids) > 1:
-        return _of_device(f"{len(pids)} processes met it on this device", by_table)
+        return _of_device(incident, "work of ours met it, whose kernels are known")
+    if len(pids := {pid for one in alike for pid in one.pids}) > 1:
+        return _of_device(incident, f"{len(pids)} processes met it on this device")
     since = [launch for launch in facts.launches if _setups(launch, incident.subject)]
-    failed = [_name(launch) for launch in since if _failed_since(launch, incident)]
-    if failed:
-        return _of_device(f"our {units.first_of(failed)} failed on this device since", by_table)
+    if failed := [_name(launch) for launch in since if _failed_since(launch, incident)]:
+        return _of_device(incident, f"our {units.first_of(failed)} failed on this device since")
     right = _right_since(incident, since, facts)
-    evidence = (f"{' and '.join(right)} right since" if right else "nothing of ours compared since",)
     is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
-    return replace(by_table, word="application" if is_told else "cannot tell", evidence=evidence)
+    evidence = f"{' and '.join(right)} right since" if right else "nothing of ours compared since"
+    return replace(incident.meaning, word="application" if is_told else "cannot tell", evidence=evidence)
 
 
-def _of_device(why: str, by_table: IncidentConclusion) -> IncidentConclusion:
-    step = "Drain the host and reset the GPU (nvidia-smi --gpu-reset); then validate it again"
-    return replace(
-        by_table,
-        word="reset the device",
-        status="FAIL",
-        evidence=(why,),
-        next_step=step,
-        responsible="administrator",
-    )
+def _of_device(incident: Incident, why: str) -> EventMeaning:
+    step = "Drain the host, reset the GPU (nvidia-smi --gpu-reset) and validate it again"
+    by_table = replace(incident.meaning, next_step=step, actor="administrator")
+    return replace(by_table, word="reset the device", status="FAIL", evidence=why)
 
 
 def wrong_values(subject: str, facts: FleetFacts) -> str | None:

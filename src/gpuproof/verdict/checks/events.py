@@ -15,14 +15,14 @@ from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
-from gpuproof.verdict.event_kinds import XIDS
+from gpuproof.verdict.event_kinds import XIDS, EventMeaning
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.incidents import Incident, IncidentConclusion, conclude, incidents_in
+from gpuproof.verdict.incidents import Incident, conclude, incidents_in
 
 GRAVEST = ("FAIL", "ERROR", "WARN")
 MOST_NAMED = 6
 """Incidents of a GPU that an outcome names; it counts the others."""
-Concluded = tuple[Incident, IncidentConclusion]
+Concluded = tuple[Incident, EventMeaning]
 
 
 @check("xid", "no driver announced an error of a GPU")
@@ -57,7 +57,7 @@ def _concluded(facts: FleetFacts) -> Mapping[str, list[Concluded]]:
     }
 
 
-def _is_of_job(incident: Incident, conclusion: IncidentConclusion) -> bool:
+def _is_of_job(incident: Incident, conclusion: EventMeaning) -> bool:
     return incident.is_of_most_hosts and conclusion.word == "application"
 
 
@@ -85,14 +85,14 @@ def _advisory(subject: str, text: str, pair: Concluded) -> Outcome:
         expected="no driver event",
         source=XIDS,
         next_step=conclusion.next_step,
-        responsible=conclusion.responsible,
+        responsible=conclusion.actor,
         warns=True,
         records=incident.launches[:MOST_NAMED],
     )
 
 
 def _told(pair: Concluded) -> str:
-    return "; ".join((pair[0].text, *pair[1].evidence))
+    return f"{pair[0].text}; {pair[1].evidence}"
 
 
 def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: FleetFacts) -> Outcome:
@@ -111,7 +111,7 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
     incident, conclusion = worst
     text = "; ".join([f"{_told(worst)}: {conclusion.word}", *_names(pairs[1:])])
     if conclusion.status == "ERROR":
-        return not_judged(subject, text, conclusion.next_step, conclusion.responsible)
+        return not_judged(subject, text, conclusion.next_step, conclusion.actor)
     return pass_or_fail(
         subject,
         False,
@@ -119,7 +119,7 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
         expected="no error of the GPU",
         source=XIDS,
         next_step=conclusion.next_step,
-        responsible=conclusion.responsible,
+        responsible=conclusion.actor,
         records=incident.launches[:MOST_NAMED],
     )
 
