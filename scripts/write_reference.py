@@ -309,7 +309,7 @@ def events() -> str:
 
     answers = {code: meaning_of(f"xid {code}") for code in rows_of("xids.csv", "code")}
     rows = [
-        (code, said.name, said.action, said.status, said.word, said.responsible, said.next_step)
+        (code, said.name, said.action, said.status, said.word, said.actor, said.next_step)
         for code, said in answers.items()
     ]
     return "\n".join([

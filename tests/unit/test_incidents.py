@@ -158,6 +158,20 @@ def test_bus_fabric_power_and_memory_codes_are_never_a_jobs(code: int) -> None:
     assert {item.outcome.status for item in found.values()} == {"FAIL"}
 
 
+def test_that_few_other_hosts_announced_the_same_is_told_and_makes_no_job() -> None:
+    names = [f"n{number}" for number in range(5)]
+    events = {gpu(name, 0): [xid(31)] if name in ("n0", "n1") else [] for name in names}
+    told = FleetFacts(measures=[], hosts=hosts(*names, gpus=1), events=events)
+    first, second = (str(item.outcome.measured) for item in advisory_events(told))
+    assert ("; also on n1 at the time; " in first, "; also on n0 at the time; " in second) == (True, True)
+    apart = {
+        **events,
+        gpu("n1", 0): [xid(31, 61)],
+        gpu("n2", 0): [xid(31, 122)],
+    }  # three of five, not at once
+    assert len(advisory_events(replace(told, events=apart))) == 3
+
+
 def test_work_of_ours_and_a_users_are_no_one_job() -> None:
     ours = {gpu("a", 0): [xid(31, pid=7, owner="ours")], gpu("b", 0): [xid(31, pid=USERS)]}
     told = FleetFacts(measures=[], hosts=hosts("a", "b", gpus=1), events=ours)
@@ -199,8 +213,15 @@ def recorded(
     """A launch of half a minute on the GPU, and what its driver announced beside it."""
     device = Device(kind="cuda", index=0, name="Fake GPU 80", uuid="GPU-0000", memory_total_bytes=None)
     announced = [
-        DriverEvent(monotonic_s=MONOTONIC_S + at_s, physical_index=0, event="xid", code=code, message=message)
+        DriverEvent(
+            monotonic_s=MONOTONIC_S + at_s,
+            physical_index=0,
+            event="kernel" if is_line else "xid",
+            code=None if is_line else code,
+            message=message,
+        )
         for at_s, code, message in events
+        for is_line in [message.startswith("NVRM")]
     ]
     totals = [
         Counters(monotonic_s=MONOTONIC_S, at=at, devices={"0": {"ecc_corrected_count": count}})
@@ -239,6 +260,24 @@ def test_a_recording_says_whose_process_when_and_on_which_instance(tmp_path: Pat
     assert faults["xid 31"].first_unix_s == UNIX_S + 8
     assert (faults["xid 13"].owner, faults["xid 43"].owner) == ("ours", "unknown")
     assert faults["ecc_corrected_count"].growth == 6
+
+
+def test_a_line_of_the_kernels_log_and_the_librarys_word_are_one_event(tmp_path: Path) -> None:
+    line = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=python, Ch 00000008"
+    other = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module"
+    told = recorded(tmp_path, (8.0, 31, line), (8.2, 31, "XID 31"), (9.0, 0, other))
+    (fault, _) = incidents_in(told)[NODE7]
+    assert (fault.title, fault.num_events, fault.pids) == ("xid 31", 1, (4242,))
+
+
+def test_an_error_of_a_divided_gpu_is_joined_with_tests_of_its_instances() -> None:
+    mig = hosts("a", gpus=1)
+    uuid = ON.rpartition("/")[2]
+    mig["a"]["accelerators"]["devices"].append({"uuid": "MIG-7", "static": {"mig_parent_uuid": uuid}})
+    wrong = replace(right("fingerprint"), value=2.0, subject="host/a/gpu/GPU-7")  # as torch names it
+    told = facts(xid(31, instance="7"), hosts=mig, measures=[wrong])
+    assert words(told) == ["reset the device"]
+    assert words(replace(told, measures=[replace(wrong, subject="host/a/gpu/GPU-8")])) == ["cannot tell"]
 
 
 def test_what_came_before_the_recording_or_from_another_boot_does_not_count(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
 Layer = Literal["worker", "device", "records", "rules"]
 Twin = Literal[
-    "fleet", "events", "devices", "links", "products", "training", "fingerprints", "copies", "past", "pod", "alone"
+    "fleet", "events", "devices", "links", "products", "training", "fingerprints", "copies", "past",
+    "pod", "alone",
 ]  # fmt: skip
 REFUSED = "REFUSED"
 """Rules that cannot judge are a mistake in use: nothing is judged by them."""

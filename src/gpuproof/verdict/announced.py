@@ -34,6 +34,9 @@ KILLED: Final = ("hang", "timeout", "interrupted")
 """Causes of ranks that we ended: those that hung, and the others of their launch."""
 GRACE_S: Final = 10.0
 """How long ranks are given to end by themselves before they are killed."""
+KERNEL: Final = "kernel"
+"""The event that is a line of the kernel's log."""
+XID_LINE: Final = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
 INSTANCE: Final = re.compile(r"\bGPU-I:(\d+)")
 """Of a divided GPU, as the kernel's log has it: `NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, …`."""
 PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
@@ -69,10 +72,11 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             recording = evidence.recording(launch.case, rank_host)
             tracks = () if isinstance(recording, MissingReadings) else recording.devices
             is_recorded = is_recorded or bool(tracks)
+            pids = {start.pid for start in launch.of(Start) if start.host == rank_host}
             by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
             for subject, track in by_subject.items():
                 assert not isinstance(recording, MissingReadings)
-                pids, has_failed = _ranks_on(launch, subject)
+                has_failed = _has_failed(launch, subject)
                 killed_s = _killed_unix_s(launch, rank_host)
                 announced.setdefault(subject, []).extend(
                     replace(
@@ -110,15 +114,14 @@ def _reason_unheard(
     return recording.reasons_missing(track).get(DRIVER_EVENTS)
 
 
-def _ranks_on(launch: CaseRecords, subject: str) -> tuple[set[int], bool]:
-    """Return the processes of the ranks on a device, and whether one of them failed by itself."""
+def _has_failed(launch: CaseRecords, subject: str) -> bool:
+    """Say whether a rank on a device failed by itself."""
     here = {
         setup.rank
         for host, setup in setups_on(launch)
         if subject == f"host/{host}/gpu/{setup.device.uuid or setup.device.index}"
     }
-    failures = [f for f in launch.of(Failure) if f.rank in here and f.cause not in TRANSIENT_CAUSES]
-    return {start.pid for start in launch.of(Start) if start.rank in here}, bool(failures)
+    return any(f.rank in here and f.cause not in TRANSIENT_CAUSES for f in launch.of(Failure))
 
 
 def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
@@ -172,8 +175,12 @@ def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[Annou
         if event.physical_index != place or event.event in HARMLESS or not _is_of(recording, event):
             continue
         pid, instance = PROCESS.search(event.message), INSTANCE.search(event.message)
+        is_of_log, line = event.event == KERNEL, XID_LINE.search(event.message)
+        if is_of_log and line is None:
+            continue  # what it says is no error of a GPU
         yield Announced(
-            title=event.title,
+            title=f"xid {int(line[1])}" if is_of_log and line is not None else event.title,
+            is_of_log=is_of_log,
             unix_s=begun.unix_s + recording.seconds_in(event.monotonic_s),
             pid=None if pid is None else int(pid[1]),
             instance=None if instance is None else str(int(instance[1])),

@@ -8,6 +8,7 @@ ran, what our tests of that device found since, or what other hosts announced at
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Literal
@@ -16,7 +17,8 @@ from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.launches.probes import WRONG_VALUES
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Failure, Setup, Start
+from gpuproof.records.readings import spellings
+from gpuproof.records.run import Failure, Start
 from gpuproof.verdict.event_kinds import EventMeaning, meaning_of
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
@@ -195,8 +197,9 @@ def _of_process(incident: Incident, beside: Sequence[Incident], facts: FleetFact
         return _of_device(incident, "work of ours met it, whose kernels are known")
     if len(pids := {pid for one in alike for pid in one.pids}) > 1:
         return _of_device(incident, f"{len(pids)} processes met it on this device")
-    since = [launch for launch in facts.launches if _setups(launch, incident.subject)]
-    if failed := [_name(launch) for launch in since if _failed_since(launch, incident)]:
+    parts = _parts(incident.subject, facts)
+    since = [launch for launch in facts.launches if _ranks(launch, parts)]
+    if failed := [_name(launch) for launch in since if _failed_since(launch, incident, parts)]:
         return _of_device(incident, f"our {units.first_of(failed)} failed on this device since")
     right = _right_since(incident, since, facts)
     is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
@@ -212,7 +215,8 @@ def _of_device(incident: Incident, why: str) -> EventMeaning:
 
 def wrong_values(subject: str, facts: FleetFacts) -> str | None:
     """Say how many values came out wrong on a device; None where none did."""
-    wrong = [m for m in facts.measures if m.name == WRONG_VALUES and m.subject == subject and m.value]
+    parts = _parts(subject, facts)
+    wrong = [m for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts and m.value]
     return f"{sum(m.value or 0 for m in wrong):g} wrong values" if wrong else None
 
 
@@ -220,6 +224,7 @@ def _right_since(incident: Incident, since: Sequence[CaseRecords], facts: FleetF
     """Name the tests that began after an incident, and whose results were compared and right."""
     if incident.last_unix_s is None:
         return []
+    parts = _parts(incident.subject, facts)
     later = {
         launch.case.case_id
         for launch in since
@@ -228,22 +233,31 @@ def _right_since(incident: Incident, since: Sequence[CaseRecords], facts: FleetF
     tests = (
         str(measure.labels.get("stage") or measure.labels.get("pattern") or measure.case)
         for measure in facts.measures
-        if measure.name == WRONG_VALUES and measure.subject == incident.subject and measure.value == 0
+        if measure.name == WRONG_VALUES and measure.subject in parts and measure.value == 0
         if measure.case in later
     )
     return list(dict.fromkeys(tests))
 
 
-def _failed_since(launch: CaseRecords, incident: Incident) -> bool:
+def _failed_since(launch: CaseRecords, incident: Incident, parts: AbstractSet[str]) -> bool:
     first_s = incident.first_unix_s
     failures = [f for f in launch.of(Failure) if f.rank is not None and f.cause in OF_DEVICE_CAUSES]
-    ranks = {setup.rank for setup in _setups(launch, incident.subject)}
+    ranks = _ranks(launch, parts)
     return first_s is not None and any(f.rank in ranks and f.unix_s >= first_s for f in failures)
 
 
-def _setups(launch: CaseRecords, subject: str) -> list[Setup]:
-    named = ((f"host/{h}/gpu/{s.device.uuid or s.device.index}", s) for h, s in setups_on(launch))
-    return [setup for name, setup in named if name == subject]
+def _ranks(launch: CaseRecords, subjects: AbstractSet[str]) -> set[int]:
+    """Return the ranks that ran on one of these devices."""
+    named = ((f"host/{h}/gpu/{s.device.uuid or s.device.index}", s.rank) for h, s in setups_on(launch))
+    return {rank for name, rank in named if name in subjects}
+
+
+def _parts(subject: str, facts: FleetFacts) -> AbstractSet[str]:
+    """Return a device and, of one that is divided, its instances: tests of ours are of these."""
+    host, _, uuid = subject.removeprefix("host/").partition("/gpu/")
+    listed = ((facts.hosts.get(host) or {}).get("accelerators") or {}).get("devices") or ()
+    instances = [d["uuid"] for d in listed if (d.get("static") or {}).get("mig_parent_uuid") == uuid]
+    return {subject, *(f"host/{host}/gpu/{form}" for one in instances for form in spellings(one))}
 
 
 def _name(launch: CaseRecords) -> str:

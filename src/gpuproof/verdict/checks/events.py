@@ -92,7 +92,10 @@ def _advisory(subject: str, text: str, pair: Concluded) -> Outcome:
 
 
 def _told(pair: Concluded) -> str:
-    return f"{pair[0].text}; {pair[1].evidence}"
+    incident, meaning = pair
+    hosts = units.first_of(incident.other_hosts, 3)
+    also = f"; also on {hosts} at the time" if hosts and not incident.is_of_most_hosts else ""
+    return f"{incident.text}{also}; {meaning.evidence}"
 
 
 def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: FleetFacts) -> Outcome:
