@@ -1,8 +1,8 @@
 """What an announced error of a device comes to: incidents, and whose each of them is.
 
 In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
-within minutes as one `Incident`, and what it comes to: the table's word, unless what
-ran, what our tests of that device found since, or what other hosts announced at the same time says more.
+within minutes as one `Incident`, and what it comes to: the table's word, unless what ran, what our tests of that
+device found since, or what other hosts announced at the same time says more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import pairwise
 from typing import Final, Literal
 
 from gpuproof.base import units
@@ -99,15 +99,14 @@ def incidents_in(facts: FleetFacts) -> dict[str, list[Incident]]:
 
 def _of_subject(subject: str, events: Sequence[Announced]) -> Iterator[Incident]:
     for title, alike in grouped((event.title, event) for event in events).items():
-        alike.sort(key=lambda event: event.unix_s or 0.0)
-        starts, last_s = 0, alike[0].unix_s or 0.0
-        numbers = []
-        for event in alike:
-            starts += (event.unix_s or 0.0) - last_s > WITHIN_S
-            last_s = event.unix_s or 0.0
-            numbers.append(starts)
-        for _, group in groupby(zip(numbers, alike, strict=True), key=lambda pair: pair[0]):
-            yield _incident(subject, title, [event for _, event in group])
+        alike.sort(key=_at_s)
+        begins = [i for i in range(1, len(alike)) if _at_s(alike[i]) - _at_s(alike[i - 1]) > WITHIN_S]
+        for begin, end in pairwise([0, *begins, len(alike)]):
+            yield _incident(subject, title, alike[begin:end])
+
+
+def _at_s(event: Announced) -> float:
+    return event.unix_s or 0.0
 
 
 def _incident(subject: str, title: str, events: Sequence[Announced]) -> Incident:
@@ -175,7 +174,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
     where most hosts announced it at the same time; and nobody knows where no process is visible.
     """
     meaning = incident.meaning
-    if incident.title == STOPPED and incident.kill == "before":
+    if incident.title == STOPPED and incident.kill == "before" and incident.owner != "another's":
         return _of_device(incident, "the device stopped before we ended the rank that hung")
     if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
         why = "it follows from our ending a rank that hung; why that hung is not known"

@@ -16,7 +16,7 @@ from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
 from gpuproof.verdict.event_kinds import XIDS, EventMeaning
-from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.incidents import Incident, conclude, incidents_in
 
 GRAVEST = ("FAIL", "ERROR", "WARN")
@@ -64,29 +64,29 @@ def _is_of_job(incident: Incident, conclusion: EventMeaning) -> bool:
 def _of_job(pairs: Sequence[Concluded]) -> Outcome:
     """Tell once what a job left on its hosts."""
     most = max((one for one, _ in pairs), key=lambda one: one.num_events)
-    hosts = dict.fromkeys(one.subject.split("/")[1] for one, _ in pairs)
+    hosts = dict.fromkeys(host_of(one.subject) or "" for one, _ in pairs)
     total = sum(one.num_events for one, _ in pairs)
     where = f"{units.count(total)} times on {len(hosts)} hosts ({units.first_of(hosts)})"
     text = f"{most.text}, most on {most.subject}; {where} at the same time, as a job ends"
-    return _advisory("whole", text, pairs[0])
+    return _outcome("whole", f"{text}: application", pairs[0])
 
 
 def _warning(subject: str, pairs: Sequence[Concluded]) -> Outcome:
     more = f"; {len(pairs) - 1} more incidents of it" if len(pairs) > 1 else ""
-    return _advisory(subject, f"{_told(pairs[0])}{more}", pairs[0])
+    return _outcome(subject, f"{_told(pairs[0])}{more}: {pairs[0][1].word}", pairs[0])
 
 
-def _advisory(subject: str, text: str, pair: Concluded) -> Outcome:
+def _outcome(subject: str, text: str, pair: Concluded, *, expected: str = "no driver event") -> Outcome:
     incident, conclusion = pair
     return pass_or_fail(
         subject,
         False,
-        f"{text}: {conclusion.word}",
-        expected="no driver event",
+        text,
+        expected=expected,
         source=XIDS,
         next_step=conclusion.next_step,
         responsible=conclusion.actor,
-        warns=True,
+        warns=conclusion.status == "WARN",
         records=incident.launches[:MOST_NAMED],
     )
 
@@ -111,20 +111,11 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
         named = ", ".join(_names(pairs))
         seen = f"no error of the GPU (advisory: {named})" if named else "no driver event"
         return pass_or_fail(subject, True, seen, expected="no error of the GPU", source=XIDS, next_step=None)
-    incident, conclusion = worst
+    conclusion = worst[1]
     text = "; ".join([f"{_told(worst)}: {conclusion.word}", *_names(pairs[1:])])
     if conclusion.status == "ERROR":
         return not_judged(subject, text, conclusion.next_step, conclusion.actor)
-    return pass_or_fail(
-        subject,
-        False,
-        text,
-        expected="no error of the GPU",
-        source=XIDS,
-        next_step=conclusion.next_step,
-        responsible=conclusion.actor,
-        records=incident.launches[:MOST_NAMED],
-    )
+    return _outcome(subject, text, worst, expected="no error of the GPU")
 
 
 def _names(pairs: Sequence[Concluded]) -> Iterator[str]:
