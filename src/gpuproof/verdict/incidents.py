@@ -1,8 +1,8 @@
 """What an announced error of a device comes to: incidents, and whose each of them is.
 
 In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
-within minutes as one `Incident`, and what it comes to: the table's word, unless what ran, what our tests of that
-device found since, or what other hosts announced at the same time says more.
+within minutes as one `Incident`, and what it comes to: the table's word, unless what ran, what our tests of
+that device found since, or what other hosts announced at the same time says more.
 """
 
 from __future__ import annotations
