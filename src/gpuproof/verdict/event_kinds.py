@@ -58,11 +58,12 @@ def meaning_of(title: str) -> EventMeaning:
     actions = table("xid_actions.csv", "action")
     said: Mapping[str, Any] = actions[action] if source == "xid" else actions.get(title, actions["event"])
     is_of_application = (action == "RESTART_APP" and code not in OF_MEMORY) or code in OF_APPLICATION
+    alone = f"by its code alone ({action})" if action else "the catalogue has no action for it"
     return EventMeaning(
         **{**said, "action": action},
         name=name.partition(" -- ")[0],
         is_of_application=is_of_application,
-        evidence=f"by its code alone ({action})" if action else "by itself",
+        evidence=alone if source == "xid" else "by itself",
     )
 
 
