@@ -10,7 +10,8 @@ the baseline passed, and shows a loss of 10 %. Printed are shares of fleets with
 kind of rule; nothing is asserted.
 Promise: required rules accuse in at most 1 % of healthy fleets; a GPU 10 % under its own past is failed in
 95 % and never passes all tests; of healthy fleets 95 % are ready; 4,096 GPUs are judged in 10 s and 1 GB.
-Usage: python benchmarks/rules_on_fleets.py [FLEETS [cost|repeats|rules|healthy|slow]]; 1,000 take an hour.
+"Events": healthy fleets whose drivers announce what applications leave, judged by the check `xid`, too.
+Usage: rules_on_fleets.py [FLEETS [cost|repeats|rules|healthy|slow|events]]; 1,000 take an hour.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import beta
@@ -32,7 +34,9 @@ from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, stack_of
-from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.check import ask
+from gpuproof.verdict.checks.events import advisory_events, judge_events
+from gpuproof.verdict.facts import Announced, FleetFacts, Owner
 from gpuproof.verdict.rules import judge_rules, read_rules
 from gpuproof.verdict.rules.model import Rules
 
@@ -51,6 +55,10 @@ COLLECTIVE: Mapping[str, object] = {"stage": "collective", "quantity": "bus band
 TRAINING: Mapping[str, object] = {"stage": "training", "workload": "model"}
 TESTS = len(DEVICE_TESTS)
 LOG_SIGMA = 0.8
+APPLICATION_XIDS = (13, 31, 43, 45, 94)
+FAULT_SHARE, CLEANUP_SHARE = 0.02, 0.1
+"""Of GPUs on which a program faults in an hour of validation, and of fleets on which a job ends: assumed."""
+RUN_S = 3600.0
 FIRST_GPU, FIRST_HOST = "host/g0/gpu/GPU-g0", "host/g0"
 
 
@@ -196,7 +204,7 @@ def session(fleet: HealthyFleet, off: FloatArray, runs: int, rng: np.random.Gene
     return figures
 
 
-def hosts_of(gpus: int, prefix: str, gpus_a_host: int) -> dict[str, dict[str, object]]:
+def hosts_of(gpus: int, prefix: str, gpus_a_host: int) -> dict[str, dict[str, Any]]:
     """Return what the hosts of a fleet tell."""
     return {
         f"{prefix}{host}": {
@@ -253,6 +261,82 @@ def judged_of(
         baseline=baseline,
     )
     return judge_rules(rules, facts)
+
+
+def announced(fleet: HealthyFleet, rng: np.random.Generator) -> dict[str, list[Announced]]:
+    """Draw what drivers of a healthy fleet announce: users' faults, and what jobs leave that end."""
+    subjects = [f"host/g{gpu // fleet.gpus_a_host}/gpu/GPU-g{gpu}" for gpu in range(fleet.gpus)]
+    events: dict[str, list[Announced]] = {subject: [] for subject in subjects}
+    for subject in subjects:
+        for process in (5001, 5002):
+            if rng.random() < FAULT_SHARE:
+                code, is_named = rng.choice(APPLICATION_XIDS), rng.random() < 0.5
+                pid = process if is_named else None
+                owner: Owner = "another's" if is_named else "unknown"
+                at_s = rng.uniform(0, RUN_S)
+                events[subject] += [
+                    Announced(
+                        title=f"xid {code}", unix_s=at_s + number, pid=pid, owner=owner, launch="gemm/0"
+                    )
+                    for number in range(rng.integers(1, 6))
+                ]
+        if rng.random() < FAULT_SHARE:
+            events[subject].append(Announced(title="ecc_corrected_count", growth=1.0, launch="gemm/0"))
+    if rng.random() < CLEANUP_SHARE:
+        at_s = rng.uniform(0, RUN_S)
+        for subject in subjects:
+            events[subject] += [
+                Announced(title="xid 45", unix_s=at_s + n, launch="gemm/0") for n in range(40)
+            ]
+    return events
+
+
+def with_listed(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return hosts whose driver lists their GPUs as well."""
+    return {
+        host: {
+            **told,
+            "accelerators": {
+                "devices": [{**gpu, "framework_index": gpu["index"]} for gpu in told["devices"]]
+            },
+        }
+        for host, told in hosts.items()
+    }
+
+
+def with_events(most: int) -> Iterator[str]:
+    """Yield in how many healthy fleets a required rule accuses, with what applications leave beside them."""
+    rules, everything = shipped_rules(), Counter[str]()
+    for shape in ("normal", "t4", "slow tail", "longer tail"):
+        rng, seen = np.random.default_rng(8), Counter[str]()
+        fleet = HealthyFleet(shape=shape, gpus_a_host=4)
+        for _ in range(most):
+            off = deviations(fleet, fleet.gpus, rng)
+            judged = judged_of(fleet, off, baseline_of(fleet, off, rng), rules, rng)
+            hosts = with_listed(hosts_of(fleet.gpus, "g", fleet.gpus_a_host))
+            facts = FleetFacts(hosts=hosts, events=announced(fleet, rng))
+            of_events = ask([judge_events], facts)
+            failed = any(item.outcome.status != "PASS" for item in of_events)
+            accused = any(x.is_required and x.outcome.status == "FAIL" for x in judged)
+            seen += Counter(
+                fleets=1,
+                events=failed,
+                rules=accused,
+                any=failed or accused,
+                advisory=bool(advisory_events(facts)),
+            )
+        everything += seen
+        yield f"{fleet}: {_shares(seen)}"
+    yield f"all shapes: {_shares(everything)}"
+
+
+def _shares(seen: Counter[str]) -> str:
+    num = seen["fleets"]
+    shown = [
+        f"{kind} {seen[kind] / num:.2%} (bound {upper_bound(seen[kind], num):.2%})"
+        for kind in ("events", "rules", "any")
+    ]
+    return f"{num:,} fleets, {seen['advisory'] / num:.0%} with advisory events: {', '.join(shown)}"
 
 
 def happened(judged: list[Judged], fleet: HealthyFleet) -> Iterator[str]:
@@ -427,6 +511,8 @@ def main() -> None:
     for line in repeats() if "repeats" in wanted else ():
         print(line, flush=True)
     for line in by_rule(num_fleets) if "rules" in wanted else ():
+        print(line, flush=True)
+    for line in with_events(num_fleets) if "events" in wanted else ():
         print(line, flush=True)
     fleets = chain(healthy() if "healthy" in wanted else (), slow() if "slow" in wanted else ())
     for fleet in fleets:

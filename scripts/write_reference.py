@@ -304,26 +304,17 @@ def _check_rows(folders: Sequence[str]) -> list[Row]:
 
 def events() -> str:
     """Return what drivers announce, and what gpuproof says of it."""
-    from gpuproof.verdict.checks.events import meaning_of
+    from gpuproof.verdict.event_kinds import meaning_of
+    from gpuproof.verdict.event_kinds import table as rows_of
 
-    folder = ROOT / "src/gpuproof/verdict/checks"
-    lines = [
-        line for line in (folder / "xids.csv").read_text("utf-8").splitlines() if not line.startswith("#")
-    ]
-    meanings = {row["code"]: row for row in csv.DictReader(lines)}
-    answers = {number: meaning_of(int(number)) for number in meanings}
+    answers = {code: meaning_of(f"xid {code}") for code in rows_of("xids.csv", "code")}
     rows = [
-        (
-            number,
-            said["meaning"],
-            meanings[number]["immediate action"],
-            *map(said.get, ("status", "actor", "next_step")),
-        )
-        for number, said in answers.items()
+        (code, said.name, said.action, said.status, said.word, said.actor, said.next_step)
+        for code, said in answers.items()
     ]
     return "\n".join([
         head("events"),
-        table(("XID", "meaning", "NVIDIA's immediate action", "status", "who acts", "what to do"), rows),
+        table(("XID", "meaning", "NVIDIA's action", "status", "by itself", "who acts", "what to do"), rows),
     ])  # fmt: skip
 
 

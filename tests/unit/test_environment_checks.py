@@ -193,7 +193,7 @@ def test_a_board_without_links_has_none_to_check() -> None:
 
 
 def test_what_a_driver_announced_fails_its_gpu() -> None:
-    off_the_bus = Announced(title="xid 79", code=79)
+    off_the_bus = Announced(title="xid 79")
     facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 0): [], gpu("a", 1): [off_the_bus]})
 
     assert check("xid", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}

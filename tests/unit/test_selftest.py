@@ -31,6 +31,9 @@ def test_the_healthy_twin_passes(seed: int, tmp_path: Path) -> None:
     told = TWINS["fleet"](tmp_path / "fleet", seed)
     assert (told.word, told.against) == ("READY", ())
     assert judge_links(tmp_path / "links", seed=seed).word == "READY"
+    told = TWINS["events"](tmp_path / "events", seed)
+    assert told.word == "READY"
+    assert sum(line.startswith("xid, advisory WARN") for line in told.against) == 3
     assert TWINS["alone"](tmp_path / "alone", seed).word == "READY"
 
 
@@ -43,7 +46,7 @@ def test_a_device_that_is_slower_than_its_own_past_is_named_and_its_twin_passes(
 
 def test_the_catalogue_is_whole() -> None:
     names = [fault.name for fault in FAULTS]
-    assert len(names) == len(set(names)) >= 20
+    assert len(names) == len(set(names)) >= 60
     assert {fault.layer for fault in FAULTS} == {"worker", "device", "records", "rules"}
     assert {fault.twin for fault in FAULTS} == set(TWINS)
     assert all("READY" not in fault.expected for fault in FAULTS)

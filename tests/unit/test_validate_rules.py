@@ -185,7 +185,8 @@ def recording(*totals: float, event: str | None = None) -> RecordingData:
 
 def test_what_was_announced_and_errors_that_grew_are_told_and_old_ones_are_not() -> None:
     def said(found: RecordingData) -> list[str]:
-        return [event.title for event in announced_of(found, found.devices[0])]
+        events = announced_of(found, found.devices[0])
+        return [f"{e.title} grew by {e.growth:g}" if e.growth else e.title for e in events]
 
     assert said(recording(7, 7)) == []
     assert said(recording(7, 7, 9)) == ["ecc_uncorrected_count grew by 2"]

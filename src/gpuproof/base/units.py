@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timezone
 from statistics import geometric_mean
 
 MISSING = "–"
@@ -64,6 +65,15 @@ def duration(value_s: float) -> str:
     if value_s < 120:
         return f"{value_s:.0f} s"
     return f"{value_s / 60:.0f} min" if value_s < 7200 else f"{value_s / 3600:.0f} h"
+
+
+def utc_time(unix_s: float) -> str:
+    """Write a moment, to the second.
+
+    >>> utc_time(1_795_181_400.0)
+    '2026-11-20 13:30:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(unix_s, tz=timezone.utc):%Y-%m-%d %H:%M:%S UTC}"
 
 
 def rate(value: float | None, item: str) -> str:

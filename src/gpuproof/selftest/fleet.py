@@ -13,8 +13,24 @@ LINK_BYTES_PER_S = 5e10
 OPERATION_S = 2e-4
 """Of a collective, besides its bytes."""
 BEGAN_MONOTONIC_S = 40.0
+BEGAN_UNIX_S = 1_795_000_000.0
 SETTLED_S = 10.0
 """From a rank's begin to its window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedXids:
+    """XIDs that drivers announce of devices beside the training over all."""
+
+    code: int
+    gpus: tuple[str, ...]
+    """By UUID, as `{host}` and `{index}` make it."""
+    times: int = 1
+    """A second apart."""
+    pids: tuple[int, ...] = ()
+    """The processes that met them, in turn; none: the driver does not say."""
+    at_s: float = 11.0
+    """After the ranks began; what is ended because it hangs is ended after 100 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +66,8 @@ class Planted:
     """A case that nobody launches, and none after it."""
     torn: str | None = None
     """A case of which the last rank's journal was cut in the middle of its last line."""
+    xids: tuple[PlantedXids, ...] | None = None
+    """What drivers announce, where somebody listens to them."""
     is_split: bool = False
     """Ranks do not find each other: each job over several is the first rank by itself."""
     backend: str = "nccl"

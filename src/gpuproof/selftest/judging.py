@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from shutil import copyfile
@@ -14,6 +14,7 @@ from gpuproof.campaign.conclude import read_evidence
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
 from gpuproof.selftest.fleet import (
@@ -57,6 +58,12 @@ ASPECTS: tuple[Mapping[str, Any], ...] = (
 FIGURES = ("matrix products are fast", "training is fast", "collectives are fast")
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
 NOISE, SLOWDOWN = 0.01, 0.1
+HARMLESS: tuple[Mapping[str, Any], ...] = (
+    {"code": 31, "gpus": ["GPU-node1-0"], "times": 3, "pids": [4242]},
+    {"code": 13, "gpus": ["GPU-node2-0"]},
+    {"code": 45, "times": 40, "at_s": 12.0},
+)
+"""XIDs of healthy fleets: of a user's process, of one that nobody sees, of a job that ends on all hosts."""
 SAID = ("PASS", "NOT-APPLICABLE")
 """Outcomes that speak against nothing."""
 
@@ -118,7 +125,9 @@ def write_fleet(
     **options: Any,
 ) -> Evidence:
     """Launch all that the suite asks for on a fleet that is made up; return what can be read of it."""
-    config = recipe(fleet, folder, rules=rules, is_read=bool(recordings), **options)
+    config = recipe(
+        fleet, folder, rules=rules, is_read=bool(recordings) or fleet.planted.xids is not None, **options
+    )
     number = fleet.num_devices if fleet.is_counted else None
     places = tuple(HostPlace(name=host, num_devices=number) for host in fleet.hosts)
     begun = count()
@@ -223,6 +232,20 @@ def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
             search = search.settle(CaseRecords(case=case, records=tuple(records_of(fleet, case))))
     named = (f"{who.subject}: {who.evidence}" for who in blamed(search.search.findings()))
     return Turned(word=judged.word, against=(*judged.against, *named))
+
+
+def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: Any) -> Turned:
+    """Judge a fleet with what applications leave in healthy ones, and with `PlantedXids` besides.
+
+    They are of the last GPU where they name none; `hung` is a rank of the training that is ended as it hangs.
+    """
+    fleet = Fleet(seed=seed)
+    every = [fleet.uuid_of(host, index) for host in fleet.hosts for index in range(fleet.num_devices)]
+    rows = [{"gpus": every, **row} for row in HARMLESS]
+    if xids:
+        rows.append({"gpus": every[-1:], **xids, **({"gpus": every} if xids.get("gpus") == "all" else {})})
+    planted = from_json(Planted, {"hung": hung, "xids": rows})
+    return judge_fleet(replace(fleet, planted=planted), folder, checks=["xid"])
 
 
 def _tests() -> RunConfig:

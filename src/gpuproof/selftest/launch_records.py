@@ -34,7 +34,9 @@ from gpuproof.records.run import (
 )
 from gpuproof.records.what_ran import Connections, CountedConnection
 from gpuproof.records.work.collective import ELEMENT_BYTES, CollectiveTrial
+from gpuproof.selftest.announcing import recorded_xids
 from gpuproof.selftest.fleet import (
+    BEGAN_UNIX_S,
     LINK_BYTES_PER_S,
     OPERATION_S,
     PRODUCTS_FLOPS_PER_S,
@@ -51,7 +53,6 @@ SEGMENTS = 50_000
 ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
 BURSTS = 5
 NUM_STEPS = 120
-BEGAN_UNIX_S = 1_795_000_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,9 @@ def write_launch(fleet: Fleet, case: Case, folder: Path) -> None:
         lines.setdefault(path, []).append(encode(record) + "\n")
     for path, written in lines.items():
         path.write_text("".join(written), encoding="utf-8")
+    for host in case.placement.hosts if fleet.planted.xids is not None else ():
+        recording = "".join(encode(record) + "\n" for record in recorded_xids(fleet, case, host))
+        (folder / layout.recording_name(host)).write_text(recording, encoding="utf-8")
     if fleet.planted.torn == case.case_id:
         last = layout.rank_journals(folder)[-1]
         last.write_bytes(last.read_bytes()[:-20])
@@ -223,7 +227,8 @@ def _done(
         times_s = [time_s for trial in trials for time_s in trial.durations_s]
     else:
         step_s = _step_s(case) * slower
-        num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / step_s))
+        slowest_s = _step_s(case) * max(rank.slower for rank in ranks)  # ranks end after the same step
+        num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / slowest_s))
         times_s = _noisy(rng, step_s, num_steps)
         yield Steps(rank=worker.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
     yield _window(fleet, case, worker, times_s)

@@ -33,6 +33,7 @@ from gpuproof.processes.scratch import scratch_folder
 from gpuproof.processes.start import safe_environment
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.codec import from_json, to_json
+from gpuproof.selftest import judging
 from gpuproof.selftest.fleet import Fleet, Planted, with_fault
 from gpuproof.selftest.judging import EDGE, FIGURES, Turned, floor, judge_fleet, judge_links, write_fleet
 from gpuproof.selftest.launch_records import listed_device
@@ -68,8 +69,9 @@ CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
 Layer = Literal["worker", "device", "records", "rules"]
 Twin = Literal[
-    "fleet", "devices", "links", "products", "training", "fingerprints", "copies", "past", "pod", "alone"
-]
+    "fleet", "events", "devices", "links", "products", "training", "fingerprints", "copies", "past",
+    "pod", "alone",
+]  # fmt: skip
 REFUSED = "REFUSED"
 """Rules that cannot judge are a mistake in use: nothing is judged by them."""
 HEALTHY = "READY"
@@ -352,6 +354,7 @@ def _listed(read: RecordingData, place: int) -> dict[str, Any]:
 
 TWINS: dict[Twin, Callable[..., Turned]] = {
     "fleet": judge_ruled,
+    "events": judging.judge_events,
     "devices": judge_devices,
     "links": judge_links,
     "products": judge_products,

@@ -1,10 +1,10 @@
 """What drivers announced of each device beside launches, and what the monitor lost there.
 
-In: the evidence of a run. Out: by the subject of each device that was watched, what was announced of it and
-which memory errors grew, nothing being an empty list; None where nobody listened. A device that is not in it
-was not watched. And a doubt for each host and kind of loss (devices that went, drivers that hang, recordings
-cut short), each with the launches that it is of. Work on processors loses nothing by a GPU; what the driver
-told again before a window began was not lost to it.
+In: the evidence of a run. Out: by the subject of each device that was watched, what was announced of it, with
+time and process, and which memory errors grew, nothing being an empty list; None where nobody listened. A
+device that is not in it was not watched. And a doubt for each host and kind of loss (devices that went,
+drivers that hang, recordings cut short), each with the launches that it is of. Work on processors loses
+nothing by a GPU; what the driver told again before a window began was not lost to it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from math import inf
+from typing import Final, Literal
 
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.readings import DRIVER_EVENTS, named_among
+from gpuproof.records.readings import DRIVER_EVENTS, DriverEvent, named_among
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Start
 from gpuproof.records.work.command import CommandEnded
 from gpuproof.verdict.doubts.base import suspect
-from gpuproof.verdict.facts import Announced, FleetFacts, facts_by_host, setups_on
+from gpuproof.verdict.event_kinds import TREND
+from gpuproof.verdict.facts import Announced, FleetFacts, Owner, facts_by_host, setups_on
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
 """Totals of a driver of which one more is an error that the run itself met."""
 HARMLESS: Final = ("recovered", "appeared")
+KILLED: Final = ("hang", "timeout", "interrupted")
+"""Causes of ranks that we ended: those that hung, and the others of their launch."""
+GRACE_S: Final = 10.0
+"""How long ranks are given to end by themselves before they are killed."""
+KERNEL: Final = "kernel"
+"""The event that is a line of the kernel's log."""
+XID_LINE: Final = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
+INSTANCE: Final = re.compile(r"\bGPU-I:(\d+)")
+"""Of a divided GPU, as the kernel's log has it: `NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, …`."""
 PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
 """As the kernel's log has it: `NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
 CODE: Final = "readings-lost"
@@ -61,15 +72,18 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             recording = evidence.recording(launch.case, rank_host)
             tracks = () if isinstance(recording, MissingReadings) else recording.devices
             is_recorded = is_recorded or bool(tracks)
+            pids = {start.pid for start in launch.of(Start) if start.host == rank_host}
             by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
             for subject, track in by_subject.items():
                 assert not isinstance(recording, MissingReadings)
-                ours, has_failed = _ranks_on(launch, subject)
+                has_failed = _has_failed(launch, subject)
+                killed_s = _killed_unix_s(launch, rank_host)
                 announced.setdefault(subject, []).extend(
                     replace(
                         event,
                         launch=name,
-                        is_ours=has_failed if event.pid is None else event.pid in ours,
+                        owner=_owner(event.pid, pids, has_failed=has_failed),
+                        kill=_kill(event, killed_s),
                     )
                     for event in announced_of(recording, track)
                 )
@@ -100,15 +114,42 @@ def _reason_unheard(
     return recording.reasons_missing(track).get(DRIVER_EVENTS)
 
 
-def _ranks_on(launch: CaseRecords, subject: str) -> tuple[set[int], bool]:
-    """Return the processes of the ranks on a device, and whether one of them failed by itself."""
+def _has_failed(launch: CaseRecords, subject: str) -> bool:
+    """Say whether a rank on a device failed by itself."""
     here = {
         setup.rank
         for host, setup in setups_on(launch)
         if subject == f"host/{host}/gpu/{setup.device.uuid or setup.device.index}"
     }
-    failures = [f for f in launch.of(Failure) if f.rank in here and f.cause not in TRANSIENT_CAUSES]
-    return {start.pid for start in launch.of(Start) if start.rank in here}, bool(failures)
+    return any(f.rank in here and f.cause not in TRANSIENT_CAUSES for f in launch.of(Failure))
+
+
+def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
+    """Say whose process met something, or whose it is where no process is named."""
+    if pid is None:
+        return "ours" if has_failed else "unknown"
+    return "ours" if pid in pids else "another's"
+
+
+def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
+    """Return when ranks of a host were first ended because one hung or its time was up; None: none was.
+
+    A rank says so before it is ended, by the clock of its host. The launcher writes it afterwards, and may
+    have waited for as long as ranks are given to end.
+    """
+    causes = {failure.cause for failure in launch.of(Failure)}
+    if not causes & {"hang", "timeout"}:
+        return None
+    ended = [f for f in launch.of(Failure) if f.cause in KILLED]
+    of_ranks = [f for f in ended if f.rank is not None]
+    here = [f.unix_s for f in of_ranks if f.host == host] or [f.unix_s for f in of_ranks]
+    return min(here) if here else min(f.unix_s for f in ended) - GRACE_S
+
+
+def _kill(event: Announced, killed_unix_s: float | None) -> Literal["before", "after"] | None:
+    if event.unix_s is None or killed_unix_s is None:
+        return None
+    return "before" if event.unix_s < killed_unix_s else "after"
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
@@ -129,16 +170,32 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
 def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[Announced]:
     """Yield what one recording has of a device, and the totals of `GROWING` that rose from its begin."""
     place = track.identity.physical_index
+    begun = recording.recording
     for event in recording.events:
-        if event.physical_index == place and event.event not in HARMLESS:
-            pid = PROCESS.search(event.message)
-            code = event.code if event.event == "xid" else None
-            yield Announced(title=event.title, code=code, pid=None if pid is None else int(pid[1]))
+        if event.physical_index != place or event.event in HARMLESS or not _is_of(recording, event):
+            continue
+        pid, instance = PROCESS.search(event.message), INSTANCE.search(event.message)
+        is_of_log, line = event.event == KERNEL, XID_LINE.search(event.message)
+        if is_of_log and line is None:
+            continue  # what it says is no error of a GPU
+        yield Announced(
+            title=f"xid {int(line[1])}" if is_of_log and line is not None else event.title,
+            is_of_log=is_of_log,
+            unix_s=begun.unix_s + recording.seconds_in(event.monotonic_s),
+            pid=None if pid is None else int(pid[1]),
+            instance=None if instance is None else str(int(instance[1])),
+        )
     totals = [count.devices.get(str(place), {}) for count in recording.counters]
-    for name in GROWING:
+    for name in (*GROWING, TREND):
         counts = [total[name] for total in totals if name in total]
         if len(counts) > 1 and counts[-1] > counts[0]:
-            yield Announced(title=f"{name} grew by {counts[-1] - counts[0]:g}")
+            yield Announced(title=name, growth=counts[-1] - counts[0])
+
+
+def _is_of(recording: RecordingData, event: DriverEvent) -> bool:
+    """Say whether an event came while it was recorded: one of before, or of another boot, does not count."""
+    end_s = inf if recording.end is None else recording.seconds_in(recording.end.monotonic_s) + LATE_S
+    return 0 <= recording.seconds_in(event.monotonic_s) <= end_s
 
 
 def lost_readings(evidence: Evidence) -> list[Doubt]:

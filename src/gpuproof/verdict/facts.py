@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
@@ -29,20 +29,32 @@ class ExpectedGpus:
     """Whether a scheduler granted them: then they have to be visible, and others of the host are not ours."""
 
 
+Owner = Literal["ours", "another's", "unknown"]
+"""Whose process met an event: of a rank of ours, of somebody else, or the driver does not say."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
     """Something that a driver announced of a GPU while it was recorded."""
 
     title: str
-    """The kind of event with its code, as in `xid 79`."""
-    code: int | None = None
-    """Of an XID."""
+    """The kind of event with its code, as in `xid 79`; the name of a running total that grew."""
+    growth: float = 0.0
+    """Of a running total, beside the launch."""
+    unix_s: float | None = None
+    """By the clock of its host; None of a total, and where nobody knows."""
     pid: int | None = None
     """The process that met it, where the driver says so."""
+    owner: Owner = "unknown"
+    """Ours, too, where no process is named and a rank of ours failed by itself on this GPU in this launch."""
+    instance: str | None = None
+    """Of a divided GPU, where the driver says so."""
     launch: str | None = None
     """CASE/REPLICATE beside which it was recorded."""
-    is_ours: bool = False
-    """Whether a rank of ours met it: it is its process, or it failed on this GPU in this launch."""
+    kill: Literal["before", "after"] | None = None
+    """Whether it came before or after ranks of this launch were ended because one hung; None: none was."""
+    is_of_log: bool = False
+    """Whether the kernel's log tells it; the driver's library may tell it, too."""
     unheard: str | None = None
     """Why nothing could be heard beside the launch; then nothing was announced."""
 

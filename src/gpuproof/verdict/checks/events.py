@@ -1,49 +1,28 @@
-"""What drivers announced while the run lasted: XIDs by code, from NVIDIA's catalogue (`xids.csv`), and more.
+"""What drivers announced while the run lasted, joined with what ran, with our tests, and with other hosts.
 
-An XID fails its GPU where the catalogue's immediate action is a reset, a restart of the machine, or a look at
-the board (`xid_actions.csv`). What asks to restart an application, or to ignore it, is told and holds nothing
-back, unless it was met by kernels of ours, or with wrong results, or under different processes of one GPU.
-
->>> meaning_of(79)["meaning"], *(meaning_of(code)["status"] for code in (79, 43, 999))
-('GPU has fallen off the bus', 'FAIL', 'WARN', 'ERROR')
+An incident fails its GPU where the table asks to reset it, to restart the machine, or to look at the board.
+What asks to restart an application, or to ignore it, is told and holds nothing back, unless work of ours met
+it, or several processes did on one GPU, or with wrong results (`verdict/incidents.py`).
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from gpuproof.launches.probes import WRONG_VALUES
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
 from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
-from gpuproof.verdict.facts import Announced, FleetFacts
+from gpuproof.verdict.event_kinds import XIDS, EventMeaning
+from gpuproof.verdict.facts import FleetFacts, host_of
+from gpuproof.verdict.incidents import Incident, conclude, incidents_in
 
-XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
-OF_APPLICATION, OF_OTHERS, NO_ANSWER = "RESTART_APP", "event", "not_answering"
 GRAVEST = ("FAIL", "ERROR", "WARN")
-UNKNOWN = {"meaning": "not in the catalogue", "immediate action": ""}
-
-
-def meaning_of(code: int) -> Mapping[str, str]:
-    """Return a code's `meaning` and immediate `action`, and the `status`, `actor` and `next_step` of that.
-
-    A code that the catalogue lacks has no action, and is an ERROR.
-    """
-    row = _table("xids.csv", "code").get(str(code), UNKNOWN)
-    meaning = row["meaning"].partition(" -- ")[0]
-    return {"meaning": meaning, **_table("xid_actions.csv", "action")[row["immediate action"]]}
-
-
-@cache
-def _table(name: str, key: str) -> Mapping[str, Mapping[str, str]]:
-    text = files("gpuproof").joinpath("verdict", "checks", name).read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return {row[key]: row for row in rows}
+MOST_NAMED = 6
+"""Incidents of a GPU that an outcome names; it counts the others."""
+Concluded = tuple[Incident, EventMeaning]
 
 
 @check("xid", "no driver announced an error of a GPU")
@@ -52,67 +31,96 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     subjects = [subject for subject, _ in listed_gpus(facts)]
     if facts.events is None and subjects:
         return [unanswered("whole", "driver events were not recorded", "Run it with monitoring, which does")]
-    return with_unlisted((_of_gpu(subject, facts) for subject in subjects), facts)
+    concluded = _concluded(facts)
+    return with_unlisted((_of_gpu(subject, concluded, facts) for subject in subjects), facts)
 
 
 def advisory_events(facts: FleetFacts) -> list[Judged]:
-    """Warn of what was announced and speaks against no GPU: it decides nothing."""
-    return [
-        Judged(name="xid, advisory", outcome=_warning(subject, title, facts), is_required=False)
-        for subject in facts.events or {}
-        for title, meaning in _meanings(subject, facts).items()
-        if meaning["status"] == "WARN"
+    """Warn of what was announced and speaks against no GPU: it decides nothing. A job's is told once."""
+    concluded = _concluded(facts)
+    told = [pair for pairs in concluded.values() for pair in pairs if pair[1].status == "WARN"]
+    jobs = grouped((one.title, (one, said)) for one, said in told if _is_of_job(one, said))
+    others = grouped(
+        ((one.subject, one.title), (one, said)) for one, said in told if not _is_of_job(one, said)
+    )
+    outcomes = [
+        *(_of_job(pairs) for pairs in jobs.values()),
+        *(_warning(subject, pairs) for (subject, _), pairs in others.items()),
     ]
+    return [Judged(name="xid, advisory", outcome=outcome, is_required=False) for outcome in outcomes]
 
 
-def _warning(subject: str, title: str, facts: FleetFacts) -> Outcome:
-    same = [event for event in (facts.events or {})[subject] if event.title == title]
-    meaning, pids = _meanings(subject, facts)[title], {event.pid for event in same} - {None}
-    whose = f"of process {', '.join(sorted(map(str, pids)))}" if pids else "cannot tell whose"
-    measured, step = f"{meaning['named']}, {len(same)} times, {whose}", meaning["next_step"]
-    expected: Mapping[str, Any] = {"expected": "no driver event", "source": XIDS, "responsible": "user"}
-    return pass_or_fail(subject, False, measured, next_step=step, warns=True, **expected)
+def _concluded(facts: FleetFacts) -> Mapping[str, list[Concluded]]:
+    return {
+        subject: [(one, conclude(one, incidents, facts)) for one in incidents]
+        for subject, incidents in incidents_in(facts).items()
+    }
 
 
-def _of_gpu(subject: str, facts: FleetFacts) -> Outcome:
-    if subject not in (facts.events or {}):
+def _is_of_job(incident: Incident, conclusion: EventMeaning) -> bool:
+    return incident.is_of_most_hosts and conclusion.word == "application"
+
+
+def _of_job(pairs: Sequence[Concluded]) -> Outcome:
+    """Tell once what a job left on its hosts."""
+    most = max((one for one, _ in pairs), key=lambda one: one.num_events)
+    hosts = dict.fromkeys(host_of(one.subject) or "" for one, _ in pairs)
+    total = sum(one.num_events for one, _ in pairs)
+    where = f"{units.count(total)} times on {len(hosts)} hosts ({units.first_of(hosts)})"
+    text = f"{most.text}, most on {most.subject}; {where} at the same time, as a job ends"
+    return _outcome("whole", f"{text}: application", pairs[0])
+
+
+def _warning(subject: str, pairs: Sequence[Concluded]) -> Outcome:
+    more = f"; {len(pairs) - 1} more incidents of it" if len(pairs) > 1 else ""
+    return _outcome(subject, f"{_told(pairs[0])}{more}: {pairs[0][1].word}", pairs[0])
+
+
+def _outcome(subject: str, text: str, pair: Concluded, *, expected: str = "no driver event") -> Outcome:
+    incident, conclusion = pair
+    return pass_or_fail(
+        subject,
+        False,
+        text,
+        expected=expected,
+        source=XIDS,
+        next_step=conclusion.next_step,
+        responsible=conclusion.actor,
+        warns=conclusion.status == "WARN",
+        records=incident.launches[:MOST_NAMED],
+    )
+
+
+def _told(pair: Concluded) -> str:
+    incident, meaning = pair
+    hosts = units.first_of(incident.other_hosts, 3)
+    also = f"; also on {hosts} at the time" if hosts and not incident.is_of_most_hosts else ""
+    return f"{incident.text}{also}; {meaning.evidence}"
+
+
+def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: FleetFacts) -> Outcome:
+    if subject not in concluded:
         step = "Use it in a launch, with monitoring"
         return unanswered(subject, "driver events were recorded in no launch", step)
-    meanings = sorted(_meanings(subject, facts).values(), key=lambda row: GRAVEST.index(row["status"]))
-    named = ", ".join(row["named"] for row in meanings)
-    worst: Mapping[str, Any] = meanings[0] if meanings else {"status": "WARN"}
+    pairs = sorted(concluded[subject], key=lambda pair: GRAVEST.index(pair[1].status))
+    worst = pairs[0] if pairs else None
     unheard = next((event.unheard for event in (facts.events or {})[subject] if event.unheard), None)
-    if unheard is not None and worst["status"] != "FAIL":
+    if unheard is not None and (worst is None or worst[1].status != "FAIL"):
         return lacking(subject, "its driver", "events", unheard)
-    if worst["status"] == "ERROR":
-        return not_judged(subject, named, worst["next_step"], worst["actor"])
-    is_good = worst["status"] == "WARN"
-    seen = (f"no error of the GPU (advisory: {named})" if named else "no driver event") if is_good else named
-    todo = {"next_step": worst.get("next_step", ""), "responsible": worst.get("actor", "administrator")}
-    return pass_or_fail(subject, is_good, seen, expected="no error of the GPU", source=XIDS, **todo)
+    if worst is None or worst[1].status == "WARN":
+        named = ", ".join(_names(pairs))
+        seen = f"no error of the GPU (advisory: {named})" if named else "no driver event"
+        return pass_or_fail(subject, True, seen, expected="no error of the GPU", source=XIDS, next_step=None)
+    conclusion = worst[1]
+    text = "; ".join([f"{_told(worst)}: {conclusion.word}", *_names(pairs[1:])])
+    if conclusion.status == "ERROR":
+        return not_judged(subject, text, conclusion.next_step, conclusion.actor)
+    return _outcome(subject, text, worst, expected="no error of the GPU")
 
 
-def _meanings(subject: str, facts: FleetFacts) -> dict[str, dict[str, str]]:
-    """Return what each event of a GPU says of it, by its title."""
-    events = [event for event in (facts.events or {})[subject] if event.unheard is None]
-    return {event.title: _meaning(event, subject, facts) for event in events}
-
-
-def _meaning(event: Announced, subject: str, facts: FleetFacts) -> dict[str, str]:
-    actions = _table("xid_actions.csv", "action")
-    if event.code is None:
-        key = event.title if event.title == NO_ANSWER else OF_OTHERS
-        return {"named": event.title, **actions[key]}
-    xid = meaning_of(event.code)
-    is_of_gpu = xid["action"] == OF_APPLICATION and _is_of_gpu(event, subject, facts)
-    named = f"{event.title} ({xid['meaning']})"
-    return {"named": named, **(actions[f"{OF_APPLICATION} of the GPU"] if is_of_gpu else xid)}
-
-
-def _is_of_gpu(event: Announced, subject: str, facts: FleetFacts) -> bool:
-    """Say whether what a program may have caused was met by ours, with wrong results, or by several."""
-    events = [other for other in (facts.events or {})[subject] if other.code is not None]
-    alike = [other for other in events if meaning_of(other.code or 0)["action"] == OF_APPLICATION]
-    processes = {other.pid or other.launch for other in alike}
-    is_wrong = any(m.name == WRONG_VALUES and m.subject == subject and m.value for m in facts.measures)
-    return is_wrong or len(processes) > 1 or any(other.is_ours for other in alike)
+def _names(pairs: Sequence[Concluded]) -> Iterator[str]:
+    """Yield the first codes among incidents, each once, and how many there are besides."""
+    named = list(dict.fromkeys(one.code for one, _ in pairs))
+    yield from named[:MOST_NAMED]
+    if len(named) > MOST_NAMED:
+        yield f"{len(named) - MOST_NAMED} more"

@@ -1,0 +1,61 @@
+"""What a driver announces beside launches of a fleet that is made up: a recording of each of its hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from gpuproof import __version__
+from gpuproof.records.case import Case
+from gpuproof.records.readings import DeviceIdentity, DeviceReading, DriverEvent, Recording, Sample
+from gpuproof.selftest.fleet import BEGAN_UNIX_S, SETTLED_S, Fleet
+
+RECORDED_S = 20
+"""Longer than any launch that ends."""
+
+
+def recorded_xids(fleet: Fleet, case: Case, host: str) -> Iterator[Any]:
+    """Yield what a sampler beside one launch records of a host whose devices work, with planted XIDs."""
+    begin_s = fleet.begins_monotonic_s - SETTLED_S
+    indices = range(fleet.num_devices)
+    yield Recording(
+        host=host,
+        pid=1,
+        boot_id=None,
+        gpuproof_version=__version__,
+        unix_s=BEGAN_UNIX_S,
+        monotonic_s=begin_s,
+        fast_interval_s=1.0,
+        slow_interval_s=1.0,
+        devices=tuple(_identity(fleet, host, index) for index in indices),
+        host_facts={},
+    )
+    for at_s in range(RECORDED_S):
+        reading = DeviceReading(values={"util_gpu_percent": 100.0, "power_w": 600.0}, throttle_reasons=())
+        devices = {str(index): reading for index in indices}
+        at = {"monotonic_s": begin_s + at_s, "unix_s": BEGAN_UNIX_S + at_s}
+        yield Sample(**at, lane="slow", devices=devices, host={})
+    for xids in (fleet.planted.xids or ()) if case.case_id == "training" else ():
+        for index, number in product(indices, range(xids.times)):
+            if fleet.uuid_of(host, index) in xids.gpus:
+                pid = f", pid={xids.pids[number % len(xids.pids)]}" if xids.pids else ""
+                yield DriverEvent(
+                    monotonic_s=begin_s + xids.at_s + number,
+                    physical_index=index,
+                    event="xid",
+                    code=xids.code,
+                    message=f"XID {xids.code}{pid}",
+                )
+
+
+def _identity(fleet: Fleet, host: str, index: int) -> DeviceIdentity:
+    return DeviceIdentity(
+        physical_index=index,
+        vendor="fake",
+        vendor_index=index,
+        framework_index=index,
+        uuid=fleet.uuid_of(host, index),
+        pci_bus_id=None,
+        name=fleet.device_name,
+    )

@@ -1,0 +1,250 @@
+"""What an announced error of a device comes to: incidents, and whose each of them is.
+
+In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
+within minutes as one `Incident`, and what it comes to: the table's word, unless what ran, what our tests of
+that device found since, or what other hosts announced at the same time says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
+from typing import Final, Literal
+
+from gpuproof.base import units
+from gpuproof.base.groups import grouped
+from gpuproof.launches.probes import WRONG_VALUES
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.readings import spellings
+from gpuproof.records.result import Measure
+from gpuproof.records.run import Failure, Start
+from gpuproof.verdict.event_kinds import EventMeaning, meaning_of
+from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
+
+WITHIN_S: Final = 300.0
+"""Events of one code on one device are one incident where no more than this lies between two of them."""
+AT_ONCE_S: Final = 60.0
+"""Hosts whose incidents are no further apart had them at the same time; clocks differ by seconds."""
+OF_DEVICE_CAUSES: Final = ("exception", "hang")
+"""Failures of a launch that may be its device's; want of memory may be another process's."""
+FOLLOWS_FROM_KILL: Final = ("xid 43", "xid 45")
+STOPPED: Final = "xid 43"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Events of one code on one device, or of a host where they name none, within minutes."""
+
+    subject: str
+    title: str
+    """The code, as in `xid 31`."""
+    meaning: EventMeaning
+    num_events: int
+    growth: float
+    """Of a running total, over all launches beside which it grew; 0 of what is no total."""
+    first_unix_s: float | None
+    last_unix_s: float | None
+    pids: tuple[int, ...]
+    owner: Owner
+    """Ours where any of its processes was; unknown where the driver named none."""
+    instance: str | None
+    """Of a divided GPU: the number of the instance, as its driver counts them."""
+    launches: tuple[str, ...]
+    """CASE/REPLICATE, beside which it was recorded."""
+    kill: Literal["before", "after"] | None
+    """Whether it came before or after we ended ranks of its launch that hung; None where we ended none."""
+    other_hosts: tuple[str, ...] = ()
+    """That announced the same code at the same time."""
+    is_of_most_hosts: bool = False
+    """Whether they are, with its own, most of the hosts that were listened to beside it."""
+
+    @property
+    def code(self) -> str:
+        """Its code and what that means, as in `XID 31 (GPU memory page fault)`."""
+        title = self.title.replace("xid ", "XID ") if self.title.startswith("xid ") else self.title
+        return f"{title} ({self.meaning.name})" if self.meaning.name else title
+
+    @property
+    def text(self) -> str:
+        """Say what happened, to whom, when and how often."""
+        parts = [f"{self.code} grew by {self.growth:g}" if self.growth else self.code]
+        parts += [f"on instance {self.instance}"] * (self.instance is not None)
+        if self.pids:
+            word = "process" if len(self.pids) == 1 else "processes"
+            parts.append(f"of {word} {units.first_of([str(pid) for pid in self.pids])} ({self.owner})")
+        elif self.title.startswith("xid "):
+            parts.append("of a process of ours" if self.owner == "ours" else "of a process not visible")
+        return " ".join(parts) + self._times
+
+    @property
+    def _times(self) -> str:
+        if self.first_unix_s is None or self.last_unix_s is None:
+            return f", {units.count(self.num_events)} times" if self.num_events > 1 else ""
+        first = units.utc_time(self.first_unix_s)
+        if self.num_events == 1:
+            return f", once at {first}"
+        lasted = units.duration(self.last_unix_s - self.first_unix_s)
+        return f", {units.count(self.num_events)} times in {lasted} from {first}"
+
+
+def incidents_in(facts: FleetFacts) -> dict[str, list[Incident]]:
+    """Return the incidents of each device and host, by subject; an empty list where nothing was announced."""
+    by_subject = {
+        subject: list(_of_subject(subject, [event for event in events if event.unheard is None]))
+        for subject, events in (facts.events or {}).items()
+    }
+    return _with_other_hosts(by_subject, facts)
+
+
+def _of_subject(subject: str, events: Sequence[Announced]) -> Iterator[Incident]:
+    for title, alike in grouped((event.title, event) for event in events).items():
+        alike.sort(key=_at_s)
+        begins = [i for i in range(1, len(alike)) if _at_s(alike[i]) - _at_s(alike[i - 1]) > WITHIN_S]
+        for begin, end in pairwise([0, *begins, len(alike)]):
+            yield _incident(subject, title, alike[begin:end])
+
+
+def _at_s(event: Announced) -> float:
+    return event.unix_s or 0.0
+
+
+def _incident(subject: str, title: str, events: Sequence[Announced]) -> Incident:
+    """Make one of its events: what the driver's library and the kernel's log both tell is counted once."""
+    by_log = [event for event in events if event.is_of_log]
+    owners = {event.owner for event in events}
+    return Incident(
+        subject=subject,
+        title=title,
+        meaning=meaning_of(title),
+        num_events=max(len(by_log), len(events) - len(by_log)),
+        growth=sum(event.growth for event in events),
+        first_unix_s=events[0].unix_s,
+        last_unix_s=events[-1].unix_s,
+        pids=tuple(dict.fromkeys(event.pid for event in events if event.pid is not None)),
+        owner=next((owner for owner in ("ours", "another's") if owner in owners), "unknown"),
+        instance=next((event.instance for event in events if event.instance is not None), None),
+        launches=tuple(dict.fromkeys(event.launch for event in events if event.launch is not None)),
+        kill=next((when for when in ("before", "after") if any(e.kill == when for e in events)), None),
+    )
+
+
+def _with_other_hosts(
+    by_subject: Mapping[str, Sequence[Incident]], facts: FleetFacts
+) -> dict[str, list[Incident]]:
+    """Add to each incident the hosts that announced the same at the same time."""
+    spans: dict[tuple[str, bool], dict[str, list[tuple[float, float]]]] = {}
+    for incident in (one for incidents in by_subject.values() for one in incidents):
+        if incident.first_unix_s is not None and incident.last_unix_s is not None:
+            span = (incident.first_unix_s - AT_ONCE_S, incident.last_unix_s + AT_ONCE_S)
+            hosts = spans.setdefault(_kind(incident), {})
+            hosts.setdefault(host_of(incident.subject) or "", []).append(span)
+    heard = {host for subject in facts.events or {} if (host := host_of(subject)) is not None}
+    of_launch = {_name(launch): {launch.host_of(x) for x in launch.of(Start)} for launch in facts.launches}
+
+    def joined(incident: Incident) -> Incident:
+        first_s, last_s, own = incident.first_unix_s, incident.last_unix_s, host_of(incident.subject)
+        if first_s is None or last_s is None:
+            return incident
+        others = sorted(
+            host
+            for host, those in spans[_kind(incident)].items()
+            if host != own and any(begin_s <= last_s and first_s <= end_s for begin_s, end_s in those)
+        )
+        of_job = heard
+        if incident.owner == "ours":
+            of_job = heard & set().union(*(of_launch.get(name, set()) for name in incident.launches))
+        num_others = len(of_job.intersection(others))
+        is_most = num_others > 0 and 2 * (num_others + 1) > len(of_job)
+        return replace(incident, other_hosts=tuple(others), is_of_most_hosts=is_most)
+
+    return {subject: [joined(one) for one in incidents] for subject, incidents in by_subject.items()}
+
+
+def _kind(incident: Incident) -> tuple[str, bool]:
+    """Tell apart codes, and work of ours from that of others: they are no one job."""
+    return incident.title, incident.owner == "ours"
+
+
+def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventMeaning:
+    """Conclude whose an incident is; `beside` are all incidents of its subject, itself among them.
+
+    What the table gives to the device, or cannot tell, no process excuses. A code that an application can
+    cause is the device's with wrong results, in work of ours, or under several processes; it belongs to a job
+    where most hosts announced it at the same time; and nobody knows where no process is visible.
+    """
+    meaning = incident.meaning
+    if incident.title == STOPPED and incident.kill == "before" and incident.owner != "another's":
+        return _of_device(incident, "the device stopped before we ended the rank that hung")
+    if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
+        why = "it follows from our ending a rank that hung; why that hung is not known"
+        return replace(meaning, word="application", evidence=why)
+    parts = _parts(incident.subject, facts)
+    wrong = sum(m.value or 0 for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts)
+    if meaning.is_restart and wrong:
+        return _of_device(incident, f"{wrong:g} wrong values beside it")
+    if meaning.is_of_application and incident.is_of_most_hosts:
+        others = units.first_of(incident.other_hosts, 3)
+        why = f"the same on {others} at the same time, most hosts: a job's, as it ended"
+        return replace(meaning, word="application", evidence=why)
+    return _of_process(incident, beside, parts, facts) if meaning.is_restart else meaning
+
+
+def _of_process(
+    incident: Incident, beside: Sequence[Incident], parts: AbstractSet[str], facts: FleetFacts
+) -> EventMeaning:
+    """Conclude what the table gives to an application: by its process, and by what tests found since."""
+    alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
+    if any(one.owner == "ours" for one in alike):
+        return _of_device(incident, "work of ours met it, whose kernels are known")
+    if len(pids := {pid for one in alike for pid in one.pids}) > 1:
+        return _of_device(incident, f"{len(pids)} processes met it on this device")
+    since = [launch for launch in facts.launches if _ranks(launch, parts)]
+    if failed := [_name(launch) for launch in since if _failed_since(launch, incident, parts)]:
+        return _of_device(incident, f"our {units.first_of(failed)} failed on this device since")
+    right = _right_since(incident, since, [m for m in facts.measures if m.subject in parts])
+    is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
+    evidence = f"{' and '.join(right)} right since" if right else "nothing of ours compared since"
+    return replace(incident.meaning, word="application" if is_told else "cannot tell", evidence=evidence)
+
+
+def _of_device(incident: Incident, why: str) -> EventMeaning:
+    step = "Drain the host, reset the GPU (nvidia-smi --gpu-reset) and validate it again"
+    by_table = replace(incident.meaning, next_step=step, actor="administrator")
+    return replace(by_table, word="reset the device", status="FAIL", evidence=why)
+
+
+def _right_since(incident: Incident, since: Sequence[CaseRecords], measures: Sequence[Measure]) -> list[str]:
+    """Name the tests that began after an incident, and whose results were compared and right."""
+    last_s = inf if incident.last_unix_s is None else incident.last_unix_s
+    done = (launch for launch in since if launch.status == "done")
+    later = {one.case.case_id for one in done if min(x.unix_s for x in one.of(Start)) > last_s}
+    right = (m for m in measures if m.name == WRONG_VALUES and m.value == 0 and m.case in later)
+    return list(dict.fromkeys(str(m.labels.get("stage") or m.case) for m in right))
+
+
+def _failed_since(launch: CaseRecords, incident: Incident, parts: AbstractSet[str]) -> bool:
+    first_s = incident.first_unix_s
+    failures = [f for f in launch.of(Failure) if f.rank is not None and f.cause in OF_DEVICE_CAUSES]
+    ranks = _ranks(launch, parts)
+    return first_s is not None and any(f.rank in ranks and f.unix_s >= first_s for f in failures)
+
+
+def _ranks(launch: CaseRecords, subjects: AbstractSet[str]) -> set[int]:
+    """Return the ranks that ran on one of these devices."""
+    named = ((f"host/{h}/gpu/{s.device.uuid or s.device.index}", s.rank) for h, s in setups_on(launch))
+    return {rank for name, rank in named if name in subjects}
+
+
+def _parts(subject: str, facts: FleetFacts) -> AbstractSet[str]:
+    """Return a device and, of one that is divided, its instances: tests of ours are of these."""
+    host, _, uuid = subject.removeprefix("host/").partition("/gpu/")
+    listed = ((facts.hosts.get(host) or {}).get("accelerators") or {}).get("devices") or ()
+    instances = [d["uuid"] for d in listed if (d.get("static") or {}).get("mig_parent_uuid") == uuid]
+    return {subject, *(f"host/{host}/gpu/{form}" for one in instances for form in spellings(one))}
+
+
+def _name(launch: CaseRecords) -> str:
+    return f"{launch.case.case_id}/{launch.case.replicate}"
