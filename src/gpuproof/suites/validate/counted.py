@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof.base.groups import grouped
+from gpuproof.hardware.skus import find_sku
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.suites.base import HostPlace
@@ -65,6 +66,7 @@ def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFact
         hosts=hosts,
         hosts_there=hosts_there(places, launches),
         expected_gpus=_expected_gpus(places, order.options, hosts, on_cpu=on_cpu),
+        sku=order.options.sku,
         launches=launches,
     )
 
@@ -95,6 +97,9 @@ def _expected_gpus(
         grant = None if on_cpu else hosts.get(host, {}).get("granted_gpus")
         if options.expected_gpus is not None:
             expected[host] = ExpectedGpus(number=options.expected_gpus, source=BY_OPTION)
+        elif options.sku is not None:
+            sku = find_sku(options.sku)
+            expected[host] = ExpectedGpus(number=sku.num_gpus, source=f"--sku {sku.name}")
         elif host in inventory:
             expected[host] = inventory[host]
         elif grant is not None:

@@ -10,6 +10,7 @@ import tomllib
 
 from gpuproof.base.files import packaged_text
 from gpuproof.config.models import RunConfig
+from gpuproof.hardware.skus import find_sku
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.device_sizes import AUTO, Auto
 from gpuproof.records.work.options import Bytes
@@ -123,6 +124,9 @@ class ValidateOptions:
     expected_gpus: int | None = None
     """GPUs that each host should have; with one missing it is NOT-READY. Null is what the inventory says,
     else what the scheduler granted, else what the driver lists; CUDA_VISIBLE_DEVICES expects nothing."""
+    sku: str | None = None
+    """Product that each host is, by its name in hardware/skus.toml: it says how many GPUs there have to be,
+    unless expected_gpus does. Null is detected, and what it lacks is advisory."""
     allow_cpu: bool = False
     """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
@@ -189,6 +193,11 @@ class ValidateOptions:
             raise ValueError(
                 "detects is a share above 0 and at most 0.5: more than half is no rate to speak of"
             )
+        self._check_machine()
+
+    def _check_machine(self) -> None:
+        if self.sku is not None:
+            find_sku(self.sku)
         if self.spares < 0:
             raise ValueError("spares is no negative number")
         num_gpus = 1 if self.expected_gpus is None else self.expected_gpus
