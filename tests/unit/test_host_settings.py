@@ -24,7 +24,6 @@ HEALTHY = {
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
     "proc/vmstat": "nr_free_pages 12\noom_kill 0\n",
     "proc/sys/kernel/hung_task_detect_count": "0",
-    "run/systemd/timesync/synchronized": "",
     "proc/1/stat": "1 (systemd) S 0 1",
     "proc/77/stat": "77 (nv-fabricmanage) S 1 77",
     "usr/lib/x86_64-linux-gnu/libcuda.so.1": "ELF",
@@ -79,7 +78,10 @@ def statuses(items: list[Judged]) -> dict[str, str]:
 
 @pytest.mark.parametrize("num_gpus", [1, 8])
 def test_a_healthy_host_is_one_line_and_its_temperature(tmp_path: Path, num_gpus: int) -> None:
-    items = judged(host_settings({}, root=tree(tmp_path, HEALTHY)), [gpu(place) for place in range(num_gpus)])
+    items = judged(
+        host_settings({}, root=tree(tmp_path, HEALTHY), clock=lambda: 0),
+        [gpu(place) for place in range(num_gpus)],
+    )
     needs_root = {"PCIe ACS": "SKIP"} if num_gpus > 1 else {}
     assert statuses(items) == {NAME: "PASS", "temperature before work": "PASS", **needs_root}
     line = items[0].outcome.measured or ""
@@ -88,13 +90,15 @@ def test_a_healthy_host_is_one_line_and_its_temperature(tmp_path: Path, num_gpus
     assert "fabric manager running" in line
     assert "container toolkit 1.17.8-1" in line
     spread = items[-1].outcome.measured
-    assert spread == ("30 °C" if num_gpus == 1 else "30 to 37 °C (spread 7 K)")
+    assert spread == ("30 °C" if num_gpus == 1 else "30 to 37 °C, a spread of 7 K")
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_each_wrong_setting_is_its_own_advice(tmp_path: Path, name: str) -> None:
     place, text = WRONG[name]
-    items = judged(host_settings({}, root=tree(tmp_path, {**HEALTHY, place: text})), [gpu(0)])
+    items = judged(
+        host_settings({}, root=tree(tmp_path, {**HEALTHY, place: text}), clock=lambda: 0), [gpu(0)]
+    )
     warned = [item for item in items if item.outcome.status == "WARN"]
     assert [item.name for item in warned] == [name]
     assert not warned[0].is_required
@@ -103,12 +107,14 @@ def test_each_wrong_setting_is_its_own_advice(tmp_path: Path, name: str) -> None
 
 def test_a_laptop_without_a_gpu_is_asked_nothing_of_gpus(tmp_path: Path) -> None:
     files = {**HEALTHY, "proc/sys/kernel/numa_balancing": "1", WRONG["empty NVIDIA libraries"][0]: ""}
-    items = judged(host_settings({"NCCL_TOPO_FILE": "/gone.xml"}, root=tree(tmp_path, files)), [])
+    items = judged(
+        host_settings({"NCCL_TOPO_FILE": "/gone.xml"}, root=tree(tmp_path, files), clock=lambda: 0), []
+    )
     assert statuses(items) == {NAME: "PASS"}
 
 
 def test_what_a_container_hides_is_missing_and_no_evidence(tmp_path: Path) -> None:
-    settings = host_settings({}, root=tmp_path)
+    settings = host_settings({}, root=tmp_path, clock=lambda: -1)
     assert settings["clock source"] == {"value": None, "missing": "No such file or directory"}
     assert settings["CPU governor"]["value"] is None
     assert settings["blocked processes"] == {"value": None, "missing": "no process is visible"}
@@ -120,33 +126,35 @@ def test_what_a_container_hides_is_missing_and_no_evidence(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("state", "expected"), [(0, "synchronised"), (TIME_ERROR, "not synchronised")])
 def test_the_kernel_says_whether_its_clock_is_kept(tmp_path: Path, state: int, expected: str) -> None:
-    assert (
-        host_settings({}, root=tmp_path, clock_state=lambda: state)["time synchronisation"]["value"]
-        == expected
-    )
+    assert host_settings({}, root=tmp_path, clock=lambda: state)["time synchronisation"]["value"] == expected
 
 
 def test_a_kernel_that_refuses_to_say_is_no_pass(tmp_path: Path) -> None:
-    fact = host_settings({}, root=tmp_path, clock_state=lambda: -1)["time synchronisation"]
+    fact = host_settings({}, root=tmp_path, clock=lambda: -1)["time synchronisation"]
     assert fact == {"value": None, "missing": "the kernel refuses adjtimex here"}
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("<system/>", "/topo.xml"), ("", "/topo.xml: empty"), (None, "/topo.xml: not there")]
+    ("text", "value"),
+    [
+        ("<system/>", "/topo.xml"),
+        ("", "/topo.xml: not there, or empty"),
+        (None, "/topo.xml: not there, or empty"),
+    ],
 )
 def test_the_topology_file_of_nccl_has_to_be_there(tmp_path: Path, text: str | None, value: str) -> None:
     root = tree(tmp_path, {**HEALTHY, **({} if text is None else {"topo.xml": text})})
-    settings = host_settings({"NCCL_TOPO_FILE": "/topo.xml"}, root=root)
+    settings = host_settings({"NCCL_TOPO_FILE": "/topo.xml"}, root=root, clock=lambda: 0)
     assert settings["NCCL topology file"]["value"] == value
     warned = statuses(judged(settings, [gpu(0)])).get("NCCL topology file")
     assert warned == (None if text else "WARN")
 
 
 def test_gpus_outside_their_fabric_and_hot_ones_are_warned_of(tmp_path: Path) -> None:
-    settings = host_settings({}, root=tree(tmp_path, HEALTHY))
+    settings = host_settings({}, root=tree(tmp_path, HEALTHY), clock=lambda: 0)
     gpus = [gpu(0), gpu(1, static={"fabric_state": "in progress"}), gpu(2, state={"temp_gpu_c": 88})]
     found = {item.name: item.outcome for item in judged(settings, gpus)}
-    assert found["NVLink fabric"].measured == "1 of 3 GPUs: in progress (nv-fabricmanager: running)"
+    assert found["NVLink fabric"].measured == "1 of 3 GPUs: in progress; nv-fabricmanager: running"
     assert found["temperature before work"].status == "WARN"
 
 

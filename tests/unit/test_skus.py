@@ -8,7 +8,7 @@ import pytest
 
 from gpuproof.base.errors import UsageError
 from gpuproof.hardware.boards import board_names
-from gpuproof.hardware.skus import all_skus, detect_skus, find_sku, minimum_versions, shared_values
+from gpuproof.hardware.skus import all_skus, detect_skus, find_minimum, find_sku, shared_values
 from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.sku import PARTS, judge_sku, judge_versions
@@ -41,17 +41,17 @@ def judged(node: dict[str, Any], sku: str | None = None) -> Outcome:
 def test_a_whole_machine_has_all_of_what_its_candidates_share() -> None:
     outcome = judged(host([gpu() for _ in range(8)]))
     assert outcome.status == "PASS"
-    assert outcome.measured == "8 GPUs, 80 GB a GPU, 18 NVLink or xGMI links up"
+    assert outcome.measured == "GPUs: 8, 80 GB a GPU, 18 NVLink or xGMI links up"
     assert "DGX H100 / HGX H100 or p5.48xlarge" in (outcome.expected or "")
 
 
 @pytest.mark.parametrize(
     ("gpus", "ports", "sku", "status", "measured"),
     [
-        (7, 8, None, "WARN", "7 GPUs"),
-        (7, 8, "Standard_ND96isr_H100_v5", "FAIL", "7 GPUs"),
-        (8, 7, "Standard_ND96isr_H100_v5", "WARN", "7 ports up at full rate"),
-        (0, 8, "p5.48xlarge", "FAIL", "0 GPUs"),
+        (7, 8, None, "WARN", "GPUs: 7"),
+        (7, 8, "Standard_ND96isr_H100_v5", "FAIL", "GPUs: 7"),
+        (8, 7, "Standard_ND96isr_H100_v5", "WARN", "ports up at full rate: 7"),
+        (0, 8, "p5.48xlarge", "FAIL", "GPUs: 0"),
     ],
 )
 def test_what_is_missing_is_named(gpus: int, ports: int, sku: str | None, status: str, measured: str) -> None:
@@ -78,7 +78,7 @@ def test_one_gpu_that_lacks_something_is_enough(change: dict[str, Any], measured
 def test_a_port_at_half_its_rate_does_not_count() -> None:
     ports = [*(port() for _ in range(7)), port(rate="200 Gb/sec (4X HDR)")]
     outcome = judged(host([gpu() for _ in range(8)], infiniband=ports), "Standard_ND96isr_H100_v5")
-    assert (outcome.status, outcome.measured) == ("WARN", "7 ports up at full rate")
+    assert (outcome.status, outcome.measured) == ("WARN", "ports up at full rate: 7")
 
 
 def test_a_virtual_machine_with_a_part_of_a_machine_is_not_short_of_the_rest() -> None:
@@ -92,7 +92,7 @@ def test_dmi_names_the_product_where_it_can() -> None:
     assert [sku.name for sku in detect_skus(H100, 1, "p5.48xlarge")] == ["p5.48xlarge"]
     settings = {"product": {"value": "p5.48xlarge", "missing": None}}
     outcome = judged(host([gpu()], settings=settings))
-    assert (outcome.status, outcome.measured) == ("WARN", "1 GPUs")
+    assert (outcome.status, outcome.measured) == ("WARN", "GPUs: 1")
 
 
 def test_what_is_not_reported_is_not_judged() -> None:
@@ -143,8 +143,10 @@ def test_versions_behind_a_notice_are_advice(
     assert (outcome.status, outcome.measured) == (status, measured)
 
 
-def test_every_minimum_is_of_its_own_branch_and_dated() -> None:
-    for row in minimum_versions():
-        assert row.version.startswith(f"{row.branch}.")
-        assert row.source.startswith("https://")
-        assert len(row.date) == len("2026-01-01")
+def test_a_branch_that_no_notice_names_has_no_minimum() -> None:
+    minimum = find_minimum("NVIDIA driver", "580.65.06")
+    assert minimum is not None
+    assert str(minimum.value).startswith("580.")
+    assert minimum.source.startswith("https://")
+    assert find_minimum("NVIDIA driver", "999.1") is None
+    assert find_minimum("NVIDIA driver", "58.1") is None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import tomllib
 
@@ -18,11 +18,10 @@ from gpuproof.base.errors import UsageError
 from gpuproof.base.files import packaged_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourcedValue:
-    """A number and the document that states it."""
+class Sourced(NamedTuple):
+    """A number, or a version, and the document that states it."""
 
-    value: float
+    value: float | str
     source: str
 
 
@@ -33,7 +32,7 @@ class Sku:
     name: str
     boards: tuple[str, ...]
     """Names of its GPU, as drivers report them."""
-    values: Mapping[str, SourcedValue]
+    values: Mapping[str, Sourced]
     """By the keys of skus.toml: `gpus`, `memory_gb`, `nvlinks`, `pcie_gen` …"""
 
     @property
@@ -41,10 +40,14 @@ class Sku:
         """How many GPUs it has."""
         return int(self.values["gpus"].value)
 
+    @property
+    def plain_names(self) -> list[str]:
+        """Its names without spaces and capitals."""
+        return [_plain(name) for name in (self.name, *self.name.split(" / "))]
+
     def is_product(self, dmi_name: str | None) -> bool:
         """Say whether a name from DMI begins with one of the product's own."""
-        names = [_plain(name) for name in self.name.split(" / ")]
-        return dmi_name is not None and any(_plain(dmi_name).startswith(name) for name in names)
+        return dmi_name is not None and _plain(dmi_name).startswith(tuple(self.plain_names))
 
 
 def _plain(name: str) -> str:
@@ -56,16 +59,14 @@ def all_skus() -> tuple[Sku, ...]:
     """Return every product of skus.toml."""
     data = tomllib.loads(packaged_text("hardware/skus.toml"))
     sources = {key: f"{text}, as of {date}" for key, (text, date) in data["sources"].items()}
-    return tuple(_sku(row, sources) for row in data["sku"])
-
-
-def _sku(row: Mapping[str, Any], sources: Mapping[str, str]) -> Sku:
-    values = {
-        key: SourcedValue(value=float(pair[0]), source=sources[pair[1]])
-        for key, pair in row.items()
-        if key not in ("name", "boards")
-    }
-    return Sku(name=row["name"], boards=tuple(row["boards"]), values=values)
+    return tuple(
+        Sku(
+            name=row.pop("name"),
+            boards=tuple(row.pop("boards")),
+            values={key: Sourced(float(number), sources[source]) for key, (number, source) in row.items()},
+        )
+        for row in data["sku"]
+    )
 
 
 def find_sku(name: str) -> Sku:
@@ -74,7 +75,7 @@ def find_sku(name: str) -> Sku:
     Raises:
         UsageError: there is none.
     """
-    names = {_plain(part): sku for sku in all_skus() for part in (sku.name, *sku.name.split(" / "))}
+    names = {plain: sku for sku in all_skus() for plain in sku.plain_names}
     if _plain(name) in names:
         return names[_plain(name)]
     close = get_close_matches(_plain(name), names, n=1)
@@ -94,36 +95,21 @@ def detect_skus(board: str, number: int, dmi_name: str | None) -> Sequence[Sku]:
     return named or exact or [sku for sku in having if sku.num_gpus > number]
 
 
-def shared_values(skus: Sequence[Sku]) -> dict[str, SourcedValue]:
+def shared_values(skus: Sequence[Sku]) -> dict[str, Sourced]:
     """Return what all of these products have alike."""
-    first = skus[0].values
-    return {
-        key: value
-        for key, value in first.items()
-        if all(key in sku.values and sku.values[key].value == value.value for sku in skus)
-    }
+    values = {key: {sku.values.get(key, (None,))[0] for sku in skus} for key in skus[0].values}
+    return {key: skus[0].values[key] for key, numbers in values.items() if len(numbers) == 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MinimumVersion:
-    """The lowest version of a branch that no security notice names."""
-
-    component: str
-    branch: str
-    version: str
-    source: str
-    date: str
-
-
-@cache
-def minimum_versions() -> tuple[MinimumVersion, ...]:
-    """Return every row of versions.toml."""
+def find_minimum(component: str, version: str) -> Sourced | None:
+    """Return the lowest version, of the branch of `version`, that no notice names; None of other branches."""
     rows = tomllib.loads(packaged_text("hardware/versions.toml"))["minimum"]
-    return tuple(MinimumVersion(**row) for row in rows)
-
-
-def find_minimum(component: str, version: str) -> MinimumVersion | None:
-    """Return the lowest version of the branch that a version belongs to; None where no notice names it."""
-    branch = version.partition(".")[0]
-    rows = minimum_versions()
-    return next((row for row in rows if (row.component, row.branch) == (component, branch)), None)
+    of = (component, version.partition(".")[0])
+    return next(
+        (
+            Sourced(x["version"], f"{x['source']}, {x['date']}")
+            for x in rows
+            if (x["component"], x["branch"]) == of
+        ),
+        None,
+    )

@@ -30,6 +30,7 @@ StageName = Literal[
     "collective",
     "switched_off",
     "nccl_tests",
+    "nccl_ras",
     "storage",
     "training",
     "soak",
@@ -38,7 +39,7 @@ StageName = Literal[
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 """In the order in which they are measured; the last follows a soak by itself."""
 USUAL_STAGES: tuple[StageName, ...] = tuple(
-    name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
+    name for name in STAGE_NAMES if name not in ("switched_off", "nccl_ras", "soak", "fingerprint_hot")
 )
 LARGEST_MESSAGE: Mapping[bool, str] = {True: "1G", False: "16M"}
 USUAL_PRECISION: Mapping[bool, Precision] = {True: "bf16", False: "fp32"}
@@ -67,8 +68,8 @@ class ValidateOptions:
     in every bit (fingerprint), gemm and memory on every device alone and on all at once, compute beside
     communication (overlap), collective within each host and over all, a large one again with direct copies
     of GPUs, the fabric and GPUDirect switched off (switched_off: advisory, on GPUs, only where it is named),
-    nccl-tests where they are installed, storage where storage_dir is given, training over all, soak (training
-    for soak_s) last."""
+    nccl-tests where they are installed, NCCL's own diagnostics (nccl_ras: only where it is named), storage
+    where storage_dir is given, training over all, soak (training for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
     """Advisory stages: reported, but without effect on the verdict; all others are required."""
     alone: bool = True
