@@ -62,7 +62,7 @@ def test_the_lines_of_the_protocol_bring_the_status() -> None:
     [
         (OLD, "{}", "in text alone"),
         ({"CLIENT PROTOCOL 2": "HTTP/1.1 400 Bad Request"}, "{}", r"is no RAS of NCCL's: 'HTTP/1\.1 400"),
-        ({}, "Job summary", "JSON"),
+        ({}, "Job summary", "Expecting value"),
         ({}, "[1]", "no status"),
     ],
 )

@@ -11,7 +11,7 @@ from gpuproof.hardware.boards import board_names
 from gpuproof.hardware.skus import all_skus, detect_skus, find_minimum, find_sku, shared_values
 from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.check import ask
-from gpuproof.verdict.checks.sku import PARTS, judge_sku, judge_versions
+from gpuproof.verdict.checks.sku import WORDS, judge_sku, judge_versions
 from gpuproof.verdict.facts import FleetFacts
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -41,7 +41,7 @@ def judged(node: dict[str, Any], sku: str | None = None) -> Outcome:
 def test_a_whole_machine_has_all_of_what_its_candidates_share() -> None:
     outcome = judged(host([gpu() for _ in range(8)]))
     assert outcome.status == "PASS"
-    assert outcome.measured == "GPUs: 8, 80 GB a GPU, 18 NVLink or xGMI links up"
+    assert outcome.measured == "GPUs: 8, 85.52 GB a GPU, 18 NVLink or xGMI links up"
     assert "DGX H100 / HGX H100 or p5.48xlarge" in (outcome.expected or "")
 
 
@@ -117,7 +117,7 @@ def test_every_product_has_known_boards_and_a_source_for_each_value() -> None:
         assert all(
             "https://" in value.source and ", as of 20" in value.source for value in sku.values.values()
         )
-        assert set(sku.values) <= {*PARTS, "nvlink_gb_per_s", "port_gbit_per_s"}
+        assert set(sku.values) <= {*WORDS, "nvlink_gb_per_s", "port_gbit_per_s"}
     assert "ports" not in shared_values(detect_skus(H100, 8, None))
 
 

@@ -89,7 +89,6 @@ def doctor(
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
-    from gpuproof.store.provenance import of_machine
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
@@ -98,14 +97,18 @@ def doctor(
     if as_json:
         print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
-        from gpuproof.cli.report import show_page
-        from gpuproof.verdict.page import outcomes_page
-
-        groups = ("This machine", checks), ("Over several hosts", between)
-        provenance = of_machine(facts, command=typed_command())
-        show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))
+        _show(facts, ("This machine", checks), ("Over several hosts", between))
     unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
+
+
+def _show(facts: Mapping[str, Any], *groups: tuple[str, list[Judged]]) -> None:
+    from gpuproof.cli.report import show_page
+    from gpuproof.store.provenance import of_machine
+    from gpuproof.verdict.page import outcomes_page
+
+    provenance = of_machine(facts, command=typed_command())
+    show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))
 
 
 def _part(master: str | None, port: int | None, node_rank: int, nodes: int) -> Part | None:

@@ -100,7 +100,7 @@ def _fine(subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, A
 
 def _temperature(subject: str, gpus: Sequence[Mapping[str, Any]]) -> Iterator[Judged]:
     """Report how warm GPUs are before they work, where their driver states a maximum."""
-    degrees = [(gpu.get("state") or {}).get("temp_gpu_c") for gpu in gpus]
+    degrees: list[Any] = [(gpu.get("state") or {}).get("temp_gpu_c") for gpu in gpus]
     limits = [(gpu.get("static") or {}).get("temp_max_c") for gpu in gpus]
     if gpus and all(degrees) and all(limits):
         is_cool = all(now < limit for now, limit in zip(degrees, limits, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof.hardware.skus import Sku, detect_skus, find_minimum, find_sku, shared_values
@@ -17,47 +17,41 @@ from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import Device, host_check, of_hosts
 from gpuproof.verdict.facts import FleetFacts, HostFacts
 
-SHORT_MEMORY = 0.95
-"""Drivers report no 5 % less than what data sheets print: of an H100's 80 GB 85.5e9 bytes."""
-OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
-LOOK = "Look at dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; a smaller machine is another --sku"
-Numbers = Mapping[str, float]
-Read = Callable[[HostFacts, Sequence[Device], Numbers], float | None]
-
-
-def _least(devices: Sequence[Device], facts: str, key: str) -> float | None:
-    """Return the least of all GPUs; None where one does not report it."""
-    numbers: list[Any] = [(device.get(facts) or {}).get(key) for device in devices]
-    return None if not numbers or None in numbers else min(map(float, numbers))
-
-
-def _memory_gb(_node: HostFacts, devices: Sequence[Device], needed: Numbers) -> float | None:
-    least = _least(devices, "static", "mem_total_bytes")
-    is_short = least is not None and least < SHORT_MEMORY * needed["memory_gb"] * 1e9
-    return needed["memory_gb"] if least is not None and not is_short else least and least / 1e9
-
-
-def _ports(node: HostFacts, _devices: Sequence[Device], needed: Numbers) -> float | None:
-    active = [port.get("rate") or "" for port in node.get("infiniband") or () if port["state"] == "ACTIVE"]
-    rates = [float(rate[0]) for text in active if (rate := re.match(r"[\d.]+", text))]
-    return sum(rate >= needed["port_gbit_per_s"] for rate in rates)
-
-
-PARTS: Mapping[str, tuple[str, Read]] = {
-    "gpus": ("GPUs: {:g}", lambda _node, devices, _needed: len(devices)),
-    "memory_gb": ("{:g} GB a GPU", _memory_gb),
-    "nvlinks": (
-        "{:g} NVLink or xGMI links up",
-        lambda _n, d, _needed: _least(d, "state", "nvlink_links_active"),
-    ),
-    "pcie_gen": (
-        "PCIe generation {:g}",
-        lambda _node, devices, _needed: _least(devices, "static", "pcie_gen_max"),
-    ),
-    "pcie_width": ("PCIe x{:g}", lambda _node, devices, _needed: _least(devices, "state", "pcie_width")),
-    "ports": ("ports up at full rate: {:g}", _ports),
+LEAST: Mapping[str, tuple[str, str]] = {
+    "memory_gb": ("static", "mem_total_bytes"),
+    "nvlinks": ("state", "nvlink_links_active"),
+    "pcie_gen": ("static", "pcie_gen_max"),
+    "pcie_width": ("state", "pcie_width"),
 }
-"""By key of skus.toml: how it is told, and what the host has of it; None where it does not report it."""
+"""Keys of skus.toml that are of each GPU, with where its driver's facts have them; the least of all counts."""
+WORDS = {
+    "gpus": "GPUs: {:g}",
+    "memory_gb": "{:.4g} GB a GPU",
+    "nvlinks": "{:g} NVLink or xGMI links up",
+    "pcie_gen": "PCIe generation {:g}",
+    "pcie_width": "PCIe x{:g}",
+    "ports": "ports up at full rate: {:g}",
+}
+OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
+ENOUGH_OF = {"memory_gb": 0.95}
+"""Drivers report no 5 % less than what data sheets print: of an H100's 80 GB 85.5e9 bytes."""
+LOOK = "Look at dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; a smaller machine is another --sku"
+
+
+def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[str, float]) -> float | None:
+    """Return what a host has of a part; None where it does not report it."""
+    if key == "gpus":
+        return len(devices)
+    if key == "ports":
+        ports = node.get("infiniband")
+        active = [port["rate"] or "" for port in ports or () if port["state"] == "ACTIVE"]
+        rates = [float(rate[0]) for text in active if (rate := re.match(r"[\d.]+", text))]
+        return None if ports is None else sum(rate >= needed["port_gbit_per_s"] for rate in rates)
+    facts, name = LEAST[key]
+    numbers: list[Any] = [(device.get(facts) or {}).get(name) for device in devices]
+    if not numbers or None in numbers:
+        return None
+    return min(map(float, numbers)) * (1e-9 if key == "memory_gb" else 1)
 
 
 @check("sku", "the machine has all that its product has")
@@ -91,9 +85,9 @@ def _compared(
 ) -> Outcome:
     values = shared_values(skus)
     needed = {key: float(sourced.value) for key, sourced in values.items()}
-    keys = [key for key in PARTS if key in needed and (is_whole or key not in OF_WHOLE_MACHINE)]
-    read = {key: number for key in keys if (number := PARTS[key][1](node, devices, needed)) is not None}
-    short = [key for key, number in read.items() if number < needed[key]]
+    keys = [key for key in WORDS if key in needed and (is_whole or key not in OF_WHOLE_MACHINE)]
+    read = {key: number for key in keys if (number := _part(key, node, devices, needed)) is not None}
+    short = [key for key, number in read.items() if number < needed[key] * ENOUGH_OF.get(key, 1)]
     shown = short or list(read)
     named = f"{'' if is_whole else 'a part of '}{' or '.join(sku.name for sku in skus)}"
     if not shown:
@@ -101,8 +95,8 @@ def _compared(
     return pass_or_fail(
         subject,
         not short,
-        ", ".join(PARTS[key][0].format(read[key]) for key in shown),
-        expected=f"{', '.join(PARTS[key][0].format(needed[key]) for key in shown)} ({named})",
+        ", ".join(WORDS[key].format(read[key]) for key in shown),
+        expected=f"{', '.join(WORDS[key].format(needed[key]) for key in shown)} ({named})",
         source="; ".join(dict.fromkeys(values[key].source for key in shown)),
         next_step=LOOK,
         warns=is_advice or "gpus" not in short,
@@ -114,11 +108,11 @@ def judge_versions(subject: str, node: HostFacts) -> Outcome:
     """Compare versions with the lowest of their branch that no notice names; being behind is advice."""
     drivers = (node.get("accelerators") or {}).get("drivers") or {}
     toolkit = ((node.get("settings") or {}).get("container toolkit") or {}).get("value")
-    versions = {
-        "NVIDIA driver": (drivers.get("nvidia") or {}).get("version"),
-        "NVIDIA Container Toolkit": toolkit,
-    }
-    versions = {name: version for name, version in versions.items() if version}
+    pairs = (
+        ("NVIDIA driver", (drivers.get("nvidia") or {}).get("version")),
+        ("NVIDIA Container Toolkit", toolkit),
+    )
+    versions = {name: str(version) for name, version in pairs if version}
     minima = {name: row for name, version in versions.items() if (row := find_minimum(name, version))}
     if not minima:
         shown = ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -16,10 +16,9 @@ import torch
 import torch.distributed as dist
 
 from gpuproof.base.outside import parse_json
-from gpuproof.records.work.probe import NcclRasSpec, ProbeFigure
+from gpuproof.records.work.probe import RAS_FAULTS, NcclRasSpec, ProbeFigure
 from gpuproof.worker.rank.bench import Bench
 
-QUANTITY = "NCCL RAS faults"
 ADDRESS, VARIABLE = "localhost:28028", "NCCL_RAS_ADDR"
 GREETING, SERVER = "CLIENT PROTOCOL 2", "SERVER PROTOCOL "
 NO_ERROR = (0, 7)
@@ -54,7 +53,7 @@ def figure_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) 
     )
     return ProbeFigure(
         rank=0,
-        quantity=QUANTITY,
+        quantity=RAS_FAULTS,
         unit="1",
         value=None if reason else float(len(faults)),
         missing=reason,
