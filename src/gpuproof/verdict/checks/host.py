@@ -19,20 +19,6 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 NAME = "host settings"
 ROWS = packaged_rows("records/host_facts.csv")
 SETTINGS = Expectation("what each setting's source asks for", "records/host_facts.csv", "")
-FABRIC = Expectation(
-    "every GPU has joined its NVLink fabric",
-    "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
-    "Start nvidia-fabricmanager (GB200: nvidia-imex) and look at its log; then reset the GPUs",
-    "administrator",
-    "WARN",
-)
-TEMPERATURE = Expectation(
-    "each GPU under the maximum that its driver states",
-    "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
-    "Look for other work on it, then at fans, coolant and dust",
-    "administrator",
-    "WARN",
-)
 
 
 @check(NAME, "no setting or event of the host's own disturbs its GPUs")
@@ -61,14 +47,6 @@ def _of_host(subject: str, node: HostFacts) -> Iterator[Outcome | Judged]:
     for row in (row for row in rows if row["read"] == "root"):
         reason = str(node["settings"].get(row["name"], {}).get("missing"))
         yield _advice(row["name"], skipped(reason, row["next_step"], subject, responsible="administrator"))
-    states = [state for gpu in gpus if (state := (gpu.get("static") or {}).get("fabric_state"))]
-    outside = [state for state in states if state in ("not started", "in progress")]
-    if outside:
-        seen = (
-            f"{len(outside)} of {len(gpus)} GPUs: {outside[0]}; nv-fabricmanager: {values['fabric manager']}"
-        )
-        yield _advice("NVLink fabric", FABRIC.judge(False, seen, subject=subject))
-    yield from _temperature(subject, gpus)
 
 
 def _advice(name: str, outcome: Outcome) -> Judged:
@@ -96,14 +74,3 @@ def _fine(subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, A
         return not_applicable(f"none of them can be read here{missing}", subject)
     seen = "; ".join(f"{row['name']} {facts[row['name']]['value']}" for row in read)
     return SETTINGS.judge(True, seen + missing, subject=subject)
-
-
-def _temperature(subject: str, gpus: Sequence[Mapping[str, Any]]) -> Iterator[Judged]:
-    """Report how warm GPUs are before they work, where their driver states a maximum."""
-    degrees: list[Any] = [(gpu.get("state") or {}).get("temp_gpu_c") for gpu in gpus]
-    limits = [(gpu.get("static") or {}).get("temp_max_c") for gpu in gpus]
-    if gpus and all(degrees) and all(limits):
-        is_cool = all(now < limit for now, limit in zip(degrees, limits, strict=True))
-        low, high = min(degrees), max(degrees)
-        seen = f"{low:g} to {high:g} °C, a spread of {high - low:g} K" if len(gpus) > 1 else f"{high:g} °C"
-        yield _advice("temperature before work", TEMPERATURE.judge(is_cool, seen, subject=subject))

@@ -23,7 +23,7 @@ LEAST: Mapping[str, tuple[str, str]] = {
     "pcie_gen": ("static", "pcie_gen_max"),
     "pcie_width": ("state", "pcie_width"),
 }
-"""Keys of skus.toml that are of each GPU, with where its driver's facts have them; the least of all counts."""
+"""Keys of skus.toml that are of each GPU, and where its facts have them; the least of all counts."""
 WORDS = {
     "gpus": "GPUs: {:g}",
     "memory_gb": "{:.4g} GB a GPU",

@@ -98,7 +98,7 @@ def describe_system(
             device["pci_bus_id"] for device in accelerators["devices"] if device["pci_bus_id"]
         ),
         "environment": recorded_variables(_as_the_user_set_it(environment)),
-        "settings": host_settings(environment),
+        "settings": host_settings(environment, accelerators["devices"]),
     }
 
 

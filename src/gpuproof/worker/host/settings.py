@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 from gpuproof.base.files import packaged_rows
 
@@ -30,9 +31,16 @@ def clock_state() -> int:
 
 
 def host_settings(
-    environment: Mapping[str, str], *, root: Path = Path("/"), clock: Callable[[], int] = clock_state
+    environment: Mapping[str, str],
+    devices: Sequence[Mapping[str, Any]] = (),
+    *,
+    root: Path = Path("/"),
+    clock: Callable[[], int] = clock_state,
 ) -> dict[str, dict[str, str | None]]:
-    """Return each fact of the table: its `value`, or None and under `missing` why."""
+    """Return each fact of the table: its `value`, or None and under `missing` why.
+
+    `devices` are the GPUs as their drivers list them (`devices/describe.py`).
+    """
     readers: dict[str, Callable[[str], str]] = {
         "text": lambda place: _first_line(root / place),
         "chosen": lambda place: _first_line(root / place).partition("[")[2].partition("]")[0],
@@ -41,6 +49,8 @@ def host_settings(
         "running": lambda name: _running(root / "proc", name),
         "blocked": lambda place: _blocked(root / place),
         "clock": lambda _: _clock(clock()),
+        "driver": lambda fact: _of_drivers(devices, fact),
+        "temperature": lambda _: _temperature(devices),
         "variable": lambda name: _named_file(root, environment.get(name)),
         "empty": lambda places: _empty(_matches(root, places)),
         "package": lambda name: _package(root / "var/lib/dpkg/status", name),
@@ -120,6 +130,23 @@ def _clock(state: int) -> str:
     if state < 0:
         raise ValueError("the kernel refuses adjtimex here")
     return "not synchronised" if state == TIME_ERROR else "synchronised"
+
+
+def _of_drivers(devices: Sequence[Mapping[str, Any]], fact: str) -> str:
+    values = {str(value) for device in devices if (value := device["static"].get(fact)) is not None}
+    if not values:
+        raise ValueError("no driver reports it")
+    return ", ".join(sorted(values))
+
+
+def _temperature(devices: Sequence[Mapping[str, Any]]) -> str:
+    """Say how warm GPUs are, and whether one is at the maximum that its driver states."""
+    pairs = [(device["state"].get("temp_gpu_c"), device["static"].get("temp_max_c")) for device in devices]
+    if not pairs or None in {number for pair in pairs for number in pair}:
+        raise ValueError("not every driver reports it with a maximum")
+    low, high = min(degrees for degrees, _ in pairs), max(degrees for degrees, _ in pairs)
+    seen = f"{low:g} to {high:g} °C, a spread of {high - low:g} K" if len(pairs) > 1 else f"{high:g} °C"
+    return seen + ("; a GPU is at its maximum" if any(degrees >= most for degrees, most in pairs) else "")
 
 
 def _named_file(root: Path, name: str | None) -> str:
