@@ -174,7 +174,7 @@ def _fabric_state(nvml: Any, handle: Any) -> str:
     """Say how far a GPU is in joining its NVLink fabric (nvmlGpuFabricInfo_t.state)."""
     info = nvml.c_nvmlGpuFabricInfo_t()
     nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
-    return _FABRIC_STATES[info.state]
+    return dict(enumerate(_FABRIC_STATES)).get(info.state, f"unknown ({info.state})")
 
 
 _FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
