@@ -40,14 +40,11 @@ class Sku:
         """How many GPUs it has."""
         return int(self.values["gpus"].value)
 
-    @property
-    def plain_names(self) -> list[str]:
-        """Its names without spaces and capitals."""
-        return [_plain(name) for name in (self.name, *self.name.split(" / "))]
-
     def is_product(self, dmi_name: str | None) -> bool:
         """Say whether a name from DMI begins with one of the product's own."""
-        return dmi_name is not None and _plain(dmi_name).startswith(tuple(self.plain_names))
+        return dmi_name is not None and _plain(dmi_name).startswith(
+            tuple(_plain(name) for name in self.name.split(" / "))
+        )
 
 
 def _plain(name: str) -> str:
@@ -75,7 +72,7 @@ def find_sku(name: str) -> Sku:
     Raises:
         UsageError: there is none.
     """
-    names = {plain: sku for sku in all_skus() for plain in sku.plain_names}
+    names = {_plain(part): sku for sku in all_skus() for part in (sku.name, *sku.name.split(" / "))}
     if _plain(name) in names:
         return names[_plain(name)]
     close = get_close_matches(_plain(name), names, n=1)

@@ -54,11 +54,9 @@ COMPARED_SETTINGS = (
 
 
 def _host_settings(facts: HostFacts) -> str | None:
-    settings = facts.get("settings")
-    if settings is None:
-        return None
-    values = {name: (settings.get(name) or {}).get("value") for name in COMPARED_SETTINGS}
-    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None) or None
+    settings = {name: fact["value"] for name, fact in (facts.get("settings") or {}).items()}
+    values = (f"{name} {settings[name]}" for name in COMPARED_SETTINGS if settings.get(name))
+    return ", ".join(values) or None
 
 
 OF_HOSTS: Mapping[str, Callable[[HostFacts], str | None]] = {

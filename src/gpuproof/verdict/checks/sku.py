@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuproof.hardware.skus import Sku, detect_skus, find_minimum, find_sku, shared_values
+from gpuproof.hardware.skus import detect_skus, find_minimum, find_sku, shared_values
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import Device, host_check, of_hosts
@@ -71,18 +71,6 @@ def _of_host(subject: str, node: HostFacts, sku_name: str | None) -> Outcome:
     if not skus:
         return not_applicable(f"skus.toml has no machine with {len(devices)} × {board}", subject)
     is_whole = sku_name is not None or skus[0].is_product(product) or 2 * len(devices) >= skus[0].num_gpus
-    return _compared(subject, node, devices, skus, is_whole=is_whole, is_advice=sku_name is None)
-
-
-def _compared(
-    subject: str,
-    node: HostFacts,
-    devices: Sequence[Device],
-    skus: Sequence[Sku],
-    *,
-    is_whole: bool,
-    is_advice: bool,
-) -> Outcome:
     values = shared_values(skus)
     needed = {key: float(sourced.value) for key, sourced in values.items()}
     keys = [key for key in WORDS if key in needed and (is_whole or key not in OF_WHOLE_MACHINE)]
@@ -99,7 +87,7 @@ def _compared(
         expected=f"{', '.join(WORDS[key].format(needed[key]) for key in shown)} ({named})",
         source="; ".join(dict.fromkeys(values[key].source for key in shown)),
         next_step=LOOK,
-        warns=is_advice or "gpus" not in short,
+        warns=sku_name is None or "gpus" not in short,
     )
 
 

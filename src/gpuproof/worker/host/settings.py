@@ -43,9 +43,8 @@ def host_settings(
     """
     readers: dict[str, Callable[[str], str]] = {
         "text": lambda place: _first_line(root / place),
-        "chosen": lambda place: _first_line(root / place).partition("[")[2].partition("]")[0],
         "values": lambda places: _values(root, places),
-        "field": lambda place: _field(root, *place.split()),
+        "match": lambda place: _match(root, *place.split(maxsplit=1)),
         "running": lambda name: _running(root / "proc", name),
         "blocked": lambda place: _blocked(root / place),
         "clock": lambda _: _clock(clock()),
@@ -53,7 +52,6 @@ def host_settings(
         "temperature": lambda _: _temperature(devices),
         "variable": lambda name: _named_file(root, environment.get(name)),
         "empty": lambda places: _empty(_matches(root, places)),
-        "package": lambda name: _package(root / "var/lib/dpkg/status", name),
         "root": _refuse,
     }
     return {row["name"]: _fact(readers[row["read"]], row["place"] or "") for row in packaged_rows(TABLE)}
@@ -88,11 +86,11 @@ def _values(root: Path, places: str) -> str:
     return ", ".join(sorted(values)) or "none"
 
 
-def _field(root: Path, place: str, name: str) -> str:
-    value = re.search(rf"^{name} (\S+)", (root / place).read_text(encoding="utf-8"), re.M)
-    if value is None:
-        raise ValueError(f"this kernel does not count {name}")
-    return value[1]
+def _match(root: Path, place: str, pattern: str) -> str:
+    match = re.search(pattern, (root / place).read_text(encoding="utf-8", errors="replace"), re.M)
+    if match is None:
+        raise ValueError(f"{place} does not say it")
+    return match[1]
 
 
 def _processes(proc: Path) -> dict[tuple[str, str], str]:
@@ -162,12 +160,3 @@ def _empty(paths: Iterator[Path]) -> str:
     if not libraries:
         raise ValueError("there is no library of NVIDIA's")
     return ", ".join([path.name for path in libraries if not path.stat().st_size][:SHOWN]) or "none"
-
-
-def _package(status: Path, name: str) -> str:
-    """Return the version of an installed package of Debian's or Ubuntu's."""
-    fields = rf"^Package: {re.escape(name)}\nStatus: .* installed\n(?:.+\n)*?Version: (\S+)"
-    version = re.search(fields, status.read_text(encoding="utf-8", errors="replace"), re.M)
-    if version is None:
-        raise ValueError("it is not installed as a package")
-    return version[1]

@@ -21,6 +21,8 @@ from gpuproof.worker.rank.bench import Bench
 
 ADDRESS, VARIABLE = "localhost:28028", "NCCL_RAS_ADDR"
 GREETING, SERVER = "CLIENT PROTOCOL 2", "SERVER PROTOCOL "
+SPARE_S = 10.0
+"""NCCL gives up on its own ranks before we give up on it."""
 NO_ERROR = (0, 7)
 """ncclSuccess and ncclInProgress."""
 TOO_OLD = "this NCCL's RAS answers in text alone: {!r}"
@@ -71,7 +73,7 @@ def ras_status(address: str, *, timeout_s: float) -> Mapping[str, Any]:
         ValueError: what it answers is no RAS, or no JSON (NCCL before 2.28).
     """
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s) as connection:
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s + SPARE_S) as connection:
         stream = connection.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
         if not (answer := _request(stream, GREETING)).startswith(SERVER):
             raise ValueError(f"{address} is no RAS of NCCL's: {answer!r}")
