@@ -12,7 +12,7 @@ from gpuproof.records.outcome import Judged
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.host import NAME, judge_host_settings
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.worker.host.settings import TABLE, TIME_ERROR, host_settings
+from gpuproof.worker.host.settings import TABLE, UNKEPT_CLOCK_US, host_settings
 
 HEALTHY = {
     "sys/class/dmi/id/product_name": "p5.48xlarge",
@@ -122,7 +122,10 @@ def test_what_a_container_hides_is_missing_and_no_evidence(tmp_path: Path) -> No
     assert not [item for item in items if item.outcome.status == "WARN"]
 
 
-@pytest.mark.parametrize(("state", "expected"), [(0, "synchronised"), (TIME_ERROR, "not synchronised")])
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [(0, "synchronised"), (UNKEPT_CLOCK_US - 1, "synchronised"), (UNKEPT_CLOCK_US, "not synchronised")],
+)
 def test_the_kernel_says_whether_its_clock_is_kept(tmp_path: Path, state: int, expected: str) -> None:
     assert host_settings({}, root=tmp_path, clock=lambda: state)["time synchronisation"]["value"] == expected
 

@@ -16,18 +16,20 @@ from typing import Any
 from gpuproof.base.files import packaged_rows
 
 TABLE = "records/host_facts.csv"
-TIME_ERROR = 5
-"""What adjtimex returns of a clock that nothing keeps: https://man7.org/linux/man-pages/man2/adjtimex.2.html."""
-TIMEX_BYTES = 256
-"""More than `struct timex` (208 bytes on 64-bit Linux); zeros in it ask and change nothing."""
+UNKEPT_CLOCK_US = 16_000_000
+"""The largest error that the kernel gives its clock: nothing has kept it for long. systemd judges by it, too,
+and not by STA_UNSYNC, which stays set under chrony without rtcsync (systemd bca5a0ea)."""
+TIMEX_LONGS = 32
+"""More than `struct timex` has; zeros ask and change nothing, and the fourth long is the error in µs."""
 SECOND_LOOK_S = 0.1
 NVIDIA_LIBRARY = re.compile(r"lib(cuda|nvidia-.*|nvcuvid|nvoptix)\.so(\..*)?")
 SHOWN = 5
 
 
-def clock_state() -> int:
-    """Ask the kernel whether its clock is kept (adjtimex): TIME_ERROR is not, -1 that it refuses."""
-    return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES)))
+def clock_error_us() -> int:
+    """Ask the kernel for the largest error of its clock in microseconds (adjtimex); -1 where it refuses."""
+    timex = (ctypes.c_long * TIMEX_LONGS)()
+    return -1 if ctypes.CDLL(None).adjtimex(timex) < 0 else int(timex[3])
 
 
 def host_settings(
@@ -35,7 +37,7 @@ def host_settings(
     devices: Sequence[Mapping[str, Any]] = (),
     *,
     root: Path = Path("/"),
-    clock: Callable[[], int] = clock_state,
+    clock: Callable[[], int] = clock_error_us,
 ) -> dict[str, dict[str, str | None]]:
     """Return each fact of the table: its `value`, or None and under `missing` why.
 
@@ -124,10 +126,10 @@ def _blocked(proc: Path) -> str:
     return f"{len(blocked)}: {names}" if blocked else "0"
 
 
-def _clock(state: int) -> str:
-    if state < 0:
+def _clock(error_us: int) -> str:
+    if error_us < 0:
         raise ValueError("the kernel refuses adjtimex here")
-    return "not synchronised" if state == TIME_ERROR else "synchronised"
+    return "not synchronised" if error_us >= UNKEPT_CLOCK_US else "synchronised"
 
 
 def _of_drivers(devices: Sequence[Mapping[str, Any]], fact: str) -> str:
