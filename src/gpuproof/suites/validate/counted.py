@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof.base.groups import grouped
-from gpuproof.hardware.skus import find_sku
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.suites.base import HostPlace
@@ -31,7 +30,6 @@ from gpuproof.verdict.facts import (
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
 THERE, TESTED, SAME = "every GPU is there", "every device is tested", "every launch is of the same host"
-BY_OPTION = "--expected-gpus"
 LISTED, GONE = "listed", "not listed"
 DRIVERS = "what the host and its driver list"
 LOOK = (
@@ -95,11 +93,9 @@ def _expected_gpus(
     expected: dict[str, ExpectedGpus] = {}
     for host in dict.fromkeys([*(place.name for place in places if place.name), *hosts]):
         grant = None if on_cpu else hosts.get(host, {}).get("granted_gpus")
-        if options.expected_gpus is not None:
-            expected[host] = ExpectedGpus(number=options.expected_gpus, source=BY_OPTION)
-        elif options.sku is not None:
-            sku = find_sku(options.sku)
-            expected[host] = ExpectedGpus(number=sku.num_gpus, source=f"--sku {sku.name}")
+        if options.stated_gpus is not None:
+            number, key = options.stated_gpus
+            expected[host] = ExpectedGpus(number=number, source=f"--{key.replace('_', '-')}")
         elif host in inventory:
             expected[host] = inventory[host]
         elif grant is not None:
@@ -201,7 +197,7 @@ def _use_outcome(gpus: HostGpus) -> Outcome:
         return skipped(
             f"{len(used)} of {len(testable)} devices were used; the others were not tested",
             "Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
-            f"there should be: {BY_OPTION} {len(used)}",
+            f"there should be: --expected-gpus {len(used)}",
             subject,
             responsible="user",
         )

@@ -163,6 +163,13 @@ class ValidateOptions:
         assert self.gemm_precisions != AUTO
         return self.gemm_precisions
 
+    @property
+    def stated_gpus(self) -> tuple[int, str] | None:
+        """How many GPUs each host should have, and which key says so: `expected_gpus`, else `sku`."""
+        if self.expected_gpus is not None:
+            return self.expected_gpus, "expected_gpus"
+        return None if self.sku is None else (find_sku(self.sku).num_gpus, "sku")
+
     def on(self, *, gpus: bool) -> ValidateOptions:
         """Return the options with values for those that are `auto` and go by whether there are GPUs."""
         collective = self.collective

@@ -142,9 +142,7 @@ def _of(of_row: Sequence[Measure]) -> str:
 def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
     """Return what decided a cell, with its source; empty where nothing did."""
     for item in judged:
-        is_its = (
-            item.name in cell.decided_by and item.measure == cell.measure and has_labels(item.labels, cell)
-        )
+        is_its = item.name in cell.decided_by and item.measure == cell.measure and has_labels(item.labels, cell)
         if is_its and item.outcome.expected and (item.outcome.subject == cell.subject or cell.is_of_any):
             source = "agreed" if item.is_contract else item.outcome.source
             return f"{item.outcome.expected} ({source})"
