@@ -103,6 +103,7 @@ STATIC = {
     "pcie_width_max": 32,
     "vbios_version": "96.00.00",
     "compute_capability": "9.0",
+    "fabric_state": "in progress",
     "ecc_mode": "enabled",
     "mig_mode": "disabled",
     "persistence_mode": "enabled",

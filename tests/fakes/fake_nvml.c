@@ -138,6 +138,12 @@ API int nvmlDeviceGetPciInfo_v3(Handle h, void *out) {
   return whole(h, "pci_bus", &info->bus);
 }
 
+API int nvmlDeviceGetGpuFabricInfo(Handle h, void *out) {
+  struct { unsigned char cluster[16]; unsigned status, clique, state; } *info = out;
+  memset(info, 0, sizeof *info);
+  return whole(h, "fabric_state", &info->state);
+}
+
 #define WHOLE(function, key) API int function(Handle h, unsigned *out) { return whole(h, key, out); }
 WHOLE(nvmlDeviceGetPowerUsage, "power")
 WHOLE(nvmlDeviceGetEnforcedPowerLimit, "power_limit")

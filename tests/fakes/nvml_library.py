@@ -109,6 +109,7 @@ def gpu(index: int) -> dict[str, object]:
             "pcie_gen": 5,
             "pcie_width": 16,
             "pcie_gen_max": 6,
+            "fabric_state": 2,
             "pcie_width_max": 32,
             "persistence": 1,
             "ecc_mode": 1,

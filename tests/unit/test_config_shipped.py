@@ -151,7 +151,7 @@ SEARCH = ["--search.kind=batch_size"]
 LOAD = ["--kind=load"]
 PERCEPTRON = ["--model.name=medium", "--data.name=synthetic", "--training.precision=fp32"]
 FOLDER = ["--probe.storage.folder=scratch"]
-PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
+PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests", "nccl_ras")
 SERVED = ["--kind=serving", "--serving.bounds.ttft_s=1"]
 ENDPOINT = ["--serving.target=endpoint", "--serving.endpoint.url=http://h/v1", "--serving.endpoint.model=m"]
 TALK = [*ENDPOINT, "--serving.scenario=closed_loop"]

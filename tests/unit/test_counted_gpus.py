@@ -72,6 +72,8 @@ SILENT = {"vendor": "nvidia", "pci_bus_id": "0000:81:00.0", "reason": "no answer
         (listed(8), {}, "INCONCLUSIVE", "2 of 8 devices were used"),
         (listed(8), {"expected_gpus": 2}, "READY", ""),
         (listed(8, **GRANT_OF_TWO), {}, "READY", ""),
+        (listed(7), {"sku": "HGX H100"}, "NOT-READY", "7 GPUs there: 1 missing, expected 8 GPUs"),
+        (listed(8), {"sku": "HGX H100", "expected_gpus": 2}, "READY", ""),
         (listed(8), {"expected_gpus": 8}, "INCONCLUSIVE", "2 of 8 devices were used"),
         (listed(2), {"expected_gpus": 8}, "NOT-READY", "2 GPUs there: 6 missing, expected 8 GPUs"),
         (

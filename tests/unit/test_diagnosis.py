@@ -73,7 +73,6 @@ def test_without_torch_nothing_can_be_measured() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "expected"),
     [
-        ({"cpu": {**COMPLETE["cpu"], "governor": "powersave"}}, "processor", "governor to performance"),
         (
             {"accelerators": {**BARE["accelerators"], "undriven": [UNDRIVEN]}},
             "accelerators",

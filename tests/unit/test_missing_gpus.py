@@ -78,6 +78,7 @@ def test_what_was_named_and_is_not_there_is_no_failure_of_the_host(
     ("number", "options"),
     [
         (0, {"expected_gpus": "2"}),
+        (0, {"sku": "p5.48xlarge"}),
         (0, {"overrides": ["--validate.expected_gpus=2"]}),
         (0, {"expected_gpus": "2", "device": "cuda", "allow_cpu": True}),
         (2, {"expected_gpus": "8", "devices": "7"}),

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long to wait for the other hosts.",
 )
+@click.option("--sku", metavar="NAME", help="Product that this machine is: what it lacks is a failure.")
 @json_option
 @verbose_option
 @click.pass_context
@@ -74,6 +75,7 @@ def doctor(
     node_rank: int,
     nodes: int,
     wait_s: float,
+    sku: str | None,
     as_json: bool,
 ) -> None:
     """Say what this machine has, what is missing, and what to do.
@@ -87,23 +89,26 @@ def doctor(
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
-    from gpuproof.store.provenance import of_machine
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
     facts = probe(python, words=words, wait_s=wait_s if words else 0.0)
-    checks, between = _ask({**facts, "part": part}, multi_node=multi_node)
+    checks, between = _ask({**facts, "part": part}, multi_node=multi_node, sku=sku)
     if as_json:
         print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
-        from gpuproof.cli.report import show_page
-        from gpuproof.verdict.page import outcomes_page
-
-        groups = ("This machine", checks), ("Over several hosts", between)
-        provenance = of_machine(facts, command=typed_command())
-        show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))
+        _show(facts, ("This machine", checks), ("Over several hosts", between))
     unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
+
+
+def _show(facts: Mapping[str, Any], *groups: tuple[str, list[Judged]]) -> None:
+    from gpuproof.cli.report import show_page
+    from gpuproof.store.provenance import of_machine
+    from gpuproof.verdict.page import outcomes_page
+
+    provenance = of_machine(facts, command=typed_command())
+    show_page(outcomes_page("What this machine can measure", *groups, provenance=provenance))
 
 
 def _part(master: str | None, port: int | None, node_rank: int, nodes: int) -> Part | None:
@@ -126,14 +131,17 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
     return words
 
 
-def _ask(facts: Mapping[str, Any], *, multi_node: bool) -> tuple[list[Judged], list[Judged]]:
+def _ask(facts: Mapping[str, Any], *, multi_node: bool, sku: str | None) -> tuple[list[Judged], list[Judged]]:
     """Ask the checks of this machine, and with `multi_node` those of its part in a run over several hosts."""
     from gpuproof.doctor import host, meeting, network
     from gpuproof.verdict import nccl_settings
     from gpuproof.verdict.check import ask, checks_in
+    from gpuproof.verdict.checks import host as settings
+    from gpuproof.verdict.checks import sku as product
     from gpuproof.verdict.facts import FleetFacts
 
-    here = FleetFacts(hosts={facts["host"]: facts})
+    here = FleetFacts(hosts={facts["host"]: facts}, sku=sku)
     modules = (network, nccl_settings, meeting) if multi_node else ()
     between = [item for module in modules for item in ask(checks_in(module), here)]
-    return ask(checks_in(host), here), between
+    on_this = [item for module in (host, settings, product) for item in ask(checks_in(module), here)]
+    return on_this, between

@@ -52,6 +52,7 @@ KEYS = {
     "storage_dir": "validate.storage_dir",
     "spares": "validate.spares",
     "expected_gpus": "validate.expected_gpus",
+    "sku": "validate.sku",
 }
 """Option → the key of the recipe that it sets."""
 DATA = {
@@ -137,6 +138,7 @@ WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes s
     metavar="N",
     help="GPUs that each host has to have; default: see docs/guides/validate.md.",
 )
+@click.option("--sku", metavar="NAME", help="Product that each host has to be, as DGX H100 or p5.48xlarge.")
 @click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
 @click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")

@@ -23,8 +23,9 @@ STATE = (
     "remapped_rows_pending",
     "remapped_rows_failed",
     "ecc_uncorrected_count",
+    "temp_gpu_c",
 )
-"""What is read of each device now: how it is connected, and whether its memory is sound."""
+"""What is read of each device now: how it is connected, whether its memory is sound, and how warm it is."""
 _NOT_GIVEN = "the driver does not give it"
 _VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 

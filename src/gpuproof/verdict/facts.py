@@ -75,6 +75,8 @@ class FleetFacts(Sequence[CaseRecords]):
     """Hosts that were named or on which ranks began: one that is not among `hosts` told nothing of itself."""
     expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)
     """By host, where somebody says how many it should have."""
+    sku: str | None = None
+    """The product that each host should be (--sku); None: it is detected, and what it lacks is advisory."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
     """What drivers announced of each GPU, by subject; None: nobody listened."""

@@ -149,12 +149,13 @@ def _expected(options: Mapping[str, Any], recipe: str) -> tuple[int, str]:
     from gpuproof.config.load import load_config
     from gpuproof.suites.validate.options import read_options
 
-    option = options["expected_gpus"]
-    words = [] if option is None else [f"--validate.expected_gpus={option}"]
+    given = {key: options[key] for key in ("expected_gpus", "sku") if options.get(key) is not None}
+    words = [f"--validate.{key}={value}" for key, value in given.items()]
     config = load_config(recipe, [*words, *options["overrides"]]).config
-    number = read_options(config).expected_gpus
-    if number is not None:
-        return number, "--expected-gpus" if option is not None else "validate.expected_gpus"
+    stated = read_options(config).stated_gpus
+    if stated is not None:
+        number, key = stated
+        return number, f"--{key.replace('_', '-')}" if key in given else f"validate.{key}"
     grant = granted_gpus(os.environ)
     return (0, "") if grant is None else (grant["number"], grant["source"])
 

@@ -170,6 +170,14 @@ def _capability(nvml: Any, handle: Any) -> str:
     return f"{major}.{minor}"
 
 
+def _fabric_state(nvml: Any, handle: Any) -> str:
+    """Say how far a GPU is in joining its NVLink fabric (nvmlGpuFabricInfo_t.state)."""
+    info = nvml.c_nvmlGpuFabricInfo_t()
+    nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
+    return dict(enumerate(_FABRIC_STATES)).get(info.state, f"unknown ({info.state})")
+
+
+_FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 _FACTS: dict[str, _Read] = {
     "mem_total_bytes": lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total,
     "power_limit_w": _number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
@@ -188,6 +196,7 @@ _FACTS: dict[str, _Read] = {
     "pcie_width_max": _number("nvmlDeviceGetMaxPcieLinkWidth"),
     "vbios_version": lambda nvml, handle: text(nvml.nvmlDeviceGetVbiosVersion(handle)),
     "compute_capability": _capability,
+    "fabric_state": _fabric_state,
     "ecc_mode": _mode("nvmlDeviceGetEccMode"),
     "mig_mode": _mode("nvmlDeviceGetMigMode"),
     "persistence_mode": _mode("nvmlDeviceGetPersistenceMode"),

@@ -26,12 +26,14 @@ from gpuproof.records.work.options import (
     growing_sizes,
 )
 
-ProbeName = Literal["link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests"]
+ProbeName = Literal["link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests", "nccl_ras"]
 HostMemory = Literal["pinned", "pageable"]
 WordPattern = Literal["walking_ones", "walking_zeros", "address", "random", "inverted"]
 NumberFormat = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
 Edge = Annotated[int, Limits(ge=16, le=32_768)]
 LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
+RAS_FAULTS = "NCCL RAS faults"
+"""Ranks that NCCL misses or reports an error of."""
 COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
 """Measured after passes over memory; no verdict goes by them."""
 
@@ -161,12 +163,20 @@ class NcclTestsSpec(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NcclRasSpec(Options):
+    """NCCL's own diagnostics of a job under way (RAS, NCCL 2.28 or newer)."""
+
+    time_limit_s: Seconds = 20.0
+    """Time within which its ranks have to answer each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSpec(Options):
     """One property of devices, links or a disk."""
 
     name: ProbeName = "link"
     """The property to measure: link, pattern (of memory), fingerprint (of results), overlap (of compute and
-    communication), storage, or nccl_tests."""
+    communication), storage, nccl_tests, or nccl_ras (what NCCL itself reports of its ranks)."""
     link: LinkSpec = field(default_factory=LinkSpec)
     """Keys of the probe link."""
     pattern: PatternSpec = field(default_factory=PatternSpec)
@@ -179,6 +189,8 @@ class ProbeSpec(Options):
     """Keys of the probe storage."""
     nccl_tests: NcclTestsSpec = field(default_factory=NcclTestsSpec)
     """Keys of the probe nccl_tests."""
+    nccl_ras: NcclRasSpec = field(default_factory=NcclRasSpec)
+    """Keys of the probe nccl_ras."""
 
 
 @record_kind("probe")

@@ -30,7 +30,6 @@ from gpuproof.verdict.facts import (
 from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unlisted_gpus
 
 THERE, TESTED, SAME = "every GPU is there", "every device is tested", "every launch is of the same host"
-BY_OPTION = "--expected-gpus"
 LISTED, GONE = "listed", "not listed"
 DRIVERS = "what the host and its driver list"
 LOOK = (
@@ -65,6 +64,7 @@ def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFact
         hosts=hosts,
         hosts_there=hosts_there(places, launches),
         expected_gpus=_expected_gpus(places, order.options, hosts, on_cpu=on_cpu),
+        sku=order.options.sku,
         launches=launches,
     )
 
@@ -93,8 +93,9 @@ def _expected_gpus(
     expected: dict[str, ExpectedGpus] = {}
     for host in dict.fromkeys([*(place.name for place in places if place.name), *hosts]):
         grant = None if on_cpu else hosts.get(host, {}).get("granted_gpus")
-        if options.expected_gpus is not None:
-            expected[host] = ExpectedGpus(number=options.expected_gpus, source=BY_OPTION)
+        if options.stated_gpus is not None:
+            number, key = options.stated_gpus
+            expected[host] = ExpectedGpus(number=number, source=f"--{key.replace('_', '-')}")
         elif host in inventory:
             expected[host] = inventory[host]
         elif grant is not None:
@@ -196,7 +197,7 @@ def _use_outcome(gpus: HostGpus) -> Outcome:
         return skipped(
             f"{len(used)} of {len(testable)} devices were used; the others were not tested",
             "Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
-            f"there should be: {BY_OPTION} {len(used)}",
+            f"there should be: --expected-gpus {len(used)}",
             subject,
             responsible="user",
         )

@@ -10,6 +10,7 @@ import tomllib
 
 from gpuproof.base.files import packaged_text
 from gpuproof.config.models import RunConfig
+from gpuproof.hardware.skus import find_sku
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.device_sizes import AUTO, Auto
 from gpuproof.records.work.options import Bytes
@@ -29,6 +30,7 @@ StageName = Literal[
     "collective",
     "switched_off",
     "nccl_tests",
+    "nccl_ras",
     "storage",
     "training",
     "soak",
@@ -37,7 +39,7 @@ StageName = Literal[
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 """In the order in which they are measured; the last follows a soak by itself."""
 USUAL_STAGES: tuple[StageName, ...] = tuple(
-    name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
+    name for name in STAGE_NAMES if name not in ("switched_off", "nccl_ras", "soak", "fingerprint_hot")
 )
 LARGEST_MESSAGE: Mapping[bool, str] = {True: "1G", False: "16M"}
 USUAL_PRECISION: Mapping[bool, Precision] = {True: "bf16", False: "fp32"}
@@ -66,8 +68,8 @@ class ValidateOptions:
     in every bit (fingerprint), gemm and memory on every device alone and on all at once, compute beside
     communication (overlap), collective within each host and over all, a large one again with direct copies
     of GPUs, the fabric and GPUDirect switched off (switched_off: advisory, on GPUs, only where it is named),
-    nccl-tests where they are installed, storage where storage_dir is given, training over all, soak (training
-    for soak_s) last."""
+    nccl-tests where they are installed, NCCL's own diagnostics (nccl_ras: only where it is named), storage
+    where storage_dir is given, training over all, soak (training for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
     """Advisory stages: reported, but without effect on the verdict; all others are required."""
     alone: bool = True
@@ -123,6 +125,9 @@ class ValidateOptions:
     expected_gpus: int | None = None
     """GPUs that each host should have; with one missing it is NOT-READY. Null is what the inventory says,
     else what the scheduler granted, else what the driver lists; CUDA_VISIBLE_DEVICES expects nothing."""
+    sku: str | None = None
+    """Product that each host is, by its name in hardware/skus.toml: it says how many GPUs there have to be,
+    unless expected_gpus does. Null is detected, and what it lacks is advisory."""
     allow_cpu: bool = False
     """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
@@ -158,6 +163,13 @@ class ValidateOptions:
         assert self.gemm_precisions != AUTO
         return self.gemm_precisions
 
+    @property
+    def stated_gpus(self) -> tuple[int, str] | None:
+        """How many GPUs each host should have, and which key says so: `expected_gpus`, else `sku`."""
+        if self.expected_gpus is not None:
+            return self.expected_gpus, "expected_gpus"
+        return None if self.sku is None else (find_sku(self.sku).num_gpus, "sku")
+
     def on(self, *, gpus: bool) -> ValidateOptions:
         """Return the options with values for those that are `auto` and go by whether there are GPUs."""
         collective = self.collective
@@ -189,6 +201,11 @@ class ValidateOptions:
             raise ValueError(
                 "detects is a share above 0 and at most 0.5: more than half is no rate to speak of"
             )
+        self._check_machine()
+
+    def _check_machine(self) -> None:
+        if self.sku is not None:
+            find_sku(self.sku)
         if self.spares < 0:
             raise ValueError("spares is no negative number")
         num_gpus = 1 if self.expected_gpus is None else self.expected_gpus

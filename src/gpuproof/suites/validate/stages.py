@@ -75,6 +75,13 @@ def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
     )
 
 
+def nccl_ras(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield what NCCL reports of its own ranks, over all devices; without NCCL the launch says so."""
+    if len(site.places) * min(site.count_on(place) for place in site.places) > 1:
+        seconds = options.start_s + PROBE_S
+        yield over_all(site, "nccl-ras", values=_values("nccl_ras", options), seconds=seconds, repeats=1)
+
+
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     """Yield a file written and read on each host, in the folder that the user names; else nothing."""
     if options.storage_dir is not None:
@@ -133,7 +140,9 @@ def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[
 
 def _is_required(name: StageName, options: ValidateOptions) -> bool:
     """Say whether a stage decides; a disk that nobody named does not, nor what is made slow on purpose."""
-    is_decisive = name != "switched_off" and (name != "storage" or options.storage_dir is not None)
+    is_decisive = name not in ("switched_off", "nccl_ras") and (
+        name != "storage" or options.storage_dir is not None
+    )
     return is_decisive and name.removesuffix("_hot") not in options.advisory
 
 
@@ -336,6 +345,7 @@ STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator
     "collective": _collective,
     "switched_off": _switched_off,
     "nccl_tests": nccl_tests,
+    "nccl_ras": nccl_ras,
     "storage": storage,
     "training": _training,
     "soak": _soak,

@@ -47,6 +47,18 @@ def _settings(facts: HostFacts) -> str | None:
     return ", ".join(f"{name}={settings[name]}" for name in named) or "none is set"
 
 
+COMPARED_SETTINGS = (
+    *("clock source", "CPU governor", "NUMA balancing", "transparent huge pages", "huge pages", "SMT"),
+    *("IOMMU of GPUs", "container toolkit"),
+)
+
+
+def _host_settings(facts: HostFacts) -> str | None:
+    settings = {name: fact["value"] for name, fact in (facts.get("settings") or {}).items()}
+    values = (f"{name} {settings[name]}" for name in COMPARED_SETTINGS if settings.get(name))
+    return ", ".join(values) or None
+
+
 OF_HOSTS: Mapping[str, Callable[[HostFacts], str | None]] = {
     "GPUs": _gpus,
     "driver": _stack("driver"),
@@ -55,6 +67,7 @@ OF_HOSTS: Mapping[str, Callable[[HostFacts], str | None]] = {
     "NCCL": _built_in("nccl"),
     "kernel": lambda facts: facts.get("os"),
     "NCCL settings": _settings,
+    "host settings": _host_settings,
 }
 OF_GPUS: Mapping[str, str] = {
     "firmware": "vbios_version",

@@ -24,7 +24,7 @@ from gpuproof.config.entries import StrictModel, Text
 from gpuproof.records.outcome import Actor, Basis, Outcome, SubjectKind, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.records.work.collective import Operation
-from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY
+from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY, RAS_FAULTS
 from gpuproof.verdict.expectations import CONDITIONS, load_expectations
 
 MeasureOutcomes = Iterator[tuple[Measure, Outcome]]
@@ -56,7 +56,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys((*SPEED_SHARES, "of GEMM ceiling", "of memory ceiling", "waited for data"), ("share",)),
     **dict.fromkeys(("device idle", "casts to fp8", "hidden communication", "sparsity"), ("share",)),
     **dict.fromkeys(("accuracy", "held-out accuracy"), ("share",)),
-    **dict.fromkeys((*COUNTS_OF_WRONG, *RATIOS, "scaling efficiency"), ("1",)),
+    **dict.fromkeys((*COUNTS_OF_WRONG, *RATIOS, "scaling efficiency", RAS_FAULTS), ("1",)),
     **dict.fromkeys(("mean step", LAUNCH_LATENCY, *NOT_SPEED), ("s",)),
     **dict.fromkeys(("peak memory", "memory", "key-value cache", "pruning memory"), ("bytes",)),
     **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},

@@ -25,6 +25,7 @@ from gpuproof.processes.granted import (
     users_threads,
 )
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports, recorded_variables
+from gpuproof.worker.host.settings import host_settings
 
 if TYPE_CHECKING:
     from gpuproof.accelerators.base import Accelerator
@@ -97,6 +98,7 @@ def describe_system(
             device["pci_bus_id"] for device in accelerators["devices"] if device["pci_bus_id"]
         ),
         "environment": recorded_variables(_as_the_user_set_it(environment)),
+        "settings": host_settings(environment, accelerators["devices"]),
     }
 
 

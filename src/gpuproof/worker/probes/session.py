@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case, ProbeWork
-from gpuproof.records.work.probe import ProbeFigure, ProbeSpec
+from gpuproof.records.work.probe import ProbeFigure, ProbeName
 from gpuproof.worker.probes.fingerprint import take_fingerprints
 from gpuproof.worker.probes.link import measure_links
+from gpuproof.worker.probes.nccl_ras import ask_nccl_ras
 from gpuproof.worker.probes.nccl_tests import run_nccl_tests
 from gpuproof.worker.probes.overlap import measure_overlap
 from gpuproof.worker.probes.pattern import try_memory
@@ -18,6 +20,17 @@ from gpuproof.worker.probes.storage import try_storage
 from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model, window_of
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
+
+PROBES: Mapping[ProbeName, Callable[[Any, Bench], Iterator[ProbeFigure]]] = {
+    "link": measure_links,
+    "pattern": try_memory,
+    "fingerprint": take_fingerprints,
+    "overlap": measure_overlap,
+    "storage": try_storage,
+    "nccl_tests": run_nccl_tests,
+    "nccl_ras": ask_nccl_ras,
+}
+"""Each is given its keys and the bench."""
 
 
 def run_probe_case(
@@ -35,7 +48,8 @@ def run_probe_case(
     """
     with recorder.phase("prepare"):
         bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
-        find = _finder(work.probe, bench)
+        name = work.probe.name
+        find = partial(PROBES[name], getattr(work.probe, name), bench)
     recorder.write(setup_without_model(bench, precision=work.probe.name, item="repeats"))
     with window_of(bench, expected_steps=None, stop_reason="the probe was done"):
         for figure in find():
@@ -44,19 +58,3 @@ def run_probe_case(
         bench.ranks.barrier()
     recorder.finish()
     bench.ranks.close()
-
-
-def _finder(spec: ProbeSpec, bench: Bench) -> Callable[[], Iterator[ProbeFigure]]:
-    match spec.name:
-        case "link":
-            return partial(measure_links, spec.link, bench)
-        case "pattern":
-            return partial(try_memory, spec.pattern, bench)
-        case "fingerprint":
-            return partial(take_fingerprints, spec.fingerprint, bench)
-        case "overlap":
-            return partial(measure_overlap, spec.overlap, bench)
-        case "storage":
-            return partial(try_storage, spec.storage, bench)
-        case "nccl_tests":
-            return partial(run_nccl_tests, spec.nccl_tests, bench)

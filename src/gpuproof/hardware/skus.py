@@ -1,0 +1,112 @@
+"""What should a machine of a product have, and which versions are free of security notices? With sources.
+
+The figures are in `skus.toml` and `versions.toml`, with what was left out and why. Nothing is guessed: a
+board or a branch that is not listed has no expectation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import NamedTuple
+
+import tomllib
+
+from gpuproof.base.errors import UsageError
+from gpuproof.base.files import packaged_text
+
+
+class Sourced(NamedTuple):
+    """A number, or a version, and the document that states it."""
+
+    value: float | str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sku:
+    """A product: a server, or an instance type of a cloud."""
+
+    name: str
+    boards: tuple[str, ...]
+    """Names of its GPU, as drivers report them."""
+    values: Mapping[str, Sourced]
+    """By the keys of skus.toml: `gpus`, `memory_gb`, `nvlinks`, `pcie_gen` …"""
+
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs it has."""
+        return int(self.values["gpus"].value)
+
+    def is_product(self, dmi_name: str | None) -> bool:
+        """Say whether a name from DMI begins with one of the product's own."""
+        return dmi_name is not None and _plain(dmi_name).startswith(
+            tuple(_plain(name) for name in self.name.split(" / "))
+        )
+
+
+def _plain(name: str) -> str:
+    return name.replace(" ", "").casefold()
+
+
+@cache
+def all_skus() -> tuple[Sku, ...]:
+    """Return every product of skus.toml."""
+    data = tomllib.loads(packaged_text("hardware/skus.toml"))
+    sources = {key: f"{text}, as of {date}" for key, (text, date) in data["sources"].items()}
+    return tuple(
+        Sku(
+            name=row.pop("name"),
+            boards=tuple(row.pop("boards")),
+            values={key: Sourced(float(number), sources[source]) for key, (number, source) in row.items()},
+        )
+        for row in data["sku"]
+    )
+
+
+def find_sku(name: str) -> Sku:
+    """Return the product of a name, or of one of its names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = {_plain(part): sku for sku in all_skus() for part in (sku.name, *sku.name.split(" / "))}
+    if _plain(name) in names:
+        return names[_plain(name)]
+    close = get_close_matches(_plain(name), names, n=1)
+    hint = f"Did you mean {names[close[0]].name!r}? " if close else ""
+    known = ", ".join(sku.name for sku in all_skus())
+    raise UsageError(f"--sku: no product is called {name!r}", next_step=f"{hint}Known: {known}")
+
+
+def detect_skus(board: str, number: int, dmi_name: str | None) -> Sequence[Sku]:
+    """Return the products that a machine with `number` boards of this name may be.
+
+    A product that DMI names is the only one; else those with as many GPUs, else those with more.
+    """
+    having = [sku for sku in all_skus() if board in sku.boards]
+    named = [sku for sku in having if sku.is_product(dmi_name)]
+    exact = [sku for sku in having if sku.num_gpus == number]
+    return named or exact or [sku for sku in having if sku.num_gpus > number]
+
+
+def shared_values(skus: Sequence[Sku]) -> dict[str, Sourced]:
+    """Return what all of these products have alike."""
+    values = {key: {sku.values.get(key, (None,))[0] for sku in skus} for key in skus[0].values}
+    return {key: skus[0].values[key] for key, numbers in values.items() if len(numbers) == 1}
+
+
+def find_minimum(component: str, version: str) -> Sourced | None:
+    """Return the lowest version, of the branch of `version`, that no notice names; None of other branches."""
+    rows = tomllib.loads(packaged_text("hardware/versions.toml"))["minimum"]
+    of = (component, version.partition(".")[0])
+    return next(
+        (
+            Sourced(x["version"], f"{x['source']}, {x['date']}")
+            for x in rows
+            if (x["component"], x["branch"]) == of
+        ),
+        None,
+    )

@@ -1,0 +1,123 @@
+"""Has each machine all that its product has, and is its software ahead of known security notices?
+
+In: what hosts report, and the product where it was given (--sku). A detected product is advice, since a
+virtual machine may have been given a part of one; where several products fit, what all have is judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuproof.hardware.skus import detect_skus, find_minimum, find_sku, shared_values
+from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail, skipped
+from gpuproof.verdict.check import check
+from gpuproof.verdict.checks.answers import Device, host_check, of_hosts
+from gpuproof.verdict.facts import FleetFacts, HostFacts
+
+LEAST: Mapping[str, tuple[str, str]] = {
+    "memory_gb": ("static", "mem_total_bytes"),
+    "nvlinks": ("state", "nvlink_links_active"),
+    "pcie_gen": ("static", "pcie_gen_max"),
+    "pcie_width": ("state", "pcie_width"),
+}
+"""Keys of skus.toml that are of each GPU, and where its facts have them; the least of all counts."""
+WORDS = {
+    "gpus": "GPUs: {:g}",
+    "memory_gb": "{:.4g} GB a GPU",
+    "nvlinks": "{:g} NVLink or xGMI links up",
+    "pcie_gen": "PCIe generation {:g}",
+    "pcie_width": "PCIe x{:g}",
+    "ports": "ports up at full rate: {:g}",
+}
+OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
+ENOUGH_OF = {"memory_gb": 0.95}
+"""Drivers report no 5 % less than what data sheets print: of an H100's 80 GB 85.5e9 bytes."""
+LOOK = "Look at dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; a smaller machine is another --sku"
+
+
+def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[str, float]) -> float | None:
+    """Return what a host has of a part; None where it does not report it."""
+    if key == "gpus":
+        return len(devices)
+    if key == "ports":
+        ports = node.get("infiniband")
+        active = [port["rate"] or "" for port in ports or () if port["state"] == "ACTIVE"]
+        rates = [float(rate[0]) for text in active if (rate := re.match(r"[\d.]+", text))]
+        return None if ports is None else sum(rate >= needed["port_gbit_per_s"] for rate in rates)
+    facts, name = LEAST[key]
+    numbers: list[Any] = [(device.get(facts) or {}).get(name) for device in devices]
+    if not numbers or None in numbers:
+        return None
+    return min(map(float, numbers)) * (1e-9 if key == "memory_gb" else 1)
+
+
+@check("sku", "the machine has all that its product has")
+def judge_sku(facts: FleetFacts) -> list[Outcome]:
+    """Compare each host with its product; of a product that was given, a missing GPU is a FAIL."""
+    return of_hosts(facts, lambda subject, node: _of_host(subject, node, facts.sku))
+
+
+def _of_host(subject: str, node: HostFacts, sku_name: str | None) -> Outcome:
+    devices = (node.get("accelerators") or {}).get("devices") or ()
+    devices = [device for device in devices if not (device.get("static") or {}).get("mig_parent_uuid")]
+    if not devices and sku_name is None:
+        return not_applicable("no driver lists a GPU, and no --sku says what there should be", subject)
+    board = next(iter(Counter(str(device.get("name")) for device in devices)), "")
+    product = ((node.get("settings") or {}).get("product") or {}).get("value")
+    skus = [find_sku(sku_name)] if sku_name else detect_skus(board, len(devices), product)
+    if not skus:
+        return not_applicable(f"skus.toml has no machine with {len(devices)} × {board}", subject)
+    is_whole = sku_name is not None or skus[0].is_product(product) or 2 * len(devices) >= skus[0].num_gpus
+    values = shared_values(skus)
+    needed = {key: float(sourced.value) for key, sourced in values.items()}
+    keys = [key for key in WORDS if key in needed and (is_whole or key not in OF_WHOLE_MACHINE)]
+    read = {key: number for key in keys if (number := _part(key, node, devices, needed)) is not None}
+    short = [key for key, number in read.items() if number < needed[key] * ENOUGH_OF.get(key, 1)]
+    shown = short or list(read)
+    named = f"{'' if is_whole else 'a part of '}{' or '.join(sku.name for sku in skus)}"
+    if not shown:
+        return skipped(f"it may be {named}, and reports none of {', '.join(keys)}", subject=subject)
+    return pass_or_fail(
+        subject,
+        not short,
+        ", ".join(WORDS[key].format(read[key]) for key in shown),
+        expected=f"{', '.join(WORDS[key].format(needed[key]) for key in shown)} ({named})",
+        source="; ".join(dict.fromkeys(values[key].source for key in shown)),
+        next_step=LOOK,
+        warns=sku_name is None or "gpus" not in short,
+    )
+
+
+@host_check("security notices", "no driver or container toolkit is older than a security notice asks for")
+def judge_versions(subject: str, node: HostFacts) -> Outcome:
+    """Compare versions with the lowest of their branch that no notice names; being behind is advice."""
+    drivers = (node.get("accelerators") or {}).get("drivers") or {}
+    toolkit = ((node.get("settings") or {}).get("container toolkit") or {}).get("value")
+    pairs = (
+        ("NVIDIA driver", (drivers.get("nvidia") or {}).get("version")),
+        ("NVIDIA Container Toolkit", toolkit),
+    )
+    versions = {name: str(version) for name, version in pairs if version}
+    minima = {name: row for name, version in versions.items() if (row := find_minimum(name, version))}
+    if not minima:
+        shown = ", ".join(f"{name} {version}" for name, version in versions.items())
+        reason = f"no notice in versions.toml names the branch of {shown}"
+        return skipped(reason, subject=subject) if shown else not_applicable("it reports no version", subject)
+    behind = [name for name, row in minima.items() if _numbers(versions[name]) < _numbers(str(row.value))]
+    names = behind or list(minima)
+    return pass_or_fail(
+        subject,
+        not behind,
+        ", ".join(f"{name} {versions[name]}" for name in names),
+        expected=", ".join(f"{minima[name].value} or newer" for name in names),
+        source="; ".join(minima[name].source for name in names),
+        next_step=f"Update {' and '.join(names)}",
+        warns=True,
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0]))

@@ -1,0 +1,164 @@
+"""How is this host set up? The facts that `records/host_facts.csv` lists, read without root.
+
+In: the root below which files are read. Out: by fact its value as text, or None with the reason it is
+missing. A container sees the kernel of its host and its own processes alone; what it cannot see is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from gpuproof.base.files import packaged_rows
+
+TABLE = "records/host_facts.csv"
+UNKEPT_CLOCK_US = 16_000_000
+"""The largest error that the kernel gives its clock: nothing has kept it for long. systemd judges by it, too,
+and not by STA_UNSYNC, which stays set under chrony without rtcsync (systemd bca5a0ea)."""
+TIMEX_LONGS = 32
+"""More than `struct timex` has; zeros ask and change nothing, and the fourth long is the error in µs."""
+SECOND_LOOK_S = 0.1
+NVIDIA_LIBRARY = re.compile(r"lib(cuda|nvidia-.*|nvcuvid|nvoptix)\.so(\..*)?")
+SHOWN = 5
+
+
+def clock_error_us() -> int:
+    """Ask the kernel for the largest error of its clock in microseconds (adjtimex); -1 where it refuses."""
+    timex = (ctypes.c_long * TIMEX_LONGS)()
+    return -1 if ctypes.CDLL(None).adjtimex(timex) < 0 else int(timex[3])
+
+
+def host_settings(
+    environment: Mapping[str, str],
+    devices: Sequence[Mapping[str, Any]] = (),
+    *,
+    root: Path = Path("/"),
+    clock: Callable[[], int] = clock_error_us,
+) -> dict[str, dict[str, str | None]]:
+    """Return each fact of the table: its `value`, or None and under `missing` why.
+
+    `devices` are the GPUs as their drivers list them (`devices/describe.py`).
+    """
+    readers: dict[str, Callable[[str], str]] = {
+        "text": lambda place: _first_line(root / place),
+        "values": lambda places: _values(root, places),
+        "match": lambda place: _match(root, *place.split(maxsplit=1)),
+        "running": lambda name: _running(root / "proc", name),
+        "blocked": lambda place: _blocked(root / place),
+        "clock": lambda _: _clock(clock()),
+        "driver": lambda fact: _of_drivers(devices, fact),
+        "temperature": lambda _: _temperature(devices),
+        "variable": lambda name: _named_file(root, environment.get(name)),
+        "empty": lambda places: _empty(_matches(root, places)),
+        "root": _refuse,
+    }
+    return {row["name"]: _fact(readers[row["read"]], row["place"] or "") for row in packaged_rows(TABLE)}
+
+
+def _fact(read: Callable[[str], str], place: str) -> dict[str, str | None]:
+    try:
+        return {"value": read(place), "missing": None}
+    except (OSError, ValueError, AttributeError) as error:  # AttributeError: a system without adjtimex
+        return {"value": None, "missing": getattr(error, "strerror", None) or str(error)}
+
+
+def _refuse(_place: str) -> str:
+    raise ValueError("reading it needs root, and nothing here is read as root")
+
+
+def _first_line(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip("\0 ")
+
+
+def _matches(root: Path, places: str) -> Iterator[Path]:
+    return (path for place in places.split() for path in root.glob(place))
+
+
+def _values(root: Path, places: str) -> str:
+    """Return the values of all that match; none where the folder above them is there without any."""
+    values = {_first_line(path) for path in _matches(root, places)}
+    if not values and not any(
+        (root / re.split(r"/[^/]*[*[]", place)[0]).is_dir() for place in places.split()
+    ):
+        raise ValueError("not visible here")
+    return ", ".join(sorted(values)) or "none"
+
+
+def _match(root: Path, place: str, pattern: str) -> str:
+    match = re.search(pattern, (root / place).read_text(encoding="utf-8", errors="replace"), re.M)
+    if match is None:
+        raise ValueError(f"{place} does not say it")
+    return match[1]
+
+
+def _processes(proc: Path) -> dict[tuple[str, str], str]:
+    """Return the state of each process that is visible here, by number and name."""
+    states: dict[tuple[str, str], str] = {}
+    for path in proc.glob("[0-9]*/stat"):
+        try:
+            number, _, rest = path.read_text(encoding="utf-8", errors="replace").partition(" (")
+        except OSError:  # it ended meanwhile
+            continue
+        name, _, after = rest.rpartition(") ")
+        states[number, name] = after[:1]
+    if not states:
+        raise ValueError("no process is visible")
+    return states
+
+
+def _running(proc: Path, name: str) -> str:
+    """Say whether a process of this name is visible; the kernel keeps 15 characters of a name."""
+    names = {process for _, process in _processes(proc)}
+    return "running" if name[:15] in names else "no such process is visible"
+
+
+def _blocked(proc: Path) -> str:
+    """Count the processes that wait in the kernel at two looks: one that only reads a disk is none."""
+    blocked = {process for process, state in _processes(proc).items() if state == "D"}
+    if blocked:
+        sleep(SECOND_LOOK_S)
+        blocked &= {process for process, state in _processes(proc).items() if state == "D"}
+    names = ", ".join(f"{name} ({number})" for number, name in sorted(blocked)[:SHOWN])
+    return f"{len(blocked)}: {names}" if blocked else "0"
+
+
+def _clock(error_us: int) -> str:
+    if error_us < 0:
+        raise ValueError("the kernel refuses adjtimex here")
+    return "not synchronised" if error_us >= UNKEPT_CLOCK_US else "synchronised"
+
+
+def _of_drivers(devices: Sequence[Mapping[str, Any]], fact: str) -> str:
+    values = {str(value) for device in devices if (value := device["static"].get(fact)) is not None}
+    if not values:
+        raise ValueError("no driver reports it")
+    return ", ".join(sorted(values))
+
+
+def _temperature(devices: Sequence[Mapping[str, Any]]) -> str:
+    """Say how warm GPUs are, and whether one is at the maximum that its driver states."""
+    pairs = [(device["state"].get("temp_gpu_c"), device["static"].get("temp_max_c")) for device in devices]
+    if not pairs or None in {number for pair in pairs for number in pair}:
+        raise ValueError("not every driver reports it with a maximum")
+    low, high = min(degrees for degrees, _ in pairs), max(degrees for degrees, _ in pairs)
+    seen = f"{low:g} to {high:g} °C, a spread of {high - low:g} K" if len(pairs) > 1 else f"{high:g} °C"
+    return seen + ("; a GPU is at its maximum" if any(degrees >= most for degrees, most in pairs) else "")
+
+
+def _named_file(root: Path, name: str | None) -> str:
+    if not name:
+        return "not set"
+    path = root / name.lstrip("/")
+    return name if path.is_file() and path.stat().st_size else f"{name}: not there, or empty"
+
+
+def _empty(paths: Iterator[Path]) -> str:
+    """Name NVIDIA's libraries that exist and have no byte: tools that only look for them find them."""
+    libraries = sorted(path for path in paths if NVIDIA_LIBRARY.fullmatch(path.name) and path.is_file())
+    if not libraries:
+        raise ValueError("there is no library of NVIDIA's")
+    return ", ".join([path.name for path in libraries if not path.stat().st_size][:SHOWN]) or "none"
