@@ -1,0 +1,133 @@
+"""What did each port count beside a launch? Increases between readings of a recording, or why none is known.
+
+A total that went back was reset, by the driver or by whoever clears counters, or started again at its top:
+the latter is taken where the counter is known to wrap, went back by more than half its range, and its link
+did not go down in between. One that saturates stays at its top; what it counted is then the least it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from gpuproof.base.units import count
+from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, PortReading, PortTotals
+from gpuproof.records.run import Start
+
+FLAPS: Final = ("link_downed", "carrier_changes")
+UNRECORDED: Final = "its ports were not recorded: the recording is of an older version, or was cut short"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortChange:
+    """What a port counted between the first and the last reading of it."""
+
+    port: PortReading
+    """As it was last read."""
+    increases: Mapping[str, int]
+    missing: Mapping[str, str]
+    """Counter, or `port` → why what it counted is not known."""
+    least: Sequence[str] = ()
+    """Counters that are at their top, and may have counted more."""
+
+    def grown(self, *kinds: CounterKind) -> str:
+        """List what grew of some kinds: `symbol_error +12`, in the order of the kernel's names."""
+        names = [name for name in self.port.of_kind(*kinds) if self.increases.get(name)]
+        return ", ".join(f"{n} {'≥' if n in self.least else ''}+{count(self.increases[n])}" for n in names)
+
+    def total(self, *kinds: CounterKind) -> int | None:
+        """Add up what the counters of some kinds gained; None where one is not known, or there is none."""
+        gained = [self.increases.get(name) for name in self.port.of_kind(*kinds)]
+        return None if None in gained or not gained else sum(filter(None, gained))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortsBesideLaunch:
+    """What the ports of one host counted beside one launch."""
+
+    launch: str
+    """CASE/REPLICATE."""
+    hosts: tuple[str, ...]
+    """All hosts of the launch."""
+    changes: tuple[PortChange, ...] = ()
+    missing: Mapping[str, str]
+    """Medium, or `ports` → why nothing of it is known."""
+
+
+def ports_in(evidence: Evidence) -> dict[str, list[PortsBesideLaunch]]:
+    """Return what the ports of each host counted beside each launch, by the name of the inventory."""
+    by_host: dict[str, list[PortsBesideLaunch]] = {}
+    for launch in evidence.launches:
+        names = {start.host: launch.host_of(start) for start in launch.of(Start)}
+        for own_name, host in names.items() if launch.case.monitor is not None else ():
+            beside = _beside(launch, evidence.port_totals(launch.case, own_name), tuple(names.values()))
+            by_host.setdefault(host, []).append(beside)
+    return by_host
+
+
+def _beside(
+    launch: CaseRecords, totals: Sequence[PortTotals] | MissingReadings, hosts: tuple[str, ...]
+) -> PortsBesideLaunch:
+    name = f"{launch.case.case_id}/{launch.case.replicate}"
+    if isinstance(totals, MissingReadings) or len(totals) < 2:
+        reason = totals.reason if isinstance(totals, MissingReadings) else UNRECORDED
+        return PortsBesideLaunch(launch=name, hosts=hosts, missing={"ports": reason})
+    return PortsBesideLaunch(
+        launch=name, hosts=hosts, changes=port_changes(totals), missing=totals[-1].missing
+    )
+
+
+def port_changes(totals: Sequence[PortTotals]) -> tuple[PortChange, ...]:
+    """Return what each port that was ever listed counted from the first reading, of several, to the last."""
+    if not totals:
+        return ()
+    listed = [{port.name: port for port in reading.ports} for reading in totals]
+    names = sorted(dict.fromkeys(name for reading in listed for name in reading))
+    return tuple(_change([reading.get(name) for reading in listed], totals[-1].ports) for name in names)
+
+
+def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading]) -> PortChange:
+    ports = [port for port in readings if port is not None]
+    if len(ports) < len(readings):
+        known = {port.name for port in last if port.address == ports[-1].address}
+        renamed = f": its card has {', '.join(sorted(known))}" if known - {ports[-1].name} else ""
+        missing = {"port": f"it was not listed all the time, removed or renamed{renamed}"}
+        return PortChange(port=ports[-1], increases={}, missing=missing)
+    increases, missing, least = {}, dict(ports[-1].unread), []
+    for name in dict.fromkeys(name for port in ports for name in port.counters):
+        row = PORT_COUNTERS.get((ports[0].medium, name))
+        try:
+            increases[name] = sum(_increases(name, ports, row))
+        except ValueError as error:
+            missing[name] = str(error)
+        if row is not None and row.at_top == "saturates" and ports[-1].counters.get(name) == row.top:
+            least.append(name)
+    return PortChange(port=ports[-1], increases=increases, missing=missing, least=least)
+
+
+def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None) -> Iterator[int]:
+    """Yield what a counter gained between readings.
+
+    Raises:
+        ValueError: that is not known; says why.
+    """
+    top = None if row is None else row.top
+    totals = [port.counters.get(name) for port in ports]
+    if row is not None and row.at_top == "saturates" and totals[0] == top:
+        raise ValueError(
+            f"it stood at its top, {count(top or 0)}, from the beginning: clear it (perfquery -R)"
+        )
+    for (port, later), (before, after) in zip(pairwise(ports), pairwise(totals), strict=True):
+        if before is None or after is None:
+            raise ValueError("it was not read at both ends")
+        step = after - before
+        if step < 0 and top is not None and row is not None and row.at_top == "wraps":
+            flapped = any(later.counters.get(f, 0) != port.counters.get(f, 0) for f in FLAPS)
+            step += 0 if flapped or -step <= top // 2 else top + 1
+        if step < 0:
+            raise ValueError(f"it went back from {count(before)} to {count(after)}: somebody reset it")
+        yield step
