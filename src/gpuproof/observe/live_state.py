@@ -110,15 +110,16 @@ class LiveState:
                     self._processes(record)
                 case r.DriverEvent():
                     self._event(record)
-                case PortTotals():
-                    self.ports[1:] = [record] if self.ports else []
-                    self.ports = self.ports or [record]
                 case r.Mark():
                     self.metadata.update(record.metadata)
                 case r.RecordingEnd():
                     self.end = record
                 case _:
-                    pass
+                    self._note_ports(record)
+
+    def _note_ports(self, record: Any) -> None:
+        if isinstance(record, PortTotals):
+            self.ports = [*self.ports[:1], record]
 
     def _sample(self, sample: r.Sample) -> None:
         self._host(sample)

@@ -179,37 +179,42 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
 
 def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
     """Judge a host by what its InfiniBand and RoCE ports sent again, of the packets that they sent."""
-    counted, reasons = (
-        _Counted(),
-        dict.fromkeys(["no launch recorded its ports"] if host not in facts.ports else ()),
-    )
-    for beside in facts.ports.get(host, ()):
-        changes = [change for change in beside.changes if change.port.medium == "rdma"]
-        reasons |= {} if changes else dict.fromkeys(beside.missing.values())
-        for change in changes:
-            sent, again = change.total("sent"), change.total("resent")
-            if sent is None or again is None:
-                why = next(iter(change.missing.values()), "its driver does not count it")
-                reasons[f"{change.port.name}: {why}"] = None
-                continue
-            counted.sent[host, change.port.name] += sent
-            counted.again[host, change.port.name] += again
-    tried = [port for port in counted.sent if counted.most_lost(port) <= MOST_LOST or counted.is_lossy(port)]
-    if not tried or reasons:
+    counted, unknown = _count_rdma(host, facts)
+    lossy = [port for port in counted.sent if counted.is_lossy(port)]
+    tried = lossy or [port for port in counted.sent if counted.most_lost(port) <= MOST_LOST]
+    unknown += [f"{port}: too few to tell" for _, port in counted.sent if counted.is_doubtful((host, port))]
+    if not tried or (unknown and not lossy):
         few = "too few packets went over its ports to exclude a loss"
-        reason = f"what RDMA lost is not known: {first_of(list(reasons or [few]), between='; ')}"
-        return unanswered(f"host/{host}", reason, "Record its ports (monitoring.enabled), over NCCL")
+        reason = f"what RDMA lost is not known: {first_of(unknown or [few], between='; ')}"
+        return unanswered(f"host/{host}", reason, "Run a collective over NCCL, with monitoring.enabled")
     worst = max(tried, key=counted.share)
-    measured = f"{count(counted.again[worst])} retries of {count(counted.sent[worst])} RDMA packets"
+    retries = f"{count(counted.again[worst])} retries of {count(counted.sent[worst])} RDMA packets"
     return pass_or_fail(
         f"host/{host}",
         counted.share(worst) <= WARNED,
-        f"{measured}, {share(counted.share(worst))}, on {worst[1]}, the most of {len(tried)} ports",
+        f"{retries}, {share(counted.share(worst))}, on {worst[1]}, the most of {len(tried)} ports",
         expected=_expected(),
         source="hw_counters of the port, see records/ports.csv",
         next_step=NEXT,
-        warns=not counted.is_lossy(worst),
+        warns=not lossy,
     )
+
+
+def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
+    """Return what each active port of a host sent and sent again, as if it were a link, and what is unknown."""
+    counted, unknown = _Counted(), {} if host in facts.ports else {"no launch recorded its ports": 0}
+    for beside in facts.ports.get(host, ()):
+        changes = [change for change in beside.changes if change.port.medium == "rdma"]
+        unknown |= {} if changes else dict.fromkeys(beside.missing.values(), 0)
+        for change in changes:
+            port, sent, again = change.port.name, change.total("sent"), change.total("resent")
+            if sent is not None and again is not None:
+                counted.sent[host, port] += sent
+                counted.again[host, port] += again
+            elif change.port.state == "ACTIVE":
+                why = next(iter(change.missing.values()), "its driver does not count it")
+                unknown[f"{port}: {why}"] = 0
+    return counted, list(unknown)
 
 
 def _too_few(link: Link, counted: _Counted) -> Outcome:
