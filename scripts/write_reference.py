@@ -266,6 +266,7 @@ def metrics() -> str:
 
 def _ports() -> list[str]:
     """Return the counters of ports, and the comments of their table, which name its sources."""
+    from gpuproof.base.files import packaged_text
     from gpuproof.records.ports import PORT_COUNTERS
 
     rows = [

@@ -108,6 +108,12 @@ def test_a_zero_that_proves_nothing_is_no_pass_and_says_which(port: PortChange, 
     assert said in str(found.reason)
 
 
+def test_a_run_whose_ports_nobody_recorded_is_no_pass_and_adds_no_row() -> None:
+    (found,) = ask([judge_port_errors], FleetFacts())
+    assert found.outcome.status == "SKIP"
+    assert not list(port_findings(FleetFacts(), [slow("link/a>b")]))
+
+
 def test_a_container_without_sysfs_is_no_pass() -> None:
     found = of_host_a(facts(beside(ports="nothing is listed as /sys/class/net/*")))
     assert (found.status, found.reason) == ("SKIP", "nothing is listed as /sys/class/net/*")

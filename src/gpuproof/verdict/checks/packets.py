@@ -201,7 +201,7 @@ def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
 
 
 def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
-    """Return what each active port of a host sent and sent again, as if it were a link, and what is unknown."""
+    """Return what each active port of a host sent and sent again, as if a link, and what is not known."""
     counted, unknown = _Counted(), {} if host in facts.ports else {"no launch recorded its ports": 0}
     for beside in facts.ports.get(host, ()):
         changes = [change for change in beside.changes if change.port.medium == "rdma"]

@@ -36,7 +36,9 @@ OVER_PORTS = ("links", "collective", "lost packets")
 @check(NAME, "no error counter of a port grows")
 def judge_port_errors(facts: FleetFacts) -> Sequence[Outcome]:
     """Warn of each host on whose ports an error counter grew beside a launch."""
-    return [_of_host(host, beside) for host, beside in facts.ports.items()]
+    return [_of_host(host, beside) for host, beside in facts.ports.items()] or [
+        skipped("no launch recorded what ports count", "Measure with monitoring.enabled")
+    ]
 
 
 def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judged]:
@@ -50,7 +52,7 @@ def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judge
             if causes:
                 explained |= {host for host, _ in causes}
                 yield replace(item, name=NAME, outcome=_cause(subject, causes, item), measure=None, labels={})
-    for item in ask([judge_port_errors], facts):
+    for item in ask([judge_port_errors], facts) if facts.ports else ():
         if item.outcome.status != "WARN" or item.outcome.subject.removeprefix("host/") not in explained:
             yield replace(item, is_required=False)
 
