@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuproof.monitor.ports import PortReader
 from gpuproof.readings.ports import PortChange, port_changes
 from gpuproof.records.journal import decode, encode
-from gpuproof.records.ports import PORT_COUNTERS, PortReading, PortTotals
+from gpuproof.records.ports import PORT_COUNTERS, Medium, PortReading, PortTotals
 from sysfs_ports import SysfsPorts
 
 
@@ -24,17 +25,17 @@ def read(sysfs: SysfsPorts) -> PortTotals:
     return PortReader(sysfs.root).read(1.0, "start")
 
 
-def port(name: str = "mlx5_0:1", medium: str = "rdma", **other: object) -> PortReading:
-    return PortReading(name=name, medium=medium, **other)  # type: ignore[arg-type]
+def port(name: str = "mlx5_0:1", medium: Medium = "rdma", **other: Any) -> PortReading:
+    return PortReading(name=name, medium=medium, **other)
 
 
 def totals(*ports: PortReading) -> PortTotals:
     return PortTotals(monotonic_s=0.0, at="change", ports=ports, missing={})
 
 
-def change(*counters: dict[str, int], **other: object) -> PortChange:
+def change(*counters: dict[str, int]) -> PortChange:
     """Return what one port gained over these readings of it."""
-    (found,) = port_changes([totals(port(counters=of, **other)) for of in counters])
+    (found,) = port_changes([totals(port(counters=of)) for of in counters])
     return found
 
 
