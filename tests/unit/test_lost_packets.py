@@ -149,6 +149,8 @@ def test_packets_out_of_order_are_no_loss() -> None:
     [
         ([], "too few packets"),
         ([beside(rdma="nothing is listed")], "nothing is listed"),
+        ([beside(change(), ports="cut short")], "cut short"),
+        ([beside(change(missing={"rnr_nak_retry_err": "cannot be read"}))], "cannot be read"),
         ([beside(change(only={"port_xmit_packets": 50_000}))], "its driver does not count it"),
         ([beside(change(missing={"packet_seq_err": "somebody reset it"}))], "somebody reset it"),
         ([beside(change(port_xmit_packets=20))], "too few packets"),

@@ -42,7 +42,7 @@ def test_growth_alone_is_a_warning_that_decides_nothing() -> None:
     found = {item.outcome.subject: item for item in port_findings(of, [])}
     assert found["host/a"].outcome.status == "WARN"
     assert not found["host/a"].is_required
-    assert found["host/a"].outcome.measured == "mlx5_0:1: symbol_error +12, in 1 of 2 launches (main/0)"
+    assert found["host/a"].outcome.measured == "mlx5_0:1 symbol_error +12, in 1 of 2 launches (main/0)"
     assert found["host/b"].outcome.status == "PASS"
 
 
@@ -54,7 +54,7 @@ def test_growth_together_with_something_slow_names_the_link(failed: Judged) -> N
     assert [x.outcome.status for x in found] == ["FAIL", "PASS"]
     subject = "host/a" if failed.outcome.subject == "host/a" else "link/a>b"
     assert found[0].outcome.subject == subject
-    assert "a, mlx5_0:1: symbol_error +12, together with" in str(found[0].outcome.measured)
+    assert "a: mlx5_0:1 symbol_error +12, together with" in str(found[0].outcome.measured)
     assert found[0].is_required
 
 
@@ -69,12 +69,23 @@ def test_growth_in_launches_without_the_other_end_is_not_of_that_link() -> None:
     assert "FAIL" not in {x.outcome.status for x in port_findings(of, [slow("link/a>b")])}
 
 
-def test_congestion_is_evidence_beside_something_slow_and_no_warning_alone() -> None:
-    of = facts(beside(change(np_ecn_marked_roce_packets=900)))
+def test_what_healthy_ports_count_too_explains_nothing() -> None:
+    of = facts(beside(change(np_ecn_marked_roce_packets=900, out_of_buffer=3)))
+    assert {x.outcome.status for x in port_findings(of, [slow("link/a>b")])} == {"PASS"}
+
+
+def test_packets_sent_again_explain_a_slow_link_and_are_no_warning_alone() -> None:
+    of = facts(beside(change(packet_seq_err=90)))
     assert of_host_a(of).status == "PASS"
     (first, *_) = port_findings(of, [slow("link/a>b")])
-    assert first.outcome.status == "FAIL"
-    assert "np_ecn_marked_roce_packets +900" in str(first.outcome.measured)
+    assert (first.outcome.status, first.outcome.subject) == ("FAIL", "link/a>b")
+    assert "packet_seq_err +90" in str(first.outcome.measured)
+
+
+def test_a_pass_says_which_counters_of_a_roce_port_prove_nothing() -> None:
+    found = of_host_a(facts(beside(change(traits=("RoCE",), req_transport_retries_exceeded=0))))
+    assert found.status == "PASS"
+    assert "mlx5_0:1 (RoCE) does not count symbol_error, link_downed" in str(found.measured)
 
 
 def test_errors_of_a_gpus_pcie_link_explain_its_slow_copies() -> None:
@@ -91,14 +102,18 @@ def test_errors_of_a_gpus_pcie_link_explain_its_slow_copies() -> None:
 @pytest.mark.parametrize(
     ("port", "said"),
     [
-        (change(traits=("InfiniBand", "virtual function")), "virtual function): its driver does not count"),
-        (change(traits=("RoCE",)), "(RoCE): its driver does not count symbol_error, link_downed"),
+        (change(traits=("InfiniBand", "virtual function")), "virtual function) does not count"),
+        (change(traits=("RoCE",)), "(RoCE) does not count symbol_error, link_downed"),
         (
             change("eth0", medium="ethernet", traits=("virtual",), only={"rx_errors": 0, "rx_bytes": 9}),
             "(virtual)",
         ),
-        (change(only={**QUIET, "port_xmit_data": 0}), "no traffic was counted"),
+        (change(only={**QUIET, "port_xmit_data": 0}), "no traffic was counted on its ports"),
         (change(missing={"symbol_error": "somebody reset it"}), "mlx5_0:1, symbol_error: somebody reset it"),
+        (
+            change(missing={"port_rcv_errors": "the driver gives 'N/A (no PMA)'"}),
+            "port_rcv_errors: the driver",
+        ),
         (change(missing={"port": "removed or renamed"}, only={}), "mlx5_0:1, port: removed or renamed"),
     ],
 )
@@ -112,6 +127,19 @@ def test_a_run_whose_ports_nobody_recorded_is_no_pass_and_adds_no_row() -> None:
     (found,) = ask([judge_port_errors], FleetFacts())
     assert found.outcome.status == "SKIP"
     assert not list(port_findings(FleetFacts(), [slow("link/a>b")]))
+
+
+def test_of_several_failures_of_a_link_its_ports_are_named_once_and_required() -> None:
+    of = facts(beside(change(symbol_error=12)))
+    failures = [slow("link/a>b", "lost packets", is_required=False), slow("link/a>b"), slow("link/a>b")]
+    (first, *rest) = port_findings(of, failures)
+    assert (first.outcome.status, first.is_required) == ("FAIL", True)
+    assert [x.outcome.status for x in rest] == ["PASS"]
+
+
+def test_a_recording_that_was_cut_short_is_no_pass_and_keeps_what_grew() -> None:
+    assert of_host_a(facts(beside(change(), ports="cut short"))).reason == "cut short"
+    assert of_host_a(facts(beside(change(symbol_error=2), ports="cut short"))).status == "WARN"
 
 
 def test_a_container_without_sysfs_is_no_pass() -> None:

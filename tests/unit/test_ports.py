@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+import recordings as rec
 from gpuproof.monitor.ports import PortReader
 from gpuproof.readings.ports import PortChange, port_changes
+from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode, encode
-from gpuproof.records.ports import PORT_COUNTERS, Medium, PortReading, PortTotals
+from gpuproof.records.ports import PORT_COUNTERS, Medium, PortReading, PortTotals, growth_text
 from sysfs_ports import SysfsPorts
 
 
@@ -130,7 +132,7 @@ def test_every_counter_of_the_catalogue_has_a_meaning_and_a_source() -> None:
 def test_increases_are_those_between_the_first_reading_and_the_last() -> None:
     found = change({"symbol_error": 3}, {"symbol_error": 5}, {"symbol_error": 15})
     assert dict(found.increases) == {"symbol_error": 12}
-    assert found.grown("error") == "symbol_error +12"
+    assert growth_text(found.grown("error")) == "symbol_error +12"
 
 
 def test_a_counter_of_32_bits_that_runs_over_counts_on() -> None:
@@ -158,7 +160,8 @@ def test_a_total_that_was_reset_is_missing_with_the_reason(
 
 def test_a_counter_that_saturates_gives_the_least_or_nothing() -> None:
     reaching = change({"symbol_error": 65_000}, {"symbol_error": 65_535})
-    assert reaching.grown("error") == "symbol_error ≥+535"
+    assert reaching.grown("error") == {"symbol_error": 535}
+    assert "may have counted more" in reaching.missing["symbol_error"]
     stuck = change({"symbol_error": 65_535}, {"symbol_error": 65_535})
     assert "symbol_error" not in stuck.increases
     assert "perfquery -R" in stuck.missing["symbol_error"]
@@ -181,6 +184,18 @@ def test_a_port_that_vanished_is_missing_and_a_renamed_one_says_its_new_name() -
     assert found["ens1"].increases == {}
 
 
+def test_a_line_with_a_counter_that_is_no_number_is_damaged_and_the_rest_is_read(tmp_path: Path) -> None:
+    line = encode(totals(port(counters={"symbol_error": 3})))
+    torn = line.replace('"symbol_error":3', '"symbol_error":"many"')
+    path = rec.write(
+        tmp_path / "r.jsonl", [rec.header([rec.identity()]), rec.sample(0, {0: {"power_w": 3.0}})]
+    )
+    path.write_text(f"{path.read_text()}{line}\n{torn}\n")
+    found = load_recording(path)
+    assert len(found.ports) == 1
+    assert "1 damaged line(s) left out" in found.notes[0]
+
+
 def test_counters_of_a_newer_version_are_of_no_kind() -> None:
     found = change({"nobody_knows": 1}, {"nobody_knows": 5})
-    assert found.grown("error", "drop") == ""
+    assert found.grown("error", "drop") == {}

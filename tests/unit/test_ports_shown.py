@@ -35,7 +35,7 @@ def totals(at: str, *, symbol_error: int, rx_dropped: int = 0) -> PortTotals:
                 unread={"pfc_pauses": "not in sysfs"},
             ),
         ),
-        missing={},
+        missing={"pcie": "no GPU reports errors"},
     )
 
 
@@ -61,10 +61,12 @@ def test_the_page_of_a_recording_has_each_port_with_what_it_counted(
     tmp_path: Path, errors: int, verdict: str
 ) -> None:
     page = recording_page(recording_result(rec.loaded(tmp_path, records(errors=errors))))
+    assert page.verdict is not None
     assert verdict in str(page.verdict.reason)
     text = " ".join(rec.text_of(page, width=160).split())
     assert ("symbol_error +12" in text) == bool(errors)
     assert "InfiniBand, ACTIVE, 400 Gb/sec (4X NDR): " in text
+    assert "pcie no port: no GPU reports errors" in text
     assert "rx_dropped +3; pfc_pauses not known: not in sysfs" in text
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from gpuproof.devices.base import DeviceProcess, Readout
-from gpuproof.monitor.sampler import Clock, SampledPorts, Sampler, SamplingPlan, Schedule
+from gpuproof.monitor.sampler import Clock, ReadPorts, Sampler, SamplingPlan, Schedule
 from gpuproof.records.ports import PortReading, PortTotals
 from gpuproof.records.readings import (
     Counters,
@@ -124,7 +124,7 @@ class World:
     def ready(self) -> None:
         self.was_ready = True
 
-    def run(self, ports: SampledPorts | None = None, **plan: Any) -> RecordingEnd:
+    def run(self, ports: ReadPorts | None = None, **plan: Any) -> RecordingEnd:
         return Sampler(
             self,
             host=FakeHost(),
@@ -179,7 +179,7 @@ class CountingPort:
 
 def test_ports_are_recorded_at_both_ends_and_when_they_counted_more_than_traffic() -> None:
     world = World()
-    world.run(CountingPort(world.now_s), interval_s=0.5, slow_interval_s=1.0, duration_s=300.0)
+    world.run(CountingPort(world.now_s).read, interval_s=0.5, slow_interval_s=1.0, duration_s=300.0)
     totals = world.of(PortTotals)
     assert [one.at for one in totals] == ["start", "change", "end"]
     assert [one.ports[0].counters["symbol_error"] for one in totals] == [0, 1, 1]

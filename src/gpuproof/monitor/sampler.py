@@ -158,11 +158,8 @@ class SampledHost(Protocol):
         """Tell what machine this is."""
 
 
-class SampledPorts(Protocol):
-    """What a sampler asks of ports; `monitor.ports.PortReader` answers it."""
-
-    def read(self, now_s: float, at: str, /) -> PortTotals:
-        """Read every port now."""
+ReadPorts = Callable[[float, str], PortTotals]
+"""Read every port, given the time and at what moment; `monitor.ports.PortReader` does."""
 
 
 class Sampler:
@@ -178,7 +175,7 @@ class Sampler:
         plan: SamplingPlan,
         clock: Clock,
         describe: Describe = lambda _: {},
-        ports: SampledPorts | None = None,
+        ports: ReadPorts | None = None,
     ) -> None:
         self._devices = devices
         self._describe = describe
@@ -331,7 +328,7 @@ class Sampler:
         if self._ports is None:
             return
         now_s = self._clock.monotonic()
-        totals = self._ports.read(now_s, at)
+        totals = self._ports(now_s, at)
         errors = [(port.name, port.state, port.rate, port.without_traffic()) for port in totals.ports]
         if at != "change" or errors != self._port_errors:
             self._recorder.append(totals)

@@ -17,6 +17,7 @@ from gpuproof.observe.live_state import LiveState
 from gpuproof.readings.metric_text import quantity
 from gpuproof.readings.ports import port_changes
 from gpuproof.records.metrics import HOST_METRICS
+from gpuproof.records.ports import growth_text
 
 DIM: Final = "#7a7a7a"
 GOOD, WARN, BAD = "#00875f", "#b26a00", "#e0393e"
@@ -153,9 +154,8 @@ def event_lines(states: Mapping[str, LiveState]) -> Text:
     if len(events) > EVENTS_SHOWN:
         lines.append(Text(f" and {len(events) - EVENTS_SHOWN} before", style=DIM))
     for host, state in states.items():
-        grown = ((change.port.name, change.grown("error")) for change in port_changes(state.ports))
         where = f"{host}  " if len(states) > 1 else ""
-        lines += [
-            Text(on_one_line(f" {where}{port}  {errors}"), style=WARN) for port, errors in grown if errors
-        ]
+        grown = ((c.port.name, growth_text(c.grown("error"))) for c in port_changes(state.ports))
+        texts = (f" {where}{port}  {errors}" for port, errors in grown if errors)
+        lines += [Text(on_one_line(text), style=WARN) for text in texts]
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)

@@ -34,7 +34,7 @@ from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot
-from gpuproof.records.ports import EVIDENCE
+from gpuproof.records.ports import CAUSES, growth_text
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
 
 NAME: Final = "monitor show"
@@ -67,7 +67,7 @@ def recording_result(recording: RecordingData, *, with_balance: bool = False) ->
     words = RecordingWords(
         facts=tuple(_facts(recording)),
         devices=tuple(_device(recording, track, measures) for track in recording.devices),
-        ports=tuple(_port(change) for change in port_changes(recording.ports)),
+        ports=tuple(_ports(recording)),
     )
     gpus = [track.identity.name for track in recording.devices]
     limits = limits_of_readings(read_whole(recording)) if len(recording.time_s) else None
@@ -122,10 +122,17 @@ def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Mea
     return DeviceWords(index=identity.physical_index, title=named, notices=notices)
 
 
+def _ports(recording: RecordingData) -> Iterator[Notice]:
+    """Yield what each port counted, and of which media there is none."""
+    yield from map(_port, port_changes(recording.ports))
+    for medium, why in recording.ports[-1].missing.items() if recording.ports else ():
+        yield Notice(word=medium, tone="faint", text=f"no port: {why}")
+
+
 def _port(change: PortChange) -> Notice:
     """Say what a port counted; where it is and how fast stands before it."""
-    port, errors, rest = change.port, change.grown("error"), [k for k in EVIDENCE if k != "error"]
-    grown = ", ".join(filter(None, (errors, change.grown(*rest)))) or "nothing but traffic counted"
+    port, errors = change.port, change.grown("error")
+    grown = growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "nothing but traffic counted"
     unknown = "".join(f"; {name} not known: {why}" for name, why in change.missing.items())
     about = ", ".join(filter(None, (*port.traits, port.state, port.rate)))
     return Notice(word=port.name, tone="warn" if errors else "faint", text=f"{about}: {grown}{unknown}")

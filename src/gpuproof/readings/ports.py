@@ -15,11 +15,12 @@ from typing import Final
 from gpuproof.base.units import count
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, PortReading, PortTotals
+from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, PortReading, PortTotals, of_kind
 from gpuproof.records.run import Start
 
 FLAPS: Final = ("link_downed", "carrier_changes")
 UNRECORDED: Final = "its ports were not recorded: the recording is of an older version, or was cut short"
+CUT_SHORT: Final = "its ports were not read at the end: the recording was cut short"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +31,19 @@ class PortChange:
     """As it was last read."""
     increases: Mapping[str, int]
     missing: Mapping[str, str]
-    """Counter, or `port` → why what it counted is not known."""
-    least: Sequence[str] = ()
-    """Counters that are at their top, and may have counted more."""
+    """Counter, or `port` → why what it counted is not known, or may be more."""
 
-    def grown(self, *kinds: CounterKind) -> str:
-        """List what grew of some kinds: `symbol_error +12`, in the order of the kernel's names."""
-        names = [name for name in self.port.of_kind(*kinds) if self.increases.get(name)]
-        return ", ".join(f"{n} {'≥' if n in self.least else ''}+{count(self.increases[n])}" for n in names)
+    def counters(self, *kinds: CounterKind) -> list[str]:
+        """Name its counters of some kinds, those included of which nothing is known."""
+        return of_kind(self.port.medium, {**self.increases, **self.missing}, *kinds)
+
+    def grown(self, *kinds: CounterKind) -> dict[str, int]:
+        """Return what counters of some kinds gained, of those that did."""
+        return {name: n for name in self.counters(*kinds) if (n := self.increases.get(name))}
 
     def total(self, *kinds: CounterKind) -> int | None:
         """Add up what the counters of some kinds gained; None where one is not known, or there is none."""
-        gained = [self.increases.get(name) for name in self.port.of_kind(*kinds)]
+        gained = [self.increases.get(name) for name in self.counters(*kinds)]
         return None if None in gained or not gained else sum(filter(None, gained))
 
 
@@ -55,7 +57,11 @@ class PortsBesideLaunch:
     """All hosts of the launch."""
     changes: tuple[PortChange, ...] = ()
     missing: Mapping[str, str]
-    """Medium, or `ports` → why nothing of it is known."""
+    """Medium → why nothing of it is known; `ports`: of all of them, or not to the end."""
+
+    def unknown(self, *media: str) -> list[str]:
+        """Say why what these media counted is not known, or not to the end."""
+        return [self.missing[medium] for medium in ("ports", *media) if medium in self.missing]
 
 
 def ports_in(evidence: Evidence) -> dict[str, list[PortsBesideLaunch]]:
@@ -76,9 +82,8 @@ def _beside(
     if isinstance(totals, MissingReadings) or len(totals) < 2:
         reason = totals.reason if isinstance(totals, MissingReadings) else UNRECORDED
         return PortsBesideLaunch(launch=name, hosts=hosts, missing={"ports": reason})
-    return PortsBesideLaunch(
-        launch=name, hosts=hosts, changes=port_changes(totals), missing=totals[-1].missing
-    )
+    missing = totals[-1].missing | ({} if totals[-1].at == "end" else {"ports": CUT_SHORT})
+    return PortsBesideLaunch(launch=name, hosts=hosts, changes=port_changes(totals), missing=missing)
 
 
 def port_changes(totals: Sequence[PortTotals]) -> tuple[PortChange, ...]:
@@ -97,7 +102,7 @@ def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading])
         renamed = f": its card has {', '.join(sorted(known))}" if known - {ports[-1].name} else ""
         missing = {"port": f"it was not listed all the time, removed or renamed{renamed}"}
         return PortChange(port=ports[-1], increases={}, missing=missing)
-    increases, missing, least = {}, dict(ports[-1].unread), []
+    increases, missing = {}, dict(ports[-1].unread)
     for name in dict.fromkeys(name for port in ports for name in port.counters):
         row = PORT_COUNTERS.get((ports[0].medium, name))
         try:
@@ -105,8 +110,8 @@ def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading])
         except ValueError as error:
             missing[name] = str(error)
         if row is not None and row.at_top == "saturates" and ports[-1].counters.get(name) == row.top:
-            least.append(name)
-    return PortChange(port=ports[-1], increases=increases, missing=missing, least=least)
+            missing.setdefault(name, f"it is at its top, {count(row.top)}, and may have counted more")
+    return PortChange(port=ports[-1], increases=increases, missing=missing)
 
 
 def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None) -> Iterator[int]:

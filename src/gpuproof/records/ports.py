@@ -7,19 +7,20 @@ of every port at one moment; `readings/ports.py` says what they gained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from gpuproof.base.files import packaged_rows
+from gpuproof.base.units import count
 from gpuproof.records.journal import record_kind
 
 Medium = Literal["rdma", "ethernet", "pcie"]
 """InfiniBand, RoCE and their like are `rdma`."""
 CounterKind = Literal["error", "resent", "misordered", "drop", "congestion", "sent", "received", "traffic"]
 TRAFFIC: Final[tuple[CounterKind, ...]] = ("sent", "received", "traffic")
-EVIDENCE: Final[tuple[CounterKind, ...]] = ("error", "resent", "misordered", "drop", "congestion")
-"""What may explain something slow."""
+CAUSES: Final[tuple[CounterKind, ...]] = ("error", "resent", "misordered")
+"""What explains something slow or lost over the port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +66,31 @@ class PortReading:
     unread: dict[str, str] = field(default_factory=dict)
     """Counters that are there and could not be read: name → reason."""
 
-    def of_kind(self, *kinds: CounterKind) -> dict[str, int]:
-        """Return its counters of some kinds; those of a newer version are of none."""
-        listed = ((name, PORT_COUNTERS.get((self.medium, name))) for name in self.counters)
-        return {name: self.counters[name] for name, row in listed if row is not None and row.kind in kinds}
-
     def without_traffic(self) -> dict[str, int]:
         """Return its counters but for those that grow all the time."""
-        return {name: total for name, total in self.counters.items() if name not in self.of_kind(*TRAFFIC)}
+        traffic = of_kind(self.medium, self.counters, *TRAFFIC)
+        return {name: total for name, total in self.counters.items() if name not in traffic}
 
 
 PORT_COUNTERS: Final[Mapping[tuple[str, str], PortCounter]] = {
     (row["medium"], row["name"]): PortCounter(**row) for row in packaged_rows("records/ports.csv")
 }
 """By medium and name."""
+
+
+def of_kind(medium: Medium, names: Iterable[str], *kinds: CounterKind) -> list[str]:
+    """Return those counters of a medium that are of these kinds; one of a newer version is of none."""
+    rows = ((name, PORT_COUNTERS.get((medium, name))) for name in names)
+    return [name for name, row in rows if row is not None and row.kind in kinds]
+
+
+def growth_text(grown: Mapping[str, int]) -> str:
+    """Write what counters gained.
+
+    >>> growth_text({"symbol_error": 1200, "link_downed": 1})
+    'symbol_error +1,200, link_downed +1'
+    """
+    return ", ".join(f"{name} +{count(number)}" for name, number in grown.items())
 
 
 @record_kind("ports")

@@ -93,8 +93,7 @@ class ValidateDetail:
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the verdict of a validation and its files."""
-    options = read_options(evidence.config)
-    order = settle_order(evidence)
+    options, order = read_options(evidence.config), settle_order(evidence)
     recipes = Recipes(evidence.config)
     results = [
         conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases
@@ -112,7 +111,8 @@ def conclude(evidence: Evidence) -> Conclusion:
         *wrong_outcomes(results),
         *blame_outcomes(order, evidence.launches),
     ]
-    judged = _settled(judged, facts, order, results, evidence)
+    judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
+    judged += port_findings(facts, judged)
     cap, indices = _cap(evidence), device_indices(evidence.launches)
     readiness = judge_readiness(order, facts, judged, unsettled=_unsettled(results), capped=cap)
     detail = ValidateDetail(
@@ -131,18 +131,6 @@ def conclude(evidence: Evidence) -> Conclusion:
     if detail.chosen is not None:
         exports += chosen_exports(detail.chosen, evidence.description)
     return Conclusion(result=result, exports=tuple(filter(None, exports)))
-
-
-def _settled(
-    judged: Sequence[Judged],
-    facts: FleetFacts,
-    order: StageOrder,
-    results: Sequence[StageResult],
-    evidence: Evidence,
-) -> list[Judged]:
-    """Return the outcomes that stand, with what ports counted that explains some of them."""
-    judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
-    return [*judged, *port_findings(facts, judged)]
 
 
 def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:

@@ -205,7 +205,7 @@ def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
     counted, unknown = _Counted(), {} if host in facts.ports else {"no launch recorded its ports": 0}
     for beside in facts.ports.get(host, ()):
         changes = [change for change in beside.changes if change.port.medium == "rdma"]
-        unknown |= {} if changes else dict.fromkeys(beside.missing.values(), 0)
+        unknown |= dict.fromkeys(beside.unknown("rdma"), 0)
         for change in changes:
             port, sent, again = change.port.name, change.total("sent"), change.total("resent")
             if sent is not None and again is not None:

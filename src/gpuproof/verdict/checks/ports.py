@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuproof.base.units import count, first_of
+from gpuproof.base.units import first_of
 from gpuproof.records.outcome import Judged, Outcome, pass_or_fail, skipped
-from gpuproof.records.ports import EVIDENCE, PORT_COUNTERS, TRAFFIC, CounterKind
+from gpuproof.records.ports import CAUSES, PORT_COUNTERS, TRAFFIC, CounterKind, growth_text
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.check import ask, check
 from gpuproof.verdict.facts import FleetFacts
@@ -43,63 +43,58 @@ def judge_port_errors(facts: FleetFacts) -> Sequence[Outcome]:
 
 def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judged]:
     """Yield what ports counted: a FAIL for each that explains what failed, else advisory outcomes."""
-    explained = set()
-    for item in judged:
-        if item.outcome.status != "FAIL" or not _is_over_ports(item):
-            continue
-        for subject, hosts in _ends(item.outcome.subject, facts):
-            causes = [(host, why) for host in hosts if (why := _grown(host, hosts, subject, facts))]
-            if causes:
-                explained |= {host for host, _ in causes}
-                yield replace(item, name=NAME, outcome=_cause(subject, causes, item), measure=None, labels={})
+    explained: dict[str, Judged] = {}
+    hosts_explained = set()
+    for item in sorted(judged, key=lambda item: not item.is_required):
+        hosts = _hosts_at_ends(item, facts)
+        causes = {host: why for host in hosts if (why := _cause(host, hosts, item, facts))}
+        hosts_explained |= {f"host/{host}" for host in causes}
+        if causes:  # of several failures of a subject a required one
+            cause = _explained(hosts, causes, item)
+            explained.setdefault(cause.outcome.subject, cause)
+    yield from explained.values()
     for item in ask([judge_port_errors], facts) if facts.ports else ():
-        if item.outcome.status != "WARN" or item.outcome.subject.removeprefix("host/") not in explained:
+        if item.outcome.status != "WARN" or item.outcome.subject not in hosts_explained:
             yield replace(item, is_required=False)
 
 
-def _is_over_ports(item: Judged) -> bool:
-    is_blame = item.name.startswith("who slows ")
-    return is_blame or item.name in OVER_PORTS or item.labels.get("stage") in OVER_PORTS
+def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
+    """Name the hosts between which something failed, or inside which; what two are slow at is their link."""
+    subject, stage = item.outcome.subject, item.labels.get("stage")
+    is_over_ports = item.name.startswith("who slows ") or {item.name, stage} & {*OVER_PORTS}
+    if item.outcome.status != "FAIL" or not is_over_ports:
+        return ()
+    if subject == WHOLE:
+        return tuple(facts.all_hosts) if len(facts.all_hosts) == 2 else ()
+    ends = subject.removeprefix("link/").split(">")
+    return tuple(dict.fromkeys(end.removeprefix("host/").partition("/gpu/")[0] for end in ends))
 
 
-def _ends(subject: str, facts: FleetFacts) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield a failed subject with the hosts at its ends; two hosts that are slow together have one link."""
-    hosts = tuple(facts.all_hosts)
-    if subject == WHOLE and len(hosts) == 2:
-        yield f"link/{hosts[0]}>{hosts[1]}", hosts
-    elif subject != WHOLE:
-        ends = subject.removeprefix("link/").split(">")
-        yield subject, tuple(dict.fromkeys(end.removeprefix("host/").partition("/gpu/")[0] for end in ends))
-
-
-def _grown(host: str, hosts: Sequence[str], subject: str, facts: FleetFacts) -> str:
-    """Say what grew on ports of a host beside launches of all these hosts: of a device, on its PCIe link."""
-    beside = [one for one in facts.ports.get(host, ()) if set(hosts) <= set(one.hosts)]
-    listed = ((facts.hosts.get(host) or {}).get("accelerators") or {}).get("devices") or ()
-    cards = {str(d.get("pci_bus_id")).lower()[-12:] for d in listed if d.get("uuid") and d["uuid"] in subject}
-    changes = [change for one in beside for change in one.changes]
+def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> str:
+    """Say what grew on ports of a host beside launches of all these hosts: of a GPU, on its PCIe link."""
+    subject, listed = item.outcome.subject, (facts.hosts.get(host) or {}).get("accelerators") or {}
+    gpus = [gpu for gpu in listed.get("devices") or () if gpu.get("uuid") and gpu["uuid"] in subject]
+    cards = {str(gpu.get("pci_bus_id")).lower()[-12:] for gpu in gpus}
+    changes = [c for one in facts.ports.get(host, ()) if {*hosts} <= {*one.hosts} for c in one.changes]
     if "/gpu/" in subject:
-        return _growth([change for change in changes if change.port.name[-12:] in cards], *EVIDENCE)
-    return _growth([change for change in changes if change.port.medium != "pcie"], *EVIDENCE)
+        return _growth([change for change in changes if change.port.name[-12:] in cards], *CAUSES)
+    return _growth([change for change in changes if change.port.medium != "pcie"], *CAUSES)
 
 
 def _growth(changes: Sequence[PortChange], *kinds: CounterKind) -> str:
-    """Sum up what grew, port by port: `mlx5_0:1: symbol_error +12`."""
-    totals: dict[str, Counter[str]] = {}
+    """Sum up what grew over launches: `mlx5_0:1 symbol_error +12, mlx5_0:1 link_downed +1`."""
+    total: Counter[str] = Counter()
     for change in changes:
-        gained = {name: change.increases.get(name, 0) for name in change.port.of_kind(*kinds)}
-        totals.setdefault(change.port.name, Counter()).update(gained)
-    grown = (
-        (port, [f"{name} +{count(n)}" for name, n in of_port.items() if n])
-        for port, of_port in totals.items()
-    )
-    return "; ".join(f"{port}: {', '.join(names)}" for port, names in grown if names)
+        total.update({f"{change.port.name} {name}": n for name, n in change.grown(*kinds).items()})
+    return growth_text(total)
 
 
-def _cause(subject: str, causes: Sequence[tuple[str, str]], item: Judged) -> Outcome:
-    ports = "; ".join(f"{host}, {why}" for host, why in causes)
-    measured = f"{ports}, together with {item.name}: {item.outcome.measured}"
-    return pass_or_fail(subject, False, measured, records=item.outcome.records, **EXPECTATION)
+def _explained(hosts: Sequence[str], causes: Mapping[str, str], item: Judged) -> Judged:
+    outcome, ports = item.outcome, "; ".join(f"{host}: {why}" for host, why in causes.items())
+    subject = f"link/{'>'.join(hosts)}" if outcome.subject == WHOLE else outcome.subject
+    measured = f"{ports}, together with {item.name}: {outcome.measured}"
+    failed = pass_or_fail(subject, False, measured, records=outcome.records, **EXPECTATION)
+    return replace(item, name=NAME, outcome=failed, measure=None, labels={})
 
 
 def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
@@ -111,31 +106,36 @@ def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
             subject, False, f"{_growth(changes, 'error')}, {where}", warns=True, **EXPECTATION
         )
     unknown = dict.fromkeys(why for one in beside for why in _unknown(one))
-    telling = dict.fromkeys(change.port.name for change in changes if _silence(change) is None)
+    silent = dict.fromkeys(filter(None, map(_silence, changes)))
+    telling = dict.fromkeys(change.port.name for change in changes if _tells(change))
     if unknown or not telling:
-        silent = dict.fromkeys(filter(None, map(_silence, changes)))
-        return skipped(first_of([*unknown, *silent], between="; "), EXPECTATION["next_step"], subject)
+        reasons = [*unknown, *silent] or ["no traffic was counted on its ports"]
+        return skipped(first_of(reasons, between="; "), EXPECTATION["next_step"], subject)
     measured = f"none grew on {first_of(list(telling))} beside {len(beside)} launches"
-    return pass_or_fail(subject, True, measured, **EXPECTATION)
+    return pass_or_fail(subject, True, "; ".join([measured, *silent]), **EXPECTATION)
 
 
 def _unknown(beside: PortsBesideLaunch) -> Iterator[str]:
     """Yield which errors are not known, and why; a host need not have ports of every medium."""
-    if not beside.changes:
-        yield from beside.missing.values()
+    yield from beside.unknown(*(() if beside.changes else ("rdma", "ethernet", "pcie")))
     for change in beside.changes:
-        errors = {"port", *change.port.of_kind("error")}
+        errors = {"port", *change.counters("error")}
         yield from (
             f"{change.port.name}, {name}: {why}" for name, why in change.missing.items() if name in errors
         )
 
 
+def _errors(change: PortChange, *, silent: bool) -> list[str]:
+    rows = {name: PORT_COUNTERS[change.port.medium, name] for name in change.counters("error")}
+    return [name for name, row in rows.items() if row.is_silent_on(change.port) == silent]
+
+
+def _tells(change: PortChange) -> bool:
+    """Say whether an error on this port would have shown: it had traffic, and its driver counts some."""
+    return bool(change.total(*TRAFFIC) and _errors(change, silent=False))
+
+
 def _silence(change: PortChange) -> str | None:
-    """Say why a counter that stands at 0 on this port is no evidence; None where it is."""
-    port, silent = change.port, []
-    errors = [PORT_COUNTERS[port.medium, name] for name in port.of_kind("error")]
-    silent = [row.name for row in errors if row.is_silent_on(port)]
-    if len(silent) == len(errors):
-        named = first_of(silent) or "any error"
-        return f"{port.name} ({', '.join(port.traits)}): its driver does not count {named}"
-    return None if change.total(*TRAFFIC) else f"{port.name}: no traffic was counted"
+    """Say which counters stay at 0 on this port whatever happens."""
+    silent = first_of(_errors(change, silent=True))
+    return f"{change.port.name} ({', '.join(change.port.traits)}) does not count {silent}" if silent else None

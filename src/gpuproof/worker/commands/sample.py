@@ -115,7 +115,7 @@ def _record(options: argparse.Namespace) -> int:
             plan=_plan(options),
             clock=Clock(),
             describe=describer(options.processes),
-            ports=PortReader(),
+            ports=PortReader().read,
         )
         return _run(sampler, recorder, out=options.out)
     finally:
