@@ -262,7 +262,7 @@ def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signa
             os.kill(pid, number)
 
     found = fleet.validate(number.name, *ALONE, meanwhile=send)
-    assert "rank 1 ended without an error message" in job(found), job(found)
+    assert "rank 1 on node1 ended without an error message" in job(found), job(found)
     if number == signal.SIGSTOP:  # the others wait for it until they give up
         stopped = {subject for subject, why in failed(found).items() if why.startswith("who stops")}
         assert stopped == {"host/node1"}, failed(found)
