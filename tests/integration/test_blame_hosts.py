@@ -168,7 +168,8 @@ def is_measured(folder: Path) -> bool:
 
 def failed(result: Any) -> dict[str, str]:
     """Return what failed of hosts and links: why, by subject."""
-    found = [item["outcome"] | {"check": item["name"]} for item in result["outcomes"]]
+    named = [item for item in result["outcomes"] if item["name"] != "port errors"]  # which explain others
+    found = [item["outcome"] | {"check": item["name"]} for item in named]
     return {
         x["subject"]: f"{x['check']}: {x['measured']}"
         for x in found
@@ -190,10 +191,15 @@ def test_of_healthy_hosts_none_is_named(fleet: Fleet) -> None:
 @pytest.mark.long
 @pytest.mark.promise("S3.16")
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
-    with fleet.links[1].slowed_down("2mbit"):
-        found = fleet.validate("slow")
+    """And the port that counted errors meanwhile with it, since it explains why."""
+    with fleet.links[1].slowed_down("2mbit"), counting(fleet, {SYMBOL_ERRORS: 1}):
+        found = fleet.validate("slow", "--monitoring.enabled=true")
     assert list(who(found)) == ["host/node1"], who(found)
     assert "in pairs with" in who(found)["host/node1"]
+    ports = port_errors(found)
+    assert {subject for subject, outcome in ports.items() if outcome["status"] == "FAIL"} == {"host/node1"}
+    assert "mlx5_0:1 symbol_error +" in ports["host/node1"]["measured"]
+    assert "together with the FAIL of who slows" in ports["host/node1"]["measured"]
 
 
 def test_a_link_that_loses_packets_is_named_with_its_direction(fleet: Fleet) -> None:

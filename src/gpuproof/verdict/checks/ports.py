@@ -92,7 +92,7 @@ def _growth(changes: Sequence[PortChange], *kinds: CounterKind) -> str:
 def _explained(hosts: Sequence[str], causes: Mapping[str, str], item: Judged) -> Judged:
     outcome, ports = item.outcome, "; ".join(f"{host}: {why}" for host, why in causes.items())
     subject = f"link/{'>'.join(hosts)}" if outcome.subject == WHOLE else outcome.subject
-    measured = f"{ports}, together with {item.name}: {outcome.measured}"
+    measured = f"{ports}, together with the FAIL of {item.name}"
     failed = pass_or_fail(subject, False, measured, records=outcome.records, **EXPECTATION)
     return replace(item, name=NAME, outcome=failed, measure=None, labels={})
 
