@@ -7,6 +7,7 @@ there is nothing, why. A read goes to the card's firmware, which may hang: it ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -64,11 +65,15 @@ def _read(medium: Medium, root: Path) -> list[PortReading]:
 
 
 def _rdma(port: Path) -> Iterator[PortReading]:
-    files, layer = [*port.glob("counters/*"), *port.glob("hw_counters/*")], _text(port / "link_layer")
-    state = (_text(port / "state") or "").rpartition(":")[2].strip()
-    name, traits = f"{port.parents[1].name}:{port.name}", [LINK_LAYERS.get(layer or "", "RDMA")]
-    card = port.parents[1] / "device"
-    yield _port("rdma", name, card, files, traits=traits, state=state, rate=_text(port / "rate"))
+    device, layer = port.parents[1], _text(port / "link_layer")
+    reading = PortReading(
+        name=f"{device.name}:{port.name}",
+        medium="rdma",
+        traits=(LINK_LAYERS.get(layer or "", "RDMA"),),
+        state=(_text(port / "state") or "").rpartition(":")[2].strip() or None,
+        rate=_text(port / "rate"),
+    )
+    yield _counted(reading, device / "device", [*port.glob("counters/*"), *port.glob("hw_counters/*")])
 
 
 def _ethernet(port: Path) -> Iterator[PortReading]:
@@ -78,15 +83,18 @@ def _ethernet(port: Path) -> Iterator[PortReading]:
     traits += [f"member of {(port / 'master').resolve().name}"] if (port / "master").exists() else []
     speed, state = _text(port / "speed") or "", _text(port / "operstate")
     rate = f"{speed} Mb/s" if speed.isdecimal() else None
-    files = [*port.glob("statistics/*"), port / "carrier_changes"]
-    yield _port("ethernet", port.name, port / "device", files, traits=traits, state=state, rate=rate)
+    reading = PortReading(
+        name=port.name, medium="ethernet", traits=tuple(traits), state=state, rate=rate, unread=PFC
+    )
+    yield _counted(reading, port / "device", [*port.glob("statistics/*"), port / "carrier_changes"])
 
 
 def _pcie(card: Path) -> Iterator[PortReading]:
     files = list(card.glob("aer_dev_*"))
     if files and (_text(card / "class") or "").startswith(GPU_OR_NETWORK):
         rate = [_text(card / name) for name in ("current_link_speed", "current_link_width")]
-        yield _port("pcie", card.name, card, files, rate=" x".join(filter(None, rate)))
+        reading = PortReading(name=card.name, medium="pcie", rate=" x".join(filter(None, rate)) or None)
+        yield _counted(reading, card, files)
 
 
 _READERS: Final[Mapping[Medium, tuple[str, Callable[[Path], Iterator[PortReading]], str]]] = {
@@ -97,36 +105,19 @@ _READERS: Final[Mapping[Medium, tuple[str, Callable[[Path], Iterator[PortReading
 """Medium → where its ports are listed, what reads one of them, and why none of those is read."""
 
 
-def _port(
-    medium: Medium,
-    name: str,
-    card: Path,
-    files: Iterable[Path],
-    *,
-    traits: Iterable[str] = (),
-    state: str | None = None,
-    rate: str | None = None,
-) -> PortReading:
-    """Read a port: of its files those that the catalogue has, each a number or the reason why not."""
-    counters, unread = {}, dict(PFC) if medium == "ethernet" else {}
-    for file in sorted(file for file in files if (medium, file.name) in PORT_COUNTERS):
+def _counted(port: PortReading, card: Path, files: Iterable[Path]) -> PortReading:
+    """Add a port's counters: of its files those of the catalogue, each a number or the reason why not."""
+    counters, unread = {}, dict(port.unread)
+    for file in sorted(file for file in files if (port.medium, file.name) in PORT_COUNTERS):
         text = _text(file)
         total = (text or "").rpartition(" ")[2]  # AER: the total is the last word of several lines
         if total.isdecimal():
             counters[file.name] = int(total)
         else:
             unread[file.name] = "it cannot be read" if text is None else f"the driver gives {text!r}"
-    is_virtual_function = (card / "physfn").exists()
-    return PortReading(
-        name=name,
-        medium=medium,
-        traits=(*traits, "virtual function") if is_virtual_function else tuple(traits),
-        address=card.resolve().name if card.exists() else None,
-        state=state or None,
-        rate=rate or None,
-        counters=counters,
-        unread=unread,
-    )
+    traits = (*port.traits, "virtual function") if (card / "physfn").exists() else port.traits
+    address = card.resolve().name if card.exists() else None
+    return replace(port, traits=traits, address=address, counters=counters, unread=unread)
 
 
 def _text(path: Path) -> str | None:

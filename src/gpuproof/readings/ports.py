@@ -19,7 +19,6 @@ from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, Port
 from gpuproof.records.run import Start
 
 FLAPS: Final = ("link_downed", "carrier_changes")
-UNRECORDED: Final = "its ports were not recorded: the recording is of an older version, or was cut short"
 CUT_SHORT: Final = "its ports were not read at the end: the recording was cut short"
 
 
@@ -70,8 +69,9 @@ def ports_in(evidence: Evidence) -> dict[str, list[PortsBesideLaunch]]:
     for launch in evidence.launches:
         names = {start.host: launch.host_of(start) for start in launch.of(Start)}
         for own_name, host in names.items() if launch.case.monitor is not None else ():
-            beside = _beside(launch, evidence.port_totals(launch.case, own_name), tuple(names.values()))
-            by_host.setdefault(host, []).append(beside)
+            totals = evidence.port_totals(launch.case, own_name)
+            if totals:  # a recording of an older version has none
+                by_host.setdefault(host, []).append(_beside(launch, totals, tuple(names.values())))
     return by_host
 
 
@@ -79,10 +79,10 @@ def _beside(
     launch: CaseRecords, totals: Sequence[PortTotals] | MissingReadings, hosts: tuple[str, ...]
 ) -> PortsBesideLaunch:
     name = f"{launch.case.case_id}/{launch.case.replicate}"
-    if isinstance(totals, MissingReadings) or len(totals) < 2:
-        reason = totals.reason if isinstance(totals, MissingReadings) else UNRECORDED
-        return PortsBesideLaunch(launch=name, hosts=hosts, missing={"ports": reason})
-    missing = totals[-1].missing | ({} if totals[-1].at == "end" else {"ports": CUT_SHORT})
+    if isinstance(totals, MissingReadings):
+        return PortsBesideLaunch(launch=name, hosts=hosts, missing={"ports": totals.reason})
+    cut = {} if len(totals) > 1 and totals[-1].at == "end" else {"ports": CUT_SHORT}
+    missing = {**totals[-1].missing, **cut}
     return PortsBesideLaunch(launch=name, hosts=hosts, changes=port_changes(totals), missing=missing)
 
 

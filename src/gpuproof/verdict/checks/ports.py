@@ -24,10 +24,11 @@ if TYPE_CHECKING:  # it needs numpy, and doctor does not
     from gpuproof.readings.ports import PortChange, PortsBesideLaunch
 
 NAME = "port errors"
+NEXT = "Look at cable, transceiver and both ends: perfquery, ethtool -S, the switch's counters"
 EXPECTATION: Final[Mapping[str, Any]] = {
     "expected": "no error counter grows",
     "source": "https://docs.kernel.org/admin-guide/abi-stable.html",
-    "next_step": "Look at cable, transceiver and both ends: perfquery, ethtool -S, the switch's counters",
+    "next_step": NEXT,
 }
 OVER_PORTS = ("links", "collective", "lost packets")
 """Stages and checks of which a FAIL is of something that went over ports."""
@@ -110,7 +111,7 @@ def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
     telling = dict.fromkeys(change.port.name for change in changes if _tells(change))
     if unknown or not telling:
         reasons = [*unknown, *silent] or ["no traffic was counted on its ports"]
-        return skipped(first_of(reasons, between="; "), EXPECTATION["next_step"], subject)
+        return skipped(first_of(reasons, between="; "), next_step=NEXT, subject=subject)
     measured = f"none grew on {first_of(list(telling))} beside {len(beside)} launches"
     return pass_or_fail(subject, True, "; ".join([measured, *silent]), **EXPECTATION)
 
