@@ -281,7 +281,7 @@ def _ports() -> list[str]:
     return [
         "## Of ports\n",
         "Read from sysfs every 10 s and at both ends of a recording; in Prometheus "
-        "`gpuproof_port_counter_total` with host, port and counter as labels.\n\n" + "\n".join(about) + "\n",
+        "`gpuproof_port_events_total` with host, port and counter as labels.\n\n" + "\n".join(about) + "\n",
         table(columns, rows),
     ]
 

@@ -77,7 +77,7 @@ def test_the_live_view_names_a_port_that_counts_errors_since_it_began() -> None:
 
 
 def test_prometheus_gets_the_totals_of_every_port_but_for_traffic() -> None:
-    (family,) = [one for one in families(live(12), fresh=True) if one.name == "gpuproof_port_counter"]
+    (family,) = [one for one in families(live(12), fresh=True) if one.name == "gpuproof_port_events"]
     served = {(s.labels["port"], s.labels["counter"]): s.value for s in family.samples}
     assert served == {("mlx5_0:1", "symbol_error"): 112, ("eth0", "rx_dropped"): 3}
     assert {s.labels["host"] for s in family.samples} == {rec.header([rec.identity()]).host}

@@ -279,7 +279,7 @@ def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
 def _ports(state: LiveState, host: str) -> Iterator[Metric]:
     """Give what every port has counted since its driver was loaded, as it was last read (every 10 s)."""
     text = "counters of InfiniBand, RoCE and Ethernet ports and PCIe links, as the kernel names them"
-    family = CounterMetricFamily("gpuproof_port_counter", text, labels=["host", "port", "counter"])
+    family = CounterMetricFamily("gpuproof_port_events", text, labels=["host", "port", "counter"])
     for port in state.ports[-1].ports if state.ports else ():
         for name, total in port.without_traffic().items():
             family.add_metric([host, port.name, name], total)
