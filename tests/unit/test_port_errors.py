@@ -99,6 +99,17 @@ def test_errors_of_a_gpus_pcie_link_explain_its_slow_copies() -> None:
     assert [x.outcome.status for x in port_findings(of, [others])] == ["WARN"]
 
 
+def test_replays_of_nvlink_are_a_warning_and_explain_slow_copies_of_that_gpu() -> None:
+    nvlink = change("GPU-a-1", medium="gpu", traits=(), only={"nvlink_replay_count": 7, "nvlink_tx_bytes": 9})
+    hosts = {"a": host_facts("a")}
+    of = FleetFacts(ports={"a": [beside(nvlink, hosts="a")]}, hosts=hosts)
+    assert of_host_a(of).measured == "GPU-a-1 nvlink_replay_count +7, in 1 of 1 launches (main/0)"
+    copies = slow("link/host/a/gpu/GPU-a-0>host/a/gpu/GPU-a-1", "copies", labels={"stage": "links"})
+    assert [x.outcome.status for x in port_findings(of, [copies])] == ["FAIL"]
+    over_network = slow("host/a", "lost packets")
+    assert [x.outcome.status for x in port_findings(of, [over_network])] == ["WARN"]
+
+
 @pytest.mark.parametrize(
     ("port", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import recordings as rec
 from gpuproof.monitor.ports import PortReader
-from gpuproof.readings.ports import PortChange, port_changes
+from gpuproof.readings.ports import PortChange, port_changes, ports_and_gpus
 from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.ports import PORT_COUNTERS, Medium, PortReading, PortTotals, growth_text
@@ -194,6 +195,24 @@ def test_a_line_with_a_counter_that_is_no_number_is_damaged_and_the_rest_is_read
     found = load_recording(path)
     assert len(found.ports) == 1
     assert "1 damaged line(s) left out" in found.notes[0]
+
+
+def test_links_of_a_gpu_are_read_from_the_totals_of_its_driver_also_where_it_answered_late(
+    tmp_path: Path,
+) -> None:
+    gpus = [rec.identity(0), rec.identity(1)]
+    records = [
+        rec.header(gpus),
+        rec.counters(0, "start", {0: {"nvlink_replay_count": 3.0, "energy_j": 5.0}, 1: {}}),
+        totals(port(counters={"symbol_error": 0})),
+        rec.counters(1, "appeared", {0: {"nvlink_replay_count": 9.0}, 1: {"nvlink_replay_count": 4.0}}),
+        rec.sample(1, {0: {"power_w": 3.0}}),
+        rec.counters(2, "end", {0: {"nvlink_replay_count": 10.0}, 1: {"nvlink_replay_count": 4.0}}),
+        replace(totals(port(counters={"symbol_error": 0})), at="end"),
+    ]
+    changes = port_changes(ports_and_gpus(rec.loaded(tmp_path, records)))
+    found = {one.port.name: dict(one.increases) for one in changes if one.port.medium == "gpu"}
+    assert list(found.values()) == [{"nvlink_replay_count": 7}, {"nvlink_replay_count": 0}]
 
 
 def test_counters_of_a_newer_version_are_of_no_kind() -> None:

@@ -8,15 +8,19 @@ did not go down in between. One that saturates stays at its top; what it counted
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpuproof.base.units import count
-from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.recording import RecordingData
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, PortReading, PortTotals, of_kind
+from gpuproof.records.readings import Counters
 from gpuproof.records.run import Start
+
+if TYPE_CHECKING:  # which keeps what is read here
+    from gpuproof.readings.evidence import Evidence, MissingReadings
 
 FLAPS: Final = ("link_downed", "carrier_changes")
 CUT_SHORT: Final = "its ports were not read at the end: the recording was cut short"
@@ -76,14 +80,38 @@ def ports_in(evidence: Evidence) -> dict[str, list[PortsBesideLaunch]]:
 
 
 def _beside(
-    launch: CaseRecords, totals: Sequence[PortTotals] | MissingReadings, hosts: tuple[str, ...]
+    launch: CaseRecords, totals: tuple[PortTotals, ...] | MissingReadings, hosts: tuple[str, ...]
 ) -> PortsBesideLaunch:
     name = f"{launch.case.case_id}/{launch.case.replicate}"
-    if isinstance(totals, MissingReadings):
+    if not isinstance(totals, tuple):
         return PortsBesideLaunch(launch=name, hosts=hosts, missing={"ports": totals.reason})
     cut = {} if len(totals) > 1 and totals[-1].at == "end" else {"ports": CUT_SHORT}
     missing = {**totals[-1].missing, **cut}
     return PortsBesideLaunch(launch=name, hosts=hosts, changes=port_changes(totals), missing=missing)
+
+
+def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:
+    """Return what ports had counted, and at both ends what drivers of GPUs told of their links."""
+    ends = [one for one in recording.counters if one.at == "end"]
+    begins = [one for one in recording.counters if one not in ends]  # a driver may answer later than others
+    first, last = _gpus(recording, begins[::-1]), _gpus(recording, ends)
+    return tuple(
+        replace(one, ports=(*one.ports, *(last if one.at == "end" else first))) for one in recording.ports
+    )
+
+
+def _gpus(recording: RecordingData, counters: Sequence[Counters]) -> list[PortReading]:
+    """Return the links of each GPU as if they were a port; of several readings of it the last counts."""
+    totals = {key: values for one in counters for key, values in one.devices.items() if values}
+    return [
+        PortReading(
+            name=gpu.uuid or f"GPU {gpu.physical_index}",
+            medium="gpu",
+            counters={name: int(total) for name, total in of_gpu.items() if ("gpu", name) in PORT_COUNTERS},
+        )
+        for gpu in (track.identity for track in recording.devices)
+        for of_gpu in [totals.get(str(gpu.physical_index), {})]
+    ]
 
 
 def port_changes(totals: Sequence[PortTotals]) -> tuple[PortChange, ...]:

@@ -15,8 +15,8 @@ from gpuproof.base.files import packaged_rows
 from gpuproof.base.units import count
 from gpuproof.records.journal import record_kind
 
-Medium = Literal["rdma", "ethernet", "pcie"]
-"""InfiniBand, RoCE and their like are `rdma`."""
+Medium = Literal["rdma", "ethernet", "pcie", "gpu"]
+"""InfiniBand, RoCE and their like are `rdma`; links of a GPU that its own driver counts are `gpu`."""
 CounterKind = Literal["error", "resent", "misordered", "drop", "congestion", "sent", "received", "traffic"]
 TRAFFIC: Final[tuple[CounterKind, ...]] = ("sent", "received", "traffic")
 CAUSES: Final[tuple[CounterKind, ...]] = ("error", "resent", "misordered")
@@ -53,7 +53,7 @@ class PortReading:
     """One port at one moment."""
 
     name: str
-    """`mlx5_0:1`, `eth0`, or a PCI address."""
+    """`mlx5_0:1`, `eth0`, a PCI address, or the UUID of a GPU."""
     medium: Medium
     traits: tuple[str, ...] = ()
     """`InfiniBand`, `RoCE`, `virtual function`, `virtual` (paravirtual card), `member of bond0`."""

@@ -72,14 +72,15 @@ def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
 
 
 def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> str:
-    """Say what grew on ports of a host beside launches of all these hosts: of a GPU, on its PCIe link."""
+    """Say what grew on ports of a host beside launches of all these hosts: of a GPU, on its own links."""
     subject, listed = item.outcome.subject, (facts.hosts.get(host) or {}).get("accelerators") or {}
     gpus = [gpu for gpu in listed.get("devices") or () if gpu.get("uuid") and gpu["uuid"] in subject]
     cards = {str(gpu.get("pci_bus_id")).lower()[-12:] for gpu in gpus}
     changes = [c for one in facts.ports.get(host, ()) if {*hosts} <= {*one.hosts} for c in one.changes]
     if "/gpu/" in subject:
-        return _growth([change for change in changes if change.port.name[-12:] in cards], *CAUSES)
-    return _growth([change for change in changes if change.port.medium != "pcie"], *CAUSES)
+        links = {*cards, *(gpu["uuid"] for gpu in gpus)}
+        return _growth([c for c in changes if {c.port.name, c.port.name[-12:]} & links], *CAUSES)
+    return _growth([c for c in changes if c.port.medium in ("rdma", "ethernet")], *CAUSES)
 
 
 def _growth(changes: Sequence[PortChange], *kinds: CounterKind) -> str:
