@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,12 @@ def test_growth_together_with_something_slow_names_the_link(failed: Judged) -> N
     assert found[0].outcome.subject == subject
     assert "a: mlx5_0:1 symbol_error +12, together with" in str(found[0].outcome.measured)
     assert found[0].is_required
+
+
+def test_a_link_that_became_slower_is_warned_of() -> None:
+    found = of_host_a(facts(beside(replace(change(), became="ACTIVE 400 → ACTIVE 200"))))
+    assert found.status == "WARN"
+    assert "mlx5_0:1 ACTIVE 400 → ACTIVE 200" in str(found.measured)
 
 
 def test_a_failure_of_something_else_explains_nothing() -> None:

@@ -98,6 +98,15 @@ def test_members_of_a_bond_virtual_functions_and_virtual_cards_are_named_as_such
     assert found == {"eth0": ("member of bond0",), "eth1": ("virtual",), "eth2": ("virtual function",)}
 
 
+def test_a_counter_that_may_not_be_read_is_missing(sysfs: SysfsPorts) -> None:
+    sysfs.rdma()
+    file = sysfs.root / "class/infiniband/mlx5_0/ports/1/counters/symbol_error"
+    file.unlink()
+    file.mkdir()  # root may read any file
+    (found,) = read(sysfs).ports
+    assert found.unread == {"symbol_error": "it cannot be read"}
+
+
 @pytest.mark.parametrize("text", ["N/A (no PMA)", "", "-1", "0x12"])
 def test_a_counter_that_is_no_number_is_missing_with_what_the_driver_gave(
     sysfs: SysfsPorts, text: str
@@ -195,6 +204,18 @@ def test_a_line_with_a_counter_that_is_no_number_is_damaged_and_the_rest_is_read
     found = load_recording(path)
     assert len(found.ports) == 1
     assert "1 damaged line(s) left out" in found.notes[0]
+
+
+def test_a_link_that_came_back_slower_is_told_and_one_of_pcie_at_rest_is_not() -> None:
+    fast, slow = (
+        port(state="ACTIVE", rate="400 Gb/sec (4X NDR)"),
+        port(state="ACTIVE", rate="200 Gb/sec (2X NDR)"),
+    )
+    (found,) = port_changes([totals(fast), totals(slow)])
+    assert found.became == "ACTIVE 400 Gb/sec (4X NDR) → ACTIVE 200 Gb/sec (2X NDR)"
+    rates = ("2.5 GT/s PCIe x16", "32.0 GT/s PCIe x16")
+    (idle,) = port_changes([totals(port("0000:01:00.0", "pcie", rate=rate)) for rate in rates])
+    assert idle.became == ""
 
 
 def test_links_of_a_gpu_are_read_from_the_totals_of_its_driver_also_where_it_answered_late(

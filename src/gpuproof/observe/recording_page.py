@@ -134,8 +134,10 @@ def _port(change: PortChange) -> Notice:
     port, errors = change.port, change.grown("error")
     grown = growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "nothing but traffic counted"
     unknown = "".join(f"; {name} not known: {why}" for name, why in change.missing.items())
-    about = ", ".join(filter(None, (*port.traits, port.state, port.rate)))
-    return Notice(word=port.name, tone="warn" if errors else "faint", text=f"{about}: {grown}{unknown}")
+    about = ", ".join(filter(None, (*port.traits, change.became or port.state, port.rate)))
+    return Notice(
+        word=port.name, tone="warn" if errors or change.became else "faint", text=f"{about}: {grown}{unknown}"
+    )
 
 
 def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:

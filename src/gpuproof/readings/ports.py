@@ -35,6 +35,8 @@ class PortChange:
     increases: Mapping[str, int]
     missing: Mapping[str, str]
     """Counter, or `port` → why what it counted is not known, or may be more."""
+    became: str = ""
+    """States and rates in turn, where they changed; PCIe changes its speed at rest, which says nothing."""
 
     def counters(self, *kinds: CounterKind) -> list[str]:
         """Name its counters of some kinds, those included of which nothing is known."""
@@ -139,7 +141,9 @@ def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading])
             missing[name] = str(error)
         if row is not None and row.at_top == "saturates" and ports[-1].counters.get(name) == row.top:
             missing.setdefault(name, f"it is at its top, {count(row.top)}, and may have counted more")
-    return PortChange(port=ports[-1], increases=increases, missing=missing)
+    links = dict.fromkeys(f"{port.state} {port.rate}" for port in ports if port.medium != "pcie")
+    became = " → ".join(links) if len(links) > 1 else ""
+    return PortChange(port=ports[-1], increases=increases, missing=missing, became=became)
 
 
 def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None) -> Iterator[int]:

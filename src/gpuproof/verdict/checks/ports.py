@@ -84,11 +84,12 @@ def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> 
 
 
 def _growth(changes: Sequence[PortChange], *kinds: CounterKind) -> str:
-    """Sum up what grew over launches: `mlx5_0:1 symbol_error +12, mlx5_0:1 link_downed +1`."""
+    """Sum up what grew over launches, and what a link became: `mlx5_0:1 symbol_error +12, eth0 up → down`."""
     total: Counter[str] = Counter()
     for change in changes:
         total.update({f"{change.port.name} {name}": n for name, n in change.grown(*kinds).items()})
-    return growth_text(total)
+    became = dict.fromkeys(f"{change.port.name} {change.became}" for change in changes if change.became)
+    return ", ".join(filter(None, [growth_text(total), *became]))
 
 
 def _explained(hosts: Sequence[str], causes: Mapping[str, str], item: Judged) -> Judged:
